@@ -22,10 +22,10 @@ def charge(account: str, shop: int = 1, *more: int, kind: str = "x", **rest: int
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"rate": 10}, 'rate must be a text such as "10/s", got 10'),
+        ({"rate": 10}, 'rate must be a string such as "10/s", got 10'),
         ({"rate": "10"}, 'rate: expected a rate such as "100/m"'),
         ({"rate": "0/s"}, "rate: expected a rate"),
-        ({"rate": "1/s", "rate_key": 7}, 'rate_key must be a text such as "{account}", got 7'),
+        ({"rate": "1/s", "rate_key": 7}, 'rate_key must be a string such as "{account}", got 7'),
         ({"rate": "1/s", "rate_key": "account"}, 'in braces, as in rate_key="{account}", got'),
         ({"rate": "1/s", "rate_key": "{account"}, "rate_key: .* in '{account'; write {{ for a brace"),
         ({"rate": "1/s", "rate_key": "{}"}, "braces must contain the name of a parameter and nothing else, got '{}'"),

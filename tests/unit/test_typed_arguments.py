@@ -202,7 +202,7 @@ REFUSED: list[tuple[Any, Any, str]] = [
     (dict[int, object], {1: NOW}, "it[1] is of type datetime, and would arrive as str"),
     (tuple[object], (Plain(),), "it cannot be written as JSON: TypeError: there is no conversion for Plain"),
     (Annotated[int, msgspec.Meta(ge=1)], 0, "it is refused: expected int >= 1"),
-    (int, (1,), "it is of type tuple (pass a list: it would arrive as one); arguments must be JSON, or their"),
+    (int, (1,), "it is of type tuple (pass a list, because it would arrive as one); arguments must be JSON, or their"),
     (int, NOW, "it is of type datetime (pass its .isoformat()); arguments must be JSON, or their parameter annotated"),
     (
         str | date,

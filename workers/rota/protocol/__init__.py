@@ -1,1 +1,1 @@
-"""The protocol: the data in Redis, and the ways in which it changes. This package does no I/O."""
+"""The protocol: which data Rota stores in Redis, and which transitions change it. This package does no I/O."""

@@ -1,7 +1,7 @@
 """The body of a task: the JSON text that Redis stores under the task's id. Any language can write it.
 
 A body is `[id, queue, name, args]`, optionally with a fifth element: an object with `kwargs` and `options`. Other
-fields of that object are kept as `extra`. The legacy form with two elements, `[name, args]`, is read as well.
+fields of that object are kept as `extra`. The legacy form with two elements, `[name, args]`, is also accepted.
 """
 
 import json
@@ -17,10 +17,11 @@ MAX_DEPTH = 64
 
 
 class BodyError(ValueError):
-    """Raised for a body that cannot be read. The message is the reason and can be stored as a death record."""
+    """Raised for a body that cannot be read. The message is the reason, in a form that can be stored in a death
+    record."""
 
 
-@dataclass(slots=True)  # not frozen, because that would take a third of the time to read a small body
+@dataclass(slots=True)  # not frozen, because reading a small body would then take a third longer
 class Body:
     """A task as it was enqueued. `id` and `queue` are None if the producer did not set them."""
 
@@ -36,7 +37,7 @@ class Body:
 def encode_body(body: Body) -> bytes:
     """Write a body as compact JSON in UTF-8, with the fifth element only if it is not empty.
 
-    Raises ValueError, TypeError or RecursionError if a value is not JSON: see `arguments`.
+    Raises ValueError, TypeError or RecursionError if a value is not JSON; see `rota.tasks.arguments`.
     """
     fields: list[Any] = [body.id, body.queue, body.name, body.args]
     if body.kwargs or body.options or body.extra:
@@ -50,7 +51,8 @@ def encode_body(body: Body) -> bytes:
 
 
 def texts_in(extra: dict[str, Any]) -> dict[str, str]:
-    """Return the extra fields of a body that are texts, for example the trace context of a tracing library."""
+    """Return the extra fields of a body whose values are strings, for example the trace context of a tracing
+    library."""
     return {name: value for name, value in extra.items() if isinstance(value, str)}
 
 
@@ -60,7 +62,7 @@ def encode_json(value: Any) -> bytes:
 
 
 def decode_body(raw: bytes, max_bytes: int = 0) -> Body:
-    """Read a body in the legacy or the full form, of at most `max_bytes` (0 for any size).
+    """Read a body in the legacy or the full form. A body may have at most `max_bytes`, or any size if that is 0.
 
     Raises BodyError with the reason if the body cannot be read.
     """
@@ -84,13 +86,15 @@ def _parse(raw: bytes) -> Any:
             parsed, end = _scan(text, 0)
         except (ValueError, StopIteration):
             end = -1
-        if end != len(text):  # white space around it, or a fault; this parser is half as fast but names the fault
+        # There is white space around the value, or a fault; this parser takes twice as long, but it describes the
+        # fault.
+        if end != len(text):
             parsed = json.loads(text, parse_constant=refuse_constant)
     except RecursionError:
         raise BodyError(f"the body is nested deeper than {MAX_DEPTH} levels") from None
     except ValueError as error:  # JSONDecodeError and UnicodeDecodeError are ValueErrors
         raise BodyError(f"the body is not JSON: {error}") from None
-    # A body that is short or has few brackets cannot be nested deeply. So most bodies are not checked.
+    # A short body, or one with few brackets, cannot be nested deeply, so most bodies need not be checked.
     may_be_deep = len(raw) > 2 * MAX_DEPTH and raw.count(b"[") + raw.count(b"{") > MAX_DEPTH
     if may_be_deep and _is_deeper_than(parsed, MAX_DEPTH):
         raise BodyError(f"the body is nested deeper than {MAX_DEPTH} levels")
@@ -98,13 +102,14 @@ def _parse(raw: bytes) -> Any:
 
 
 def refuse_constant(constant: str) -> NoReturn:
-    """Raise ValueError for NaN and infinity, because Python's parser reads them but JSON does not have them."""
+    """Raise ValueError for NaN and infinity. Python's JSON parser calls this for them, because it accepts them although
+    JSON does not have them."""
     raise ValueError(f"{constant} is not a JSON number")
 
 
 def _writer() -> Callable[[Any, int], Iterable[str]]:
-    # A JSONEncoder makes this object again in each call of `encode`. Making it only once halves the time to encode a
-    # body.
+    # A JSONEncoder creates this object again in each call of `encode`. Creating it only once halves the time to encode
+    # a body.
     encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":"))
     make = getattr(json.encoder, "c_make_encoder", None)
     if make is None:
@@ -114,11 +119,11 @@ def _writer() -> Callable[[Any, int], Iterable[str]]:
     return made
 
 
-# Made only once, because `json.dumps` and `json.loads` with options make an encoder or a decoder in each call. That
-# takes longer than a small body.
+# Created only once, because `json.dumps` and `json.loads` with options create an encoder or a decoder in each call,
+# which takes longer than a small body.
 _write: Final = _writer()
 _scan: Final = make_scanner(json.JSONDecoder(parse_constant=refuse_constant))  # type: ignore[arg-type]  # wrong stub
-_is_name: Final = lru_cache(maxsize=256)(is_name)  # tasks are few and bodies are many
+_is_name: Final = lru_cache(maxsize=256)(is_name)  # a cache pays off, because there are few task names and many bodies
 
 
 def _is_deeper_than(value: Any, depth: int) -> bool:
@@ -132,7 +137,8 @@ def _is_deeper_than(value: Any, depth: int) -> bool:
 def _check(task_id: Any, queue: Any, name: Any, args: Any, rest: Any) -> Body:
     if not isinstance(name, str):
         raise BodyError(f"the task's name is not a string but {_shown(name)}")
-    if len(name) > MOST_CHARACTERS or not _is_name(name):  # the length first, because the cache would keep a long name
+    # Check the length first, because the cache would keep a long name.
+    if len(name) > MOST_CHARACTERS or not _is_name(name):
         raise BodyError(fault_in_name("task name", name))
     if not isinstance(args, list):
         raise BodyError(f"the arguments of {name} are not an array but {_shown(args)}")

@@ -1,8 +1,8 @@
-"""The entry, which is an item of a lane or an in-flight list, and the fencing token of one claim of a task.
+"""The entry: an item of a lane or of an in-flight list. It is also the fencing token of one claim of a task.
 
 Its text is `id queue kind due ready failures crashes losses releases flag`, with times in whole microseconds of Redis
-time. The counters only grow, so the text changes with every attempt. A late settlement of an earlier attempt finds no
-such entry and changes nothing.
+time. The counters only grow, so the text changes with every attempt. A late settlement of an earlier attempt has an
+older text, so it finds no such entry and changes nothing.
 
 The flag is `-`, or up to four parts: `u` while the task holds a unique key, a number if earlier tasks with the same id
 were cancelled, `b` if the task may be started at most once and is marked as started, and the kind of its last crash.
@@ -13,13 +13,13 @@ from functools import lru_cache, partial
 from typing import Final, NamedTuple
 
 FIELDS = 10
-_OWN_FIELDS: Final = 5  # the fields before the counters
+_OWN_FIELDS: Final = 5  # number of fields before the counters
 _STARTED = "b"
 MICROSECONDS = 1_000_000
 
 
 class _Letter(StrEnum):
-    """A letter in an entry. The name of the member is the word that the letter stands for."""
+    """A letter in an entry. The enum member is named after the word that the letter stands for."""
 
     @property
     def label(self) -> str:
@@ -28,18 +28,19 @@ class _Letter(StrEnum):
 
 
 class Kind(_Letter):
-    """The origin of a task. All kinds except IMMEDIATE use the delayed lane."""
+    """Why a task is in its lane. Tasks of kind IMMEDIATE use the ready lane, and those of all other kinds the delayed
+    lane."""
 
     IMMEDIATE = "i"
     DELAYED = "d"
     RETRY = "r"
     PERIODIC = "p"
-    THROTTLED = "t"  # it had to wait for its task's rate limit, which does not change its due time
-    RECOVERED = "c"  # it was given back when its worker died, and became due then
+    THROTTLED = "t"  # it had to wait for its task's rate limit; its due time stays the same
+    RECOVERED = "c"  # it was given back because its worker died, and is due since then
 
 
 class CrashKind(_Letter):
-    """The way in which the worker of a task's last attempt ended. LOST means that the whole node was lost."""
+    """The way in which the worker of a task's last attempt ended. LOST means that its whole node was lost."""
 
     CRASH = "C"
     SIGNAL = "S"
@@ -56,17 +57,17 @@ _CRASH_KINDS = {kind.value: kind for kind in CrashKind}
 class Entry(NamedTuple):
     """A parsed entry. The module's docstring describes its text."""
 
-    text: bytes  # the form that Redis stores; settlements send it back unchanged
+    text: bytes  # the form that Redis stores; a settlement sends it back unchanged
     id: str
     queue: str
     kind: Kind
     due_us: int  # when the task was due, by Redis time
-    ready_us: int  # when the task came into its lane, by Redis time
+    ready_us: int  # when the task entered its lane, by Redis time
     failures: int  # number of attempts that failed
     crashes: int  # number of attempts that ended because their worker died
     losses: int  # number of attempts that ended because their node was lost
-    releases: int  # number of times the task was given back before it had ended
-    flag: str  # see the module's docstring
+    releases: int  # number of times that the task was given back before it ended
+    flag: str  # `-`, or the parts that the module's docstring describes
 
     @property
     def attempt(self) -> int:
@@ -85,10 +86,8 @@ class Entry(NamedTuple):
 
 
 def parse_entry(text: bytes) -> Entry:
-    """Parse an entry that a script returned.
-
-    Raises ValueError if the text is not an entry. No script returns such a text.
-    """
+    """Parse an entry that a script returned. Raises ValueError if the text is not an entry, which no script of ours
+    returns."""
     fields = text.decode().split(" ", _OWN_FIELDS)
     kind = _KINDS.get(fields[2]) if len(fields) == _OWN_FIELDS + 1 else None
     if kind is None:
@@ -99,7 +98,7 @@ def parse_entry(text: bytes) -> Entry:
     return _entry_of((text, task_id, queue, kind, due_us, ready_us) + _past(past))  # noqa: RUF005 - twice as fast
 
 
-@lru_cache(maxsize=64)  # nearly all tasks have `0 0 0 0 -`
+@lru_cache(maxsize=64)  # nearly all entries end with `0 0 0 0 -`
 def _past(text: str) -> tuple[int, int, int, int, str]:
     """Parse the end of an entry: the counters and the flag."""
     fields = text.split(" ")
@@ -109,5 +108,6 @@ def _past(text: str) -> tuple[int, int, int, int, str]:
     return int(failures), int(crashes), int(losses), int(releases), flag
 
 
-# `Entry(...)` calls a Python function. Without that call, reading an entry takes a quarter less time.
+# `Entry(...)` would call a Python function. This form skips that call, so that reading an entry takes a quarter less
+# time.
 _entry_of: Final = partial(tuple.__new__, Entry)

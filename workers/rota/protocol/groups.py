@@ -1,9 +1,10 @@
-"""Groups and chains, in which tasks follow other tasks. This is a part of the typed store: see `rota.protocol.store`.
+"""Groups and chains, which enqueue tasks after other tasks have ended. This is a part of the typed store: see
+`rota.protocol.store`.
 
 A chain is a list of tasks. Each task is enqueued by the transition that ends the task before it as done. A group
-consists of any number of tasks and chains, which are its members. Its follow-up is enqueued when the group is closed
-and its last member has ended. Follow-ups are stored as texts that `follow_text` writes. A text is not parsed before it
-is needed.
+consists of any number of tasks and chains, which are its members. The task that follows a group, its follow-up, is
+enqueued when the group is closed and its last member has ended. Follow-ups are stored as texts that `follow_text`
+writes. The scripts parse such a text only when they need it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,19 +31,20 @@ class Opening(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Into:
-    """The destination of new members."""
+    """The group to which new members are added, and the conditions for adding them."""
 
     group: str = ""  # "" for chains outside of any group
-    opening: Opening | None = None  # opens the group unless it exists; None if the group must exist
-    cursor: int | None = None  # items accepted so far; the call takes effect only if this matches, and advances it
-    closes: bool = False  # whether these members are the last ones
+    opening: Opening | None = None  # opens the group unless it exists; None if the group must already exist
+    # The expected number of accepted items; the call takes effect only if it matches, and increases it.
+    cursor: int | None = None
+    closes: bool = False  # whether the group is closed after these members
 
 
 class AddStatus(StrEnum):
-    """The reply to new members. CURSOR and ENDED mean that nothing was changed."""
+    """The result for new members. If the status is CURSOR or ENDED, nothing was changed."""
 
     OK = "ok"  # the members were processed
-    CURSOR = "cursor"  # the group has accepted a different number of items
+    CURSOR = "cursor"  # the group has accepted another number of items than expected
     ENDED = "ended"  # the group has ended, was cancelled, or is not known
 
 
@@ -51,15 +53,15 @@ class Added(NamedTuple):
 
     status: AddStatus
     cursor: int  # number of items that the group has accepted so far
-    enqueued: tuple[Enqueued, ...]  # the result of each item; an item that was not accepted is not a member
+    enqueued: tuple[Enqueued, ...]  # the result of each item; an item with `duplicate` is not a member
 
 
 class GroupPhase(StrEnum):
-    """The phase of a group."""
+    """Whether a group can take members, and whether it can end."""
 
     OPEN = "open"  # the group takes members and cannot end
-    CLOSED = "closed"  # the group ends with its last member and takes members until then
-    CANCELLED = "cancelled"  # the group ends with its last member, takes no members, and enqueues no follow-up
+    CLOSED = "closed"  # the group still takes members, and ends with its last member
+    CANCELLED = "cancelled"  # the group takes no members, and ends with its last member, without a follow-up
     ENDED = "ended"
 
 
@@ -71,17 +73,17 @@ class GroupState(NamedTuple):
     is_cancelled: bool
     total: int  # number of members accepted
     left: int  # number of members that have not ended
-    cursor: int  # number of items of a long enqueue that were accepted
+    cursor: int  # number of items that were accepted from an enqueue in several calls
     opened_us: int
     ended_us: int | None  # None if the group has not ended
-    followed_by: str  # id of the task that was enqueued at the group's end, "" for none (see `is_cancelled`)
-    then: str  # before the end, id of the task that may be enqueued at the end; "" for none
-    on_dead: str  # like `then`, for the case that a member is dead
-    ended: Mapping[str, int]  # number of members by outcome, one of ENDS
+    followed_by: str  # id of the task that was enqueued when the group ended; "" for none
+    then: str  # while the group has not ended, id of the task that will follow it; "" for none
+    on_dead: str  # like `then`, but for a group with a dead member
+    ended: Mapping[str, int]  # number of ended members by outcome, one of ENDS
 
 
 class GroupEnd(StrEnum):
-    """The follow-up that was enqueued when a group ended, if any; CANCELLED if the group was cancelled."""
+    """Which follow-up was enqueued when a group ended, if any. CANCELLED means that the group was cancelled."""
 
     THEN = "then"
     ON_DEAD = "on_dead"
@@ -94,7 +96,7 @@ class Groups(NamedTuple):
 
     total: int  # number of groups that have not ended
     page: tuple[GroupState, ...]
-    ended: Mapping[GroupEnd, int]  # number of groups that ever ended, by outcome
+    ended: Mapping[GroupEnd, int]  # how many groups have ever ended, by what followed
 
 
 class CancelledGroup(NamedTuple):
@@ -108,19 +110,19 @@ class CancelledGroup(NamedTuple):
 class Room(NamedTuple):
     """The reply to a client that waits for members of a group to end."""
 
-    has_come: bool  # whether the wait is over already; if not, `group ID` will be sent to the client's reply list
+    has_come: bool  # whether the wait is already over; if not, `group ID` will be sent to the client's reply list
     left: int | None  # number of members that have not ended; None if the group has ended
 
 
 class Predecessor(NamedTuple):
     """The task or group that a task follows."""
 
-    name: str  # `task ID` or `group ID`; "" if this batch has none
+    name: str  # `task ID` or `group ID`; "" if it is not in this batch
     cursor: str  # where the next batch begins; "" after the last batch
 
 
 class HealedMembers(NamedTuple):
-    """A batch of members that was checked."""
+    """The result of checking a batch of members."""
 
     cursor: str
     ended: int  # number of these members that were not live
@@ -133,8 +135,8 @@ def parse_added(raw: Raw) -> Added:
 
 
 def parse_group(raw: Raw) -> GroupState | None:
-    """Parse a row in the order of the fields of GroupState, with a number for each of ENDS at the end of the row. An
-    empty row stands for a group that is not known."""
+    """Parse one row of a reply: the fields of GroupState in their order, followed by a number for each of ENDS. An
+    empty row means that the group is not known."""
     if not raw:
         return None
     name, phase, is_cancelled, total, left, cursor, opened_us, ended_us, followed_by, then, on_dead, *ended = raw
@@ -163,7 +165,7 @@ parse_healed_members = reply(HealedMembers, text_of, int)
 
 
 def parse_room(raw: Raw) -> Room:
-    """Parse `[come 0|1, left or -1]`."""
+    """Parse `[come 0|1, left or -1]`; -1 means that the group has ended."""
     come, left = map(int, raw)
     return Room(bool(come), left if left >= 0 else None)
 
@@ -172,10 +174,8 @@ class Dependents(Transitions):
     """The transitions of groups and chains of one namespace."""
 
     def add_members(self, nonce: str, members: Sequence[NewMember], into: Into = Into()) -> ScriptCall[Added]:
-        """Accept up to BATCH tasks as `enqueue` does, with their follow-ups, and as members of a group.
-
-        A call that is repeated with its nonce within 60 s changes nothing and returns the same reply.
-        """
+        """Accept up to BATCH tasks as `enqueue` does, as members of a group, with the tasks that follow each. If the
+        call is repeated with the same nonce within 60 s, it changes nothing and returns the same reply."""
         opening = into.opening or Opening()
         cursor = "" if into.cursor is None else into.cursor
         args: list[Arg] = [nonce, into.group, int(into.opening is not None), *opening, cursor, int(into.closes)]
@@ -184,17 +184,18 @@ class Dependents(Transitions):
         return self._call("add_members", pack(args), parse_added)
 
     def close_group(self, group: str) -> ScriptCall[bool]:
-        """Close a group because its last member was added. A group without live members ends at once. Returns False if
+        """Close a group, after its last member was added. A group without live members ends at once. Returns False if
         the group has ended or never existed."""
         return self._call("close_group", pack((group,)), bool)
 
     def cancel_group(self, group: str, cursor: str = "0") -> ScriptCall[CancelledGroup]:
-        """Cancel the follow-up of a group, and accept no new members. Begin with cursor "0", cancel each returned id,
-        and repeat with the cursor of each reply until it is "0" again."""
+        """Cancel a group: its follow-up is not enqueued, and it accepts no new members. The reply has a batch of its
+        members' ids, and the caller cancels each of them. Begin with cursor "0" and repeat with the cursor of each
+        reply until it is "0" again."""
         return self._call("cancel_group", pack((group, cursor)), parse_cancelled_group)
 
     def group(self, group: str) -> ScriptCall[GroupState | None]:
-        """Return the state of a group, or None if it never existed or ended over a minute ago."""
+        """Return the state of a group, or None if it never existed or ended more than 50 s ago."""
         return self._call("group", pack((group, *ENDS)), parse_group)
 
     def groups(self, offset: int = 0, count: int = 100) -> ScriptCall[Groups]:
@@ -202,22 +203,21 @@ class Dependents(Transitions):
         return self._call("groups", pack((offset, count, *ENDS)), parse_groups)
 
     def pending(self, task_id: str, cursor: str) -> ScriptCall[Predecessor]:
-        """Find the task or group that a pending task follows. Begin with cursor "" and repeat with the cursor of each
-        reply until it is ""."""
+        """Find the task or group after which a pending task will be enqueued. Begin with cursor "" and repeat with the
+        cursor of each reply until it is ""."""
         return self._call("pending", pack((task_id, cursor)), parse_predecessor)
 
     def heal_members(self, cursor: str) -> ScriptCall[HealedMembers]:
-        """Remove members that are no longer live from their groups, and enqueue what follows. Such members were ended
-        by an older version or deleted by hand. Begin with cursor "" and repeat with the cursor of each reply until it
-        is "0".
-        """
+        """Remove members that are no longer live from their groups, and enqueue the follow-ups of groups that end by
+        this. Such members were ended by an older version of Rota, or deleted by hand. Begin with cursor "" and repeat
+        with the cursor of each reply until it is "0"."""
         return self._call("heal_members", pack((cursor,)), parse_healed_members)
 
     def await_room(self, client: str, group: str, most_left: int) -> ScriptCall[Room]:
-        """Have this client's reply list notified when at most `most_left` members of a group are left, or when the
-        group has ended."""
+        """Return how many members of a group are left. If more than `most_left` are, the server notifies this client's
+        reply list when that many are left or when the group has ended."""
         return self._call("await_group", pack((client, group, most_left)), parse_room)
 
     def await_group_end(self, client: str, group: str) -> ScriptCall[Room]:
-        """Have this client's reply list notified when a group has ended."""
+        """Return whether a group has ended. If not, the server notifies this client's reply list when it has."""
         return self._call("await_group", pack((client, group, "-")), parse_room)

@@ -4,8 +4,8 @@ Queues, tasks, ids, namespaces and nodes have names. Names become parts of keys 
 so the alphabet has no spaces, braces or characters that are special in Lua patterns.
 
 A pattern, for example `tenant-*`, stands for every queue whose name begins with `tenant-`. A queue is served under its
-own name if that name is in the tiers, and otherwise under the longest pattern that it fits. So it is served in the same
-tier in every pool. The scripts match in the same way: rota/lua/shared/matching.lua.
+own name if that name is in the tiers, and otherwise under the longest pattern that it fits. It is therefore served in
+the same tier in every pool. The scripts match in the same way; see rota/lua/shared/matching.lua.
 
 All keys of a namespace share the hash tag `{namespace}`, so the keys that a script computes are on the same shard as
 the one key that it is given (KEYS[1], always the `tasks` hash; Lua takes the prefix from it).
@@ -21,19 +21,21 @@ from rota.display_text import HIDDEN
 
 MOST_CHARACTERS: Final = 128
 NAME = re.compile(rf"[A-Za-z0-9_.:-]{{1,{MOST_CHARACTERS}}}", re.ASCII)
-UNKNOWN_TASK: Final = "_unknown"  # the name, in metrics and logs, of a task that is not registered or was not read yet
+# Stands for the task's name in metrics and logs, if the task is not registered or its body was not read yet.
+UNKNOWN_TASK: Final = "_unknown"
 DELAYED_SUFFIX = "-delayed"
-# If a URL was mistyped in place of a name, it may contain a password.
+# Do not quote a URL that someone gave in place of a name, because it may contain a password.
 _MAY_BE_SECRET: Final = re.compile(r"@|//")
 
 
 def is_name(text: str) -> bool:
-    """Whether text is a valid name of a task, an id, a namespace or a node."""
+    """Whether the text is a valid name for a task, an id, a namespace or a node."""
     return NAME.fullmatch(text) is not None
 
 
 def fault_in_name(what: str, text: str, most: int = MOST_CHARACTERS) -> str | None:
-    """Return why a name is not valid, or None if it is; `what` is the kind of name, for example "queue name"."""
+    """Return why a name is not valid, or None if it is valid. `what` is the kind of name for the message, for example
+    "queue name"."""
     if is_name(text) and len(text) <= most:
         return None
     shown = HIDDEN if _MAY_BE_SECRET.search(text) else repr(text)
@@ -41,7 +43,7 @@ def fault_in_name(what: str, text: str, most: int = MOST_CHARACTERS) -> str | No
 
 
 def fault_in_queue_name(text: str) -> str | None:
-    """Return why a queue name is not valid, or None if it is."""
+    """Return why a queue name is not valid, or None if it is valid."""
     if "*" in text:
         return f"queue name {text!r} is a pattern, which is allowed only in tiers and pools: name a single queue"
     if text.endswith(DELAYED_SUFFIX):
@@ -53,12 +55,12 @@ STAR = "*"
 
 
 def is_pattern(name: str) -> bool:
-    """Whether this name in a tier is a pattern."""
+    """Whether a name in a tier is a pattern."""
     return name.endswith(STAR)
 
 
 def fault_in_pattern(text: str) -> str | None:
-    """Return why a pattern is not valid, or None if it is."""
+    """Return why a pattern is not valid, or None if it is valid."""
     prefix = text.removesuffix(STAR)
     if STAR in prefix:
         return f"pattern {text!r} is not usable: {STAR} may only appear at its end"
@@ -66,12 +68,13 @@ def fault_in_pattern(text: str) -> str | None:
 
 
 def fits(pattern: str, queue: str) -> bool:
-    """Whether the pattern covers this queue, or this longer pattern."""
+    """Whether the pattern matches this queue, or this longer pattern."""
     return queue != pattern and queue.startswith(pattern.removesuffix(STAR))
 
 
 def served_as(queue: str, names: Iterable[str]) -> str | None:
-    """Return the name or pattern, out of `names`, under which a queue is served, or None if none fits."""
+    """Return the one of `names` under which a queue is served: its own name, or else the longest pattern that matches
+    it. Returns None if no name matches."""
     fitting = [name for name in names if name == queue or (is_pattern(name) and fits(name, queue))]
     return queue if queue in fitting else max(fitting, key=len, default=None)
 
@@ -80,7 +83,8 @@ PROTOCOL_VERSION: Final = 1
 
 
 class _Single:
-    """A key that exists once in a namespace. `rest` is the part after the hash tag."""
+    """A key that exists once in a namespace, as an attribute of `Keys`. `rest` is the part of the key after the hash
+    tag."""
 
     def __init__(self, rest: str) -> None:
         self._rest = rest
@@ -193,7 +197,7 @@ class Keys:
 
 
 HELD_WITH_TASKS: Final = frozenset({"tasks", "tickets", "epitaphs", "keys", "members", "delayed", "dead"})
-"""The keys, apart from lists, whose content an export has in its records of tasks."""
+"""The keys, apart from lists, whose content an export stores with the tasks."""
 
 COPIED: Final[Mapping[str, str]] = {
     "former": "hash",
@@ -219,8 +223,8 @@ COPIED: Final[Mapping[str, str]] = {
     "ends-untold": "string",
     "ends-sealed": "list",
 }
-"""The types of the keys that an export copies unchanged. A colon at the end stands for all keys that begin with the
-text."""
+"""The keys that an export copies unchanged, with their types. A name that ends with a colon stands for all keys that
+begin with it."""
 
 REBUILT: Final = frozenset(
     {
@@ -233,13 +237,13 @@ REBUILT: Final = frozenset(
 
 
 def family_of(name: str) -> str:
-    """Return the family of a key that is given without the prefix. It is the key itself, or its beginning up to the
-    colon."""
+    """Return the family of a key whose prefix was removed. That is the part up to the first colon, for example
+    `group:`, or the whole key if it has no colon."""
     return name if ":" not in name else name[: name.index(":") + 1]
 
 
 def prefix_of(keys: Keys) -> str:
-    """Return the text with which all keys of a namespace begin."""
+    """Return the prefix with which all keys of a namespace begin."""
     return keys._key("")  # noqa: SLF001 - `_key` belongs to this module
 
 
@@ -250,13 +254,13 @@ def pattern_of_all(keys: Keys) -> str:
 
 def pattern_of_lists(keys: Keys) -> str:
     """Return the SCAN pattern of lanes, in-flight lists and keys that look like lanes. It matches few other keys. The
-    name of a namespace has no characters that are special in patterns."""
+    namespace needs no escapes, because its name has no characters that are special in patterns."""
     return f"*{keys.namespace}*[iq]*"
 
 
 def fault_of_lane(keys: Keys, key: str) -> str:
-    """Return why a key that looks like a lane of the namespace is not a lane. Returns "" for a lane, and for any other
-    key."""
+    """Return what is wrong with a key that looks like a lane of the namespace but is not one, for example because its
+    prefix is misspelt. Returns "" for a lane, and for any other key."""
     lane = keys.ready_lane("")
     looks = _lookalike(keys.namespace).fullmatch(key)
     queue = key.removeprefix(lane) if key.startswith(lane) else looks["queue"] if looks else ""

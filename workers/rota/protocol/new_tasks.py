@@ -1,4 +1,4 @@
-"""New tasks in the form that enqueue takes, the tasks that follow each new task, and the reply to each new task."""
+"""New tasks in the form in which they are enqueued, the tasks that follow them, and the reply for each new task."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -7,21 +7,22 @@ from typing import Final, NamedTuple
 from rota.protocol.scripts import Raw
 from rota.protocol.wire import text_of
 
-FRONT = "^"  # appended to a due time to put the task at the head of its lane
+FRONT = "^"  # appended to a due time, it puts the task at the head of its lane
 
 
 class NewTask(NamedTuple):
-    """A task in the form that enqueue takes."""
+    """A task in the form in which `enqueue` sends it."""
 
     id: str
     queue: str
     body: bytes
-    # "" for now, "+N" for N microseconds from now, "@N" for Unix time in microseconds. With FRONT appended the task
-    # goes to the head of its lane; the last such task of a call is first in the lane.
+    # When the task is due: "" for now, "+N" for N microseconds from now, or "@N" for Unix time in microseconds. With
+    # FRONT appended, the task goes to the head of its lane. If a call has several such tasks, the last of them comes
+    # first.
     due: str = ""
-    unique_key: str = ""  # "" for none
-    hold_ms: int = 0  # how long the unique key is held, 0 for until the task has ended
-    foreign: str = ""  # the task's name unless this process declares it outside of its main module; not sent
+    unique_key: str = ""  # "" if the task is not unique
+    hold_ms: int = 0  # for how many milliseconds the unique key is held, 0 for until the task has ended
+    foreign: str = ""  # the task's name, unless this process declares it outside of its main module; not sent to Redis
 
     @property
     def size(self) -> int:
@@ -29,21 +30,21 @@ class NewTask(NamedTuple):
 
     @property
     def how(self) -> str:
-        """The due time and the unique key as one argument of a script: "" for nearly every task."""
+        """The due time and the unique key as one argument of a script. It is "" for nearly every task."""
         return f"{self.due} {self.hold_ms} {self.unique_key}" if self.due or self.unique_key else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Enqueued:
-    """The result of enqueueing one item."""
+    """The result for an item that was enqueued. If all fields have their defaults, the task was accepted."""
 
-    duplicate: bool = False  # whether a live task already has the id; that task is kept
+    duplicate: bool = False  # whether a live task already has the id or the unique key; that task is kept
     holder: str = ""  # id of the task that holds the unique key, if that makes the item a duplicate
     unserved: bool = False  # accepted, but no running master serves the queue
     unseen: bool = False  # accepted, but no fleet has ever run in this namespace
 
 
-_ACCEPTED = Enqueued()  # nearly every reply
+_ACCEPTED = Enqueued()  # the result of nearly every item
 _ENQUEUED = {
     "ok": _ACCEPTED,
     "unserved": Enqueued(unserved=True),
@@ -71,12 +72,8 @@ NOTHING_FOLLOWS: Final = b""
 
 
 def follow_text(tasks: "Iterable[NewTask]") -> bytes:
-    """Return the text for tasks that are to follow in this order. A due time of "+N" counts from the end of the
-    previous task.
-
-    Raises ValueError if a task has a unique key, because a conflict could not be reported, or if there are more tasks
-    than MOST_FOLLOWING.
-    """
+    """Return one text for tasks that are to run one after another, in this order. A due time of "+N" counts from the
+    end of the previous task."""
     items = []
     for task in tasks:
         if task.unique_key:

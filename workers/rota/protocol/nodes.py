@@ -1,4 +1,5 @@
-"""The heartbeat of each master: a report on its node, for people, and the tiers of its pools, for `explain`."""
+"""The heartbeat that each master publishes: a report on its node, for people, and the tiers of its pools, for
+`explain`."""
 
 import json
 import math
@@ -16,36 +17,37 @@ from rota.protocol.tiers import (
 from rota.protocol.wire import Packed, pack, shown, text_of
 
 MOST_TEXT: Final = 200  # characters
-MOST_TASKS: Final = 500  # names in a heartbeat, some 16 kB; a node with more tasks sends no names
+# Maximum number of names in a heartbeat, which take some 16 kB; a node with more tasks sends no names.
+MOST_TASKS: Final = 500
 
 
 class NodeReport(NamedTuple):
-    """A master's report on its node. The values from `done_per_second` to `late` cover the last minutes; they are None
-    if the node has no exporter."""
+    """A master's report on its node. The values from `done_per_second` to `late` cover the last few minutes. They are
+    None if the node has no exporter, which computes them."""
 
-    state: str = "unknown"  # the state of the master, one word
+    state: str = "unknown"  # the state of the master, in one word
     version: str = ""
-    url: str | None = None  # the address of the status page
-    workers: int = 0  # number of workers that serve
-    desired: int = 0  # number of workers that should serve
+    url: str | None = None  # URL of the status page
+    workers: int = 0  # number of workers that are in service
+    desired: int = 0  # number of workers that the node should have
     busy: int = 0  # number of running tasks
     concurrency: int = 0  # number of tasks that can run at once
     quiet: int = 0  # number of workers that claim nothing
     done_per_second: float | None = None
-    lag_p50_seconds: float | None = None  # median lag of starts
-    lag_p99_seconds: float | None = None  # 99th percentile of the lag of starts
-    late: float | None = None  # share of the starts that missed their objective
-    last_death: str | None = None  # the last unexpected death, as a sentence
+    lag_p50_seconds: float | None = None  # median of the lag of task starts
+    lag_p99_seconds: float | None = None  # 99th percentile of the lag of task starts
+    late: float | None = None  # share of the task starts that missed their lag objective
+    last_death: str | None = None  # the last unexpected death of a process, as a sentence
 
 
 class Node(NamedTuple):
-    """A node, as its last heartbeat describes it."""
+    """A node, as its latest heartbeat describes it."""
 
     name: str
-    pools: Mapping[str, Packed]  # the tiers of each pool that has workers, packed for a turn
+    pools: Mapping[str, Packed]  # the tiers of each pool that has workers, in the packed form that `explain` takes
     report: NodeReport
     lease_seconds: float
-    left_seconds: float  # time until the heartbeat expires; below 0 if it has expired
+    left_seconds: float  # time until the heartbeat expires; negative if it has expired
     tasks: frozenset[str] | None = None  # names of the tasks that the node's modules declare; None if not known
 
     @property
@@ -65,8 +67,8 @@ def heartbeat_of(
     lease_seconds: float = 0.0,
     tasks: Collection[str] | None = None,
 ) -> bytes:
-    """Return the heartbeat of a master as JSON, with the kinds of entries that its scripts know. It leaves out missing
-    values of the report, and the names of `tasks` if there are too many."""
+    """Return the heartbeat of a master as JSON. It includes the kinds of entries that the master's scripts know, and
+    omits missing values of the report. It also omits the names of `tasks` if there are more than MOST_TASKS."""
     tiers_of = {pool: tier_args(tiers) for pool, tiers in pools.items()}
     known = {} if report is None else {name: value for name, value in report._asdict().items() if value is not None}
     kinds = "".join(Kind)
@@ -109,7 +111,7 @@ def _read_tasks(names: Any) -> frozenset[str] | None:
 def _read_json(raw: bytes) -> dict[str, Any]:
     try:
         heartbeat = json.loads(raw)
-    except (ValueError, RecursionError):  # not written by a master
+    except (ValueError, RecursionError):  # not the heartbeat of a master
         return {}
     return heartbeat if isinstance(heartbeat, dict) else {}
 
@@ -117,12 +119,13 @@ def _read_json(raw: bytes) -> dict[str, Any]:
 def _read_pools(heartbeat: Mapping[str, Any]) -> dict[str, Packed]:
     try:
         return {str(pool): pack(args) for pool, args in heartbeat["pools"].items() if _are_tiers(args)}
-    except (ValueError, TypeError, LookupError, AttributeError):  # not written by a master of this version
+    except (ValueError, TypeError, LookupError, AttributeError):  # not the heartbeat of a master of this version
         return {}
 
 
 def _are_tiers(args: Any) -> bool:
-    """Whether these arguments have the form that `tier_args` makes. The script accepts no other form."""
+    """Whether these arguments have the form that `tier_args` produces, which is the only form that the script
+    accepts."""
     if not isinstance(args, list) or not all(isinstance(arg, str | int) for arg in args):
         return False
     at = 1
@@ -132,7 +135,7 @@ def _are_tiers(args: Any) -> bool:
     return at == len(args)
 
 
-# A value of another type, in a report of another version, counts as missing.
+# If another version's report has a value of another type, the value counts as missing.
 
 
 def _text(value: Any) -> str | None:
@@ -140,7 +143,8 @@ def _text(value: Any) -> str | None:
 
 
 def _number(value: Any) -> float | None:
-    return value if type(value) in (int, float) and math.isfinite(value) else None  # True is an int, too
+    # `type` and not `isinstance`, because True is an int, too.
+    return value if type(value) in (int, float) and math.isfinite(value) else None
 
 
 def _count(value: Any) -> int | None:
@@ -165,10 +169,11 @@ def _read_report(said: Any) -> NodeReport:
 class Announced(NamedTuple):
     """The settings of the fleet that a master publishes with its heartbeat."""
 
-    ends: int = DEFAULT_ENDED_KEEP  # number of ended tasks that the namespace remembers
+    ends: int = DEFAULT_ENDED_KEEP  # number of ended tasks that the namespace keeps in its memory
     events: int = 0  # approximate number of task events to keep; 0 to write no events
-    shares: tuple[QueueShare, ...] = ()  # the shares of queues, for consumers
-    domains: tuple[Domain, ...] = ()  # domains with patterns: a new queue wakes the workers of those that match it
+    shares: tuple[QueueShare, ...] = ()  # how queues are served, for consumers
+    # Domains with patterns, so that a new queue wakes the workers whose patterns match it.
+    domains: tuple[Domain, ...] = ()
 
 
 NOTHING_ANNOUNCED = Announced()
@@ -178,7 +183,7 @@ class AnnounceReply(NamedTuple):
     """The reply to a master's heartbeat."""
 
     nodes: int  # number of nodes that are alive
-    any_closed: bool  # whether any queue may be closed to claims
+    any_closed: bool  # whether any queue may be closed by a condition
 
 
 parse_announce = reply(AnnounceReply, int, bool)

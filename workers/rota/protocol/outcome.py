@@ -1,19 +1,19 @@
-"""The outcome of one attempt: the values, their form in Redis, and the records that are kept for people. This module
+"""The outcome of one attempt: its kinds, their form in Redis, and the records that are kept for people. This module
 does no I/O.
 
 Each outcome has a `label`, which is its name in metrics and logs. If the outcome ends the task, the label is also the
 task's state.
 
 A settlement is an entry with its outcome. Its wire form is four arguments, `entry verb first second`, which the scripts
-`turn` and `reap` both accept. So if a worker is killed before the reply arrives, the master settles with the same bytes
-that the worker left in its slot.
+`turn` and `reap` both accept. If a worker is killed before the reply arrives, the master can therefore settle with the
+same bytes that the worker left in its slot.
 
 A record is kept of each attempt that failed. It is a JSON object on one line, with the fields of `FailureRecord` and
 `at`, the time by the wall clock. The last record of a dead task is its death record.
 
 The record of an ended task is `HOW AT OWNER ENTRY RUN`, followed by the records of the earlier attempts, one per line.
-The last part, RUN, is ` START RUN PID NAME`. If the result should have been kept but was not, the reason follows after
-a space. Times are whole microseconds. START and AT are Redis time.
+RUN is ` START RUN PID NAME`, where the second field is the run time. If the result should have been stored but was not,
+the reason follows after a space. Times are whole microseconds. START and AT are Redis time.
 """
 
 import json
@@ -38,13 +38,13 @@ class Done:
 
     label: ClassVar = State.DONE.value
     result: bytes = b""
-    result_ttl_ms: int = 0  # how long to keep the result; 0 to not keep it
-    refused: str = ""  # why the result is not kept even though it should be
+    result_ttl_ms: int = 0  # how long to store the result; 0 to not store it
+    refused: str = ""  # why the result is not stored although the task's options require it
 
 
 @dataclass(frozen=True, slots=True)
 class RetryOutcome:
-    """The outcome of a failed attempt that will be followed by another attempt."""
+    """The outcome of a failed attempt after which there is another attempt."""
 
     label: ClassVar = "retry"
     delay_us: int  # microseconds from the settlement to the next attempt
@@ -53,7 +53,7 @@ class RetryOutcome:
 
 @dataclass(frozen=True, slots=True)
 class DeadOutcome:
-    """The outcome of the last attempt, which failed. The task is set aside for people to inspect."""
+    """The outcome of a failed attempt after which there is no other. The task is set aside for people to inspect."""
 
     label: ClassVar = State.DEAD.value
     record: bytes  # the death record, a JSON object on one line
@@ -61,15 +61,15 @@ class DeadOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """The outcome of a task that did not run to its end for a reason outside of the task. It returns to the head of its
-    lane."""
+    """The outcome of a task that was not run to its end, for a reason that is not the task's fault. It returns to the
+    head of its lane."""
 
     label: ClassVar = "released"
 
 
 @dataclass(frozen=True, slots=True)
 class EndedEarly:
-    """The outcome of a task that has ended although its function has neither returned nor failed."""
+    """The outcome of a task that has ended without a return value and without a failure."""
 
     label: ClassVar[str]
 
@@ -95,15 +95,15 @@ Outcome = Done | RetryOutcome | DeadOutcome | Release | CancelledOutcome | Expir
 
 
 class Settlement(NamedTuple):
-    """An entry and its outcome."""
+    """An entry and its outcome, as they are reported to Redis."""
 
     entry: Entry
     outcome: Outcome
-    run: bytes = b""  # written by `run_record_of`; empty if the task's end is not to be remembered
+    run: bytes = b""  # the result of `run_record_of`; empty if the fleet does not remember how the task ends
 
 
 def settlement_args(settlement: Settlement) -> tuple[Arg, ...]:
-    """Return the four arguments that a script takes for a settlement."""
+    """Return a settlement as the four arguments that a script takes."""
     text = settlement.entry.text
     run = settlement.run
     match settlement.outcome:
@@ -131,40 +131,44 @@ def pack_settlement(settlement: Settlement) -> bytes:
 
 
 def plain_lines(settlement: Settlement) -> bytes:
-    """Return the short form of a settlement, which is the entry and the run as the memory of ends stores them
-    (lua/shared/ends.lua). Only tasks that are done and have neither a result nor a flag have a short form. Return b""
-    if the settlement needs four arguments."""
+    """Return the short form of a settlement, or b"" if it needs the four arguments.
+
+    The short form is the entry and the run, in the same text that the memory of ends stores (lua/shared/ends.lua). Only
+    a task that is done, and that has neither a result nor a flag, has a short form.
+    """
     entry, outcome, run = settlement
     is_plain = outcome is DONE and run and entry.text.endswith(_NO_FLAG)
     return b"\n%b\n%b" % (entry.text, run) if is_plain else b""
 
 
 def join_settlements(packed: Collection[bytes]) -> Packed:
-    """Return the arguments for settlements that were packed one by one."""
+    """Join settlements that were packed one by one into the arguments of one call."""
     return Packed(len(packed) * ARGS_PER_SETTLEMENT, b"".join(packed))
 
 
 def settlements_in(count: int, data: bytes) -> Packed:
-    """Return the settlements that a worker left in its slot, or none if the bytes there are not valid."""
+    """Return the settlements that a worker left in its slot, or none if the bytes in the slot are not valid."""
     return packed_in(count, data, ARGS_PER_SETTLEMENT)
 
 
-FAILED: Final = "failed"  # the task will be retried
+FAILED: Final = "failed"  # this attempt failed, and the task will be retried
 CRASHED: Final = "crashed"
 LOST: Final = "lost"
-TIME_LIMIT: Final = "time_limit"  # the hard time limit
-AT_MOST_ONCE: Final = "at_most_once"  # the task was started, has not ended, and must not be started again
+TIME_LIMIT: Final = "time_limit"  # the hard time limit was reached
+AT_MOST_ONCE: Final = "at_most_once"  # the task may be started only once, and its only start has not ended it
 ERROR_CHARACTERS: Final = 1000
 TRACEBACK_CHARACTERS: Final = 4000
-_OURS: Final = (  # code that called the task's function; its lines do not help to find the error
+# Code of Rota and asyncio that calls the task's function. Its lines do not help to find an error.
+_OURS: Final = (
     __file__.removesuffix("protocol/outcome.py"),
     traceback.__file__.removesuffix("traceback.py") + "asyncio/",
 )
-_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))  # made once, to halve the time per record
+# Created once, to halve the time per record.
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
 class NotRunnable(StrEnum):
-    """The reasons why a task with this body can never be called. They are reasons of death."""
+    """Why a task with this body can never be run. Each of these is a reason for which a task is dead."""
 
     GARBAGE = "garbage"
     UNKNOWN_TASK = "unknown_task"
@@ -176,17 +180,19 @@ class NotRunnable(StrEnum):
 class FailureRecord:
     """The record of a failed attempt."""
 
-    reason: str  # `failed`, `crashed` or `lost`; in a death record, the label of `rota_tasks_dead_total`
+    # `failed`, `crashed` or `lost`; in a death record, one of the reasons of the metric `rota_tasks_dead_total`.
+    reason: str
     error: str  # a sentence
-    attempt: int = 0  # number of the start, 0 if not known
-    traceback: str = ""  # the end of the traceback
+    attempt: int = 0  # number of the attempt, 0 if not known
+    traceback: str = ""  # the traceback, or its end if it is too long
     owner: str = ""  # the worker that ran the attempt
-    pid: int = 0  # the process of that worker
-    elapsed_seconds: float = 0.0  # for how long the attempt ran
+    pid: int = 0  # process id of that worker
+    elapsed_seconds: float = 0.0  # how long the attempt ran
     lag_seconds: float = 0.0  # how late the attempt started
 
     def to_json(self, at: datetime) -> bytes:
-        """Write the record on one line. A long error is cut at its end, a long traceback at its beginning."""
+        """Write the record on one line. If the error is too long, its end is cut off. If the traceback is too long, its
+        beginning is."""
         fields: dict[str, object] = {"reason": self.reason, "error": self.error[:ERROR_CHARACTERS]}
         if self.traceback:
             fields["traceback"] = self.traceback[-TRACEBACK_CHARACTERS:]
@@ -200,23 +206,23 @@ class FailureRecord:
 
 
 def read_attempt_records(raw: bytes, otherwise: str) -> list[dict[str, Any]]:
-    """Return all records in the form that `read_attempt_record` returns, the latest last."""
+    """Return all attempt records in the form of `read_attempt_record`, with the latest last."""
     return [read_attempt_record(line, otherwise) for line in raw.split(b"\n") if line]
 
 
 def read_attempt_record(raw: bytes, otherwise: str) -> dict[str, Any]:
-    """Return a record. If it is not a JSON object, or cannot be encoded again, return its whole text under the key
-    `otherwise`."""
+    """Return an attempt record as a dict. If the record is not a JSON object, or could not be encoded as JSON again,
+    return a dict with its whole text under the key `otherwise`."""
     try:
         parsed = json.loads(raw.decode())
-        json.dumps(parsed, ensure_ascii=False).encode()  # half of a surrogate pair can be read but not written
+        json.dumps(parsed, ensure_ascii=False).encode()  # a lone surrogate can be read from JSON but cannot be encoded
     except (ValueError, RecursionError):
         parsed = None
     return parsed if isinstance(parsed, dict) else {otherwise: raw.decode(errors="backslashreplace")}
 
 
 def error_line(error: BaseException) -> str:
-    """Return `Name: text` of an exception. Never raises, even if its `__str__` does."""
+    """Return an exception in one line, as `Name: text`. Never raises, even if the exception's `__str__` does."""
     name = type(error).__name__
     try:
         text = str(error)
@@ -226,7 +232,8 @@ def error_line(error: BaseException) -> str:
 
 
 def traceback_text(error: BaseException) -> str:
-    """Return the traceback of an exception as Python prints it, from the first line outside of Rota. Never raises."""
+    """Return the traceback of an exception as Python prints it, but without the frames of Rota at its beginning. Never
+    raises."""
     try:
         trace = error.__traceback__
         while trace is not None and trace.tb_next is not None and trace.tb_frame.f_code.co_filename.startswith(_OURS):
@@ -241,34 +248,34 @@ _LATEST_US: Final = 9_000_000_000_000_000  # same as LATEST in lua/shared/clock.
 
 
 class RunRecord(NamedTuple):
-    """One run of a task."""
+    """The record of one run of a task: when it started, how long it took, and which process ran it."""
 
-    start_us: int = 0  # 0 if it did not start, or the start was not reported
+    start_us: int = 0  # Redis time; 0 if the run did not start, or if its start was not reported
     run_us: int = 0
     pid: int = 0
     name: str = ""
-    refused: str = ""  # why the function's result is not kept even though it should be
+    refused: str = ""  # why the function's result was not stored although the task's options require it
 
 
 def ran_by(pid: int, name: str) -> bytes:
-    """Return the part of a run's record that is the same for all runs of a task in a process."""
+    """Return the end of a run's record, which is the same for all runs of a task in one process."""
     return b" %d %b" % (pid, name.encode() or _NOBODY.encode())
 
 
 def run_record_of(start_us: int, run_us: float, who: bytes, refused: str = "") -> bytes:
-    """Return the record of a run for a settlement. `who` is the value of `ran_by`. Each task that ends has such a
-    record."""
+    """Return the record of a run for a settlement. `who` is the result of `ran_by`. A task that ends is remembered with
+    such a record."""
     run = b" %d %d%b" % (start_us, run_us, who)
     return run if not refused else b"%b %b" % (run, " ".join(refused.split()).encode(errors="replace"))
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The record of a task that has ended."""
+    """The data that the fleet remembers about a task that has ended."""
 
-    how: str  # one of ENDS_OF_GONE
-    at_us: int  # when it ended, by Redis time
-    owner: str  # "" if the task was not claimed
+    how: str  # how the task ended, one of ENDS_OF_GONE
+    at_us: int  # when the task ended, by Redis time
+    owner: str  # the owner that held the task; "" if it was not claimed
     entry: Entry
     run: RunRecord  # the last run
     earlier: tuple[bytes, ...] = ()  # records of the attempts before the last, each a JSON object

@@ -1,7 +1,8 @@
-"""The progress that a running task reports. It is one text, `DONE TOTAL AT_US NOTE`, from the worker's slot to Redis.
+"""The progress that a running task reports. In the worker's slot and in Redis it is one text, `DONE TOTAL AT_US NOTE`.
 
-Numbers are decimal; TOTAL is `-` if there is none; AT_US is the wall clock's time in microseconds. The text is not
-trusted, because a task can write anything into its slot. A reader accepts only a text of bounded length in this form.
+Numbers are decimal, TOTAL is `-` if there is none, and AT_US is the time by the wall clock in microseconds. The text is
+not trusted, because a task can write anything into its slot. A reader accepts only a text of bounded length in this
+form.
 """
 
 import math
@@ -13,8 +14,8 @@ from typing import Any, Final, TypedDict
 from rota.durations import utc_datetime
 
 NOTE_BYTES: Final = 100
-LONGEST: Final = 192  # two numbers of 24 characters, a time of 16, and a note
-_MAX_NUMBER: Final = 9e15  # a double is exact up to this number
+LONGEST: Final = 192  # bytes of the longest text: two numbers of 24 characters, a time of 16, and a note
+_MAX_NUMBER: Final = 9e15  # a double represents all whole numbers up to about this one exactly
 _NO_TOTAL: Final = b"-"
 _PARTS: Final = 4
 
@@ -63,7 +64,8 @@ def progress_summary(row: Mapping[str, Any] | None) -> str:
 
 
 def progress_text(done: float, total: float | None, note: str, at_us: int) -> bytes:
-    """Write progress as text, with the note cut at 100 bytes. Raises ValueError if a number is not from 0 to 9e15."""
+    """Return the progress as the text that is stored, with the note cut at 100 bytes. Raises ValueError if a number is
+    not from 0 to 9e15."""
     whole = str(note).encode("utf-8", "replace")
     cut = whole if len(whole) <= NOTE_BYTES else whole[:NOTE_BYTES].decode("utf-8", "ignore").encode()
     total_text = _NO_TOTAL if total is None else _written(total, "total")
@@ -94,7 +96,7 @@ def _read(text: str) -> float:
 
 
 def _checked(number: float) -> float:
-    """Return the number, as an int if it is whole. Raises ValueError if it is not a number from 0 to 9e15."""
+    """Return the number, converted to an int if it is whole. Raises ValueError if it is not a number from 0 to 9e15."""
     if not (math.isfinite(number) and 0 <= number <= _MAX_NUMBER):
         raise ValueError(number)
     return int(number) if number.is_integer() else number

@@ -1,8 +1,8 @@
-"""The replies of the transitions, as values. The replies of the scripts that only read are in `views`.
+"""The values into which the replies of transitions are parsed. Those of the scripts that only read are in `views`.
 
 Scripts return statuses, numbers and lists of bytes, mostly in the order of the fields that they become. A reply of
-another shape is a bug in Rota, or does not come from our scripts. Its parser raises an error, which callers see as an
-error of the server: see `rota.server.server_errors.read_reply`.
+another form shows a bug in Rota, or does not come from our scripts. The parser then raises an error, which
+`rota.server.server_errors.read_reply` turns into an error of the server.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,11 +29,12 @@ class Promoted:
     """The result of promoting tasks that are due."""
 
     moved: Mapping[str, int]  # number of tasks moved, by queue
-    buried: int  # number of unreadable items that were set aside as dead
-    next_due_us: int | None  # earliest due time of the tasks that still wait, or None
+    buried: int  # number of items that could not be read and were set aside as dead
+    next_due_us: int | None  # earliest due time of the tasks that are not due yet, or None
     now_us: int
-    more: bool  # whether the limit was reached; the caller should then call again
-    left_out: tuple[str, ...] = ()  # schedules of occurrences that were skipped to avoid an overlap
+    more: bool  # whether there may be more due tasks, because the limit was reached; the caller should then call again
+    # Names of schedules whose occurrences were skipped because the previous one has not ended.
+    left_out: tuple[str, ...] = ()
 
 
 def parse_promoted(raw: Raw) -> Promoted:
@@ -47,19 +48,19 @@ def parse_promoted(raw: Raw) -> Promoted:
 class Renewed:
     """The result of renewing leases."""
 
-    lost: tuple[str, ...]  # owners that are no longer registered
-    cancelled: frozenset[bytes]  # texts of entries in flight whose cancellation was requested
+    lost: tuple[str, ...]  # names of owners that are no longer registered
+    cancelled: frozenset[bytes]  # texts of the entries whose cancellation was requested while they are in flight
 
 
 parse_renewed = reply(Renewed, names_of, frozenset)
 
 
 class CancelOrder(NamedTuple):
-    """The order to cancel a running task, which the script `cancel` leaves for the node of the task's owner."""
+    """A request to cancel a running task, which the script `cancel` leaves for the node of the task's owner."""
 
     owner: str
     task_id: str
-    ready_us: int  # `ready_us` of the task's entry, which excludes later tasks with the same id
+    ready_us: int  # `ready_us` of the task's entry; it distinguishes this task from a later one with the same id
     kill_after_seconds: float | None  # when to kill the task's process if the task still runs; None for never
 
 
@@ -73,9 +74,9 @@ def parse_cancel_order(raw: bytes) -> CancelOrder:
 class Reaped:
     """The result of reaping an owner."""
 
-    alive: bool  # whether the lease had not expired after all; then nothing was done
+    alive: bool  # whether the owner's lease has not expired after all, so that nothing was done
     settled: int  # number of the given outcomes that took effect
-    requeued: tuple[Entry, ...]  # the entries that are now in their lanes
+    requeued: tuple[Entry, ...]  # entries that were given back to their lanes
     dead: tuple[Entry, ...]  # entries that were set aside as dead
     stale: tuple[bytes, ...] = ()  # texts of entries whose outcomes had no effect
 
@@ -88,17 +89,18 @@ class Swept:
     """The result of a poller's sweep. Times are Redis time in microseconds."""
 
     now_us: int
-    rescues: int  # number of doorbells rung for entries that waited without a token
-    grace_until_us: int  # until this time, no owner may be reaped because of an expired lease
+    rescues: int  # number of doorbells that were rung because entries waited without a token
+    grace_until_us: int  # no owner may be reaped for an expired lease before this time
     expired: tuple[str, ...]  # owners whose leases have expired
     next_due_us: int | None  # earliest due time of the delayed set, or None
-    is_leader: bool = False  # whether this poller scans for the fleet
-    legacy_items: int = 0  # number of items of the delayed set that were not adopted yet
-    next_schedule_us: int | None = None  # when the next schedule must be checked, or None
-    undeclared: tuple[str, ...] = ()  # schedules that no node declares any longer
-    watched: tuple[str, ...] = ()  # the keys in which new work can appear; empty if there are too many
-    is_quiet: bool = False  # no `watched` key exists, so there is nothing to do until one does or until `lease_ends_us`
-    lease_ends_us: int | None = None  # when the first lease may expire, or None
+    is_leader: bool = False  # whether this poller does the fleet's scans
+    legacy_items: int = 0  # number of legacy items in the delayed set that still have to be adopted
+    next_schedule_us: int | None = None  # when a schedule must next be checked, or None
+    undeclared: tuple[str, ...] = ()  # names of schedules that no node declares any longer
+    watched: tuple[str, ...] = ()  # the keys in which new work would appear; empty if there are too many to watch
+    # Whether none of the `watched` keys exists, so that there is nothing to do until one does or until `lease_ends_us`.
+    is_quiet: bool = False
+    lease_ends_us: int | None = None  # the earliest time at which a lease can expire, or None
 
 
 parse_swept = reply(
@@ -108,14 +110,15 @@ parse_swept = reply(
 
 @dataclass(frozen=True, slots=True)
 class AdoptedScheduled:
-    """The number of items that became tasks, and the queue and the reason of each item that is dead at once."""
+    """The result of adopting legacy items of the delayed set: how many became tasks, and the queue and the reason of
+    each item that is dead at once."""
 
     adopted: int
     dead: tuple[tuple[str, str], ...]
 
 
 def pairs_of_texts(raw: Raw) -> tuple[tuple[str, str], ...]:
-    """Return a list of texts as pairs."""
+    """Return a list of names as pairs of its 1st and 2nd item, its 3rd and 4th, and so on."""
     return tuple((text_of(queue), text_of(reason)) for queue, reason in _pairs(raw))
 
 
@@ -125,20 +128,20 @@ parse_adopted_scheduled = reply(AdoptedScheduled, int, pairs_of_texts)
 class RestoreStatus(StrEnum):
     """The result of restoring a live task that was in no lane, list or set."""
 
-    RESTORED = "restored"  # it is back in its lane
-    ENDED = "ended"  # it had been cancelled, and has ended
-    DEAD = "dead"  # it is dead because its queue is not known
-    PLACED = "placed"  # nothing was done, because the task is not live, or is in a lane, list or set after all
+    RESTORED = "restored"  # the task is back in its lane
+    ENDED = "ended"  # the task had been cancelled, and has now ended
+    DEAD = "dead"  # the task is dead, because its queue is not known
+    PLACED = "placed"  # nothing was done, because the task is no longer live, or was in a lane, list or set after all
 
 
 parse_restored = statuses_of(RestoreStatus)
 
 
 class CancelStatus(StrEnum):
-    """The state in which a cancel found the task."""
+    """In which state a cancel found the task."""
 
-    CANCELLED = "cancelled"  # it waited, and has ended
-    RUNNING = "running"  # it runs, and its worker will be notified
+    CANCELLED = "cancelled"  # the task was waiting, and has ended
+    RUNNING = "running"  # the task is running, and its worker will be notified
     DEAD = "dead"
     UNKNOWN = "unknown"
 
@@ -148,8 +151,8 @@ parse_cancel = status_of(CancelStatus)
 
 @dataclass(frozen=True, slots=True)
 class Bounded:
-    """The number of items that a bounded call processed, and whether the caller should call again because there are
-    more."""
+    """The result of a call that processes a limited number of items. `more` is true if there are more, so that the
+    caller should call again."""
 
     count: int
     more: bool
@@ -162,13 +165,14 @@ parse_bounded = reply(Bounded, int, bool)
 class Attended:
     """The reply to a consumer that extends its lease."""
 
-    registered: bool  # whether the consumer is still registered; if not, the rest is empty
-    cancelled: frozenset[bytes]  # texts of entries that it holds whose cancellation was requested
-    shares: tuple[QueueShare, ...]  # how masters serve its queues; defaults for queues that no master serves
+    registered: bool  # whether the consumer is still registered; if not, the other fields are empty
+    cancelled: frozenset[bytes]  # texts of the consumer's entries whose cancellation was requested
+    # How masters serve the consumer's queues; the defaults for queues that no master serves.
+    shares: tuple[QueueShare, ...]
 
 
 class LegacySource(NamedTuple):
-    """A key from which items are taken."""
+    """A key from which legacy items are taken."""
 
     key: str
     queue: str = ""  # the queue of its items; "" if each item states its queue
@@ -176,7 +180,8 @@ class LegacySource(NamedTuple):
 
 
 class FromSource(NamedTuple):
-    """The numbers of items that a call took from a source and left there, and the source's fault ("" for none)."""
+    """The result for one source: how many items the call took, how many are left, and what is wrong with the source (""
+    for nothing)."""
 
     taken: int
     left: int
@@ -188,10 +193,10 @@ class AdoptedLegacy:
     """The result of adopting items from legacy sources."""
 
     now_us: int
-    is_leader: bool  # whether this poller listens for the fleet
-    next_due_us: int | None  # earliest due time of the items in sorted sets
+    is_leader: bool  # whether this poller reads the legacy sources for the fleet
+    next_due_us: int | None  # earliest due time of the items in sorted sets, or None
     more: bool  # whether there are more items to take now
-    sources: tuple[FromSource, ...]  # in the order of the call
+    sources: tuple[FromSource, ...]  # one for each source, in the order of the call
     dead: tuple[tuple[str, str], ...]  # the queue and the reason of each item that is dead at once
 
 

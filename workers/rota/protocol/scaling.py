@@ -1,6 +1,6 @@
 """The data that nodes exchange about pools whose number of workers follows their load: which node leads a pool, the
-loads of all nodes, the backlog, and the decision in force. Loads and decisions are opaque texts here, which the
-supervisor reads."""
+loads of all nodes, the backlog, and the decision in force. This module does not interpret loads and decisions: they are
+texts that the supervisor writes and reads."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
@@ -14,13 +14,13 @@ NO_DECISION: Final = 0
 
 
 class Backlog(NamedTuple):
-    """A queue with ready tasks. `queue` is a pattern if the row estimates several queues."""
+    """A queue with ready tasks. `queue` is a pattern if this is an estimate for several queues."""
 
     queue: str
-    queues: int  # number of queues that the row stands for
+    queues: int  # number of queues that are counted here
     ready: int  # number of ready tasks
     oldest_seconds: float  # time since the oldest of these tasks became ready
-    running: int  # number of the queue's tasks that run or are prefetched
+    running: int  # number of the queue's tasks that are running or prefetched
     is_open: bool  # whether the queue is neither paused nor closed by a condition
 
 
@@ -28,10 +28,10 @@ class ScalingReply(NamedTuple):
     """The reply to an exchange about one pool."""
 
     leader: str  # the node that leads the pool
-    number: int  # number of the decision in force; NO_DECISION if there is none
-    decision: bytes  # text of the decision; b"" if the caller knows it
-    loads: Mapping[str, bytes]  # the loads of the other nodes, if the caller leads
-    backlog: tuple[Backlog, ...]  # empty unless the caller leads
+    number: int  # number of the current decision; NO_DECISION if there is none
+    decision: bytes  # text of the current decision; b"" if the caller already has it
+    loads: Mapping[str, bytes]  # the loads of the other nodes, by node, if the caller leads the pool
+    backlog: tuple[Backlog, ...]  # the pool's queues with ready tasks; empty unless the caller leads the pool
 
 
 class PoolExchange(NamedTuple):
@@ -39,23 +39,23 @@ class PoolExchange(NamedTuple):
 
     pool: str
     load: bytes  # the load of the node
-    known: int = NO_DECISION  # number of the decision that the node knows
-    decision: bytes = b""  # a new decision, which is stored if the node leads
-    tiers: tuple[Domain, ...] | None = None  # the tiers of the pool, if the node needs the backlog
+    known: int = NO_DECISION  # number of the decision that the node already has
+    decision: bytes = b""  # text of a new decision, which is stored if the node leads the pool
+    tiers: tuple[Domain, ...] | None = None  # the tiers of the pool if the node needs the backlog, otherwise None
 
 
 class ScalingStore(Transitions):
     """The transitions of scaling in one namespace, each as a `ScriptCall`: see `rota.protocol.store`."""
 
     def exchange(self, node: str, ttl_ms: int, sent: PoolExchange) -> ScriptCall[ScalingReply]:
-        """Store the load of a node, take or keep the lead of the pool if no other node leads it, and return what is
-        known about the pool. The load and the lead are valid for `ttl_ms`."""
+        """Store the load of a node, and return what is known about the pool. The node becomes or stays the leader of
+        the pool unless another node leads it. Its load and its lead expire after `ttl_ms`."""
         tiers: Iterable[Arg] = () if sent.tiers is None else tier_args(sent.tiers)
         args: list[Arg] = [sent.pool, node, max(1, ttl_ms), sent.load, sent.known, sent.decision, *tiers]
         return self._call("scaling", pack(args), _parse_exchange)
 
     def withdraw(self, node: str, pool: str) -> ScriptCall[ScalingReply]:
-        """Remove the load of a node, and give up the lead of the pool if the node has it."""
+        """Remove the load of a node, and make it stop leading the pool if it does."""
         return self._call("scaling", pack((pool, node, 0, b"", NO_DECISION, b"")), _parse_exchange)
 
 

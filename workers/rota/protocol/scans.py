@@ -1,9 +1,9 @@
 """Scans of the whole namespace in several calls. Each call runs a script that works on at most 500 items.
 
 `find_task` finds one id among any number of remembered ends. `complete_overview` reads all queues. `find_unplaced`
-finds live tasks that are in no lane, list or set and would therefore never run. Tasks move during a scan, so a task
-that `find_unplaced` has not seen is only a suspect. It searches for the suspects a second time in all lanes, lists and
-sets, and returns the suspects that are missing again.
+finds live tasks that are in no lane, list or set and would therefore never run. Because tasks move during a scan, a
+task that `find_unplaced` has not seen is only a suspect. So it searches all lanes, lists and sets for the suspects a
+second time, and returns those that it again did not find.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -19,14 +19,15 @@ _UNKNOWN = "unknown"
 
 
 def find_task(store: Store, task_id: str) -> Steps[TaskState]:
-    """Return the status of an id, after a search of the whole memory of ends, a chunk at a time."""
+    """Return the status of an id. This searches the whole memory of ends for it, a chunk at a time."""
     found = yield from execute(store.status(task_id))
     return (yield from complete_status(store, task_id, found))
 
 
 def complete_status(store: Store, task_id: str, found: TaskState) -> Steps[TaskState]:
-    """Return the completed status of an id. If the first search did not reach the oldest end, this searches the rest.
-    If the id is still not known, this searches for the task or group that the id follows."""
+    """Return the status of an id, completed by further searches. `found` is the status after the first call. If that
+    call did not reach the oldest remembered end, this searches the rest. If the id is still not known, it searches for
+    the task or group that the id follows."""
     further = found
     while further.ends_read:
         further = yield from execute(store.status(task_id, further.ends_read))
@@ -34,13 +35,13 @@ def complete_status(store: Store, task_id: str, found: TaskState) -> Steps[TaskS
         return further if further.ended else found
     if follows := (yield from _predecessor(store, task_id)):
         return replace(found, state=PENDING, follows=follows)
-    # The task may have been enqueued while the chains and groups were searched.
+    # Query again, because the task may have been enqueued while the chains and groups were searched.
     return (yield from execute(_readable(store.status(task_id), found)))
 
 
 def _readable(status: ScriptCall[TaskState], otherwise: TaskState) -> ScriptCall[TaskState]:
-    """Return a command whose reply counts as `otherwise` if the reply cannot be parsed because of foreign data among
-    the ends."""
+    """Return the command with a parser that returns `otherwise` if the reply cannot be parsed, because another program
+    wrote something among the ends."""
 
     def parse(raw: Raw) -> TaskState:
         try:
@@ -64,8 +65,8 @@ def _never() -> bool:
 
 
 def complete_overview(store: Store, overview: Overview, is_enough: Callable[[], bool] = _never) -> Steps[Overview]:
-    """Return the overview of a chunk, extended by all later chunks. The scan ends early, and the overview has `more`,
-    once `is_enough` returns true."""
+    """Return the overview of one chunk, completed by all later chunks. Once `is_enough` returns true, the scan stops
+    early, and the overview's `more` is true."""
     rows = {row.queue: row for row in overview.queues}
     last = overview
     while last.more and not is_enough():
@@ -84,7 +85,7 @@ _START: Final = "0"
 
 
 class Seen(Protocol):
-    """Ids that were seen in some lane, list or set."""
+    """A collection of the ids that were seen in some lane, list or set."""
 
     def add(self, member: bytes, /) -> None: ...
     def __contains__(self, member: object, /) -> bool: ...
@@ -93,7 +94,8 @@ class Seen(Protocol):
 class BloomFilter:
     """A set that takes 8 to 16 bytes for each member and does not slow down as it grows: a Bloom filter (Bloom 1970).
 
-    It wrongly reports one in 10,000 ids as a member. Each process has other false members: see `hash`.
+    About one id in 10,000 is wrongly reported as a member. Which ids these are differs from process to process, because
+    Python's `hash` of bytes is randomised.
     """
 
     def __init__(self, members: int) -> None:
@@ -115,8 +117,8 @@ class BloomFilter:
 
 
 def find_unplaced(store: Store, make_seen: Callable[[int], Seen], most: int | None = None) -> UnplacedScan:
-    """Find live tasks that are in no lane, list or set. `make_seen` makes an empty set for about the given number of
-    ids. At most `most` suspects are checked again."""
+    """Find live tasks that are in no lane, list or set. `make_seen` returns an empty collection for about the given
+    number of ids. The first search stops when it has found `most` suspects; only these are searched again."""
     census = yield store.lists()
     seen = make_seen(census.entries)
     yield from _read(store, census.names, seen.add)
@@ -141,7 +143,7 @@ def _read(store: Store, lists: Sequence[str], see: Callable[[bytes], None]) -> G
 
 
 def _unseen(store: Store, seen: Seen, most: int | None) -> Generator[ScriptCall[Any], Any, set[bytes]]:
-    """Return the ids of live tasks that were not seen in a list and are in no set or in-flight list."""
+    """Return the ids of live tasks that were not seen in a list and that are not delayed, dead or in flight."""
     unseen: set[bytes] = set()
     cursor = _START
     while True:

@@ -1,7 +1,7 @@
 """Schedules in the form that Redis stores: the record of each schedule, and the transitions that change the record.
 
-A record is a line of state, followed by the declaration of the schedule: see `rota/lua/shared/schedules.lua`. The
-declaration is a text here; `rota.schedules` reads it.
+A record is a line of state, followed by the declaration of the schedule: see `rota/lua/shared/schedules.lua`. This
+module does not interpret the declaration: `rota.schedules` writes and reads it.
 """
 
 import re
@@ -28,11 +28,11 @@ _NEVER = b"+inf"
 class ScheduleRecord:
     """The record of a schedule. Times are Unix time in microseconds."""
 
-    passed_us: int  # all occurrences up to this time have been processed
-    last_us: int  # the last occurrence whose time has come, 0 for none
-    next_us: int | None  # the first occurrence after `passed_us`; 0 if it was not computed yet, None if there is none
-    paused_us: int  # time since which the schedule has been paused, 0 if it is not paused
-    rank_us: int  # time since which a node has declared this schedule, 0 if a client put it
+    passed_us: int  # all occurrences up to this time have been handled
+    last_us: int  # the latest occurrence whose time has come, 0 for none
+    next_us: int | None  # the first occurrence after `passed_us`; 0 if it must still be computed, None if there is none
+    paused_us: int  # since when the schedule has been paused, 0 if it is not paused
+    rank_us: int  # since when a node has declared this schedule, 0 if a client put it
     ahead_us: tuple[int, ...]  # occurrences that were enqueued before their time
     text: bytes  # the declaration
 
@@ -68,13 +68,14 @@ def read_schedule_record(raw: bytes) -> ScheduleRecord:
 
 
 def occurrence_id(name: str, at_us: int) -> str:
-    """Return the id of the task of an occurrence: the schedule's name and the time in Unix seconds."""
+    """Return the task id for an occurrence of a schedule: the schedule's name and the time in Unix seconds, for example
+    `report:1767225600`."""
     seconds, rest = divmod(at_us, MICROSECONDS)
     return f"{name}:{seconds}.{rest:06}".rstrip("0") if rest else f"{name}:{seconds}"
 
 
 class DeclaredSchedule(NamedTuple):
-    """A schedule in a node's code or configuration. `age_seconds` is the time for which the node has declared it."""
+    """A schedule that a node's code or configuration declares. `age_seconds` is how long the node has declared it."""
 
     name: str
     text: bytes
@@ -82,7 +83,7 @@ class DeclaredSchedule(NamedTuple):
 
 
 class NewOccurrence(NamedTuple):
-    """A task to enqueue for an occurrence."""
+    """A task that is enqueued for an occurrence of a schedule."""
 
     id: str
     due_us: int
@@ -90,14 +91,14 @@ class NewOccurrence(NamedTuple):
 
 
 class StoredSchedule(NamedTuple):
-    """The name of a schedule and its record."""
+    """The name of a schedule, and its record as Redis stores it."""
 
     name: str
     record: bytes
 
 
 class SchedulePage(NamedTuple):
-    """Redis time, the number of schedules, and some of the schedules."""
+    """One page of the schedules, with Redis time and the number of all schedules."""
 
     now_us: int
     total: int
@@ -105,19 +106,20 @@ class SchedulePage(NamedTuple):
 
 
 class DeclareStatus(StrEnum):
-    """The result of a declaration."""
+    """The result for a schedule that a node declared."""
 
-    KEPT = "kept"  # the schedule exists unchanged
-    NEW = "new"  # the schedule is new
-    CHANGED = "changed"  # the declaration replaced an older declaration
-    OLDER = "older"  # another node began later to declare another schedule under this name, which is kept
-    CLIENT = "client"  # a client has put a schedule with this name
-    REFUSED = "refused"  # the name is not valid
+    KEPT = "kept"  # the schedule existed already and is unchanged
+    NEW = "new"  # the schedule was added
+    CHANGED = "changed"  # this declaration has replaced an older one
+    # This declaration has no effect, because another node declares another schedule with this name and began later.
+    OLDER = "older"
+    CLIENT = "client"  # this declaration has no effect, because a client has put a schedule with this name
+    REFUSED = "refused"  # the schedule's name is not valid
 
 
 class PutStatus(StrEnum):
-    """The result when a client puts a schedule. DECLARED means that it was not stored because a node declares the
-    name."""
+    """The result for a schedule that a client put. DECLARED means that it was not stored because a node declares a
+    schedule with that name."""
 
     NEW = "new"
     SAME = "same"
@@ -126,8 +128,8 @@ class PutStatus(StrEnum):
 
 
 class RemoveStatus(StrEnum):
-    """The result when a client removes a schedule. DECLARED means that it was not removed because a node declares
-    it."""
+    """The result for a schedule that a client wanted to remove. DECLARED means that it was not removed because a node
+    declares it."""
 
     REMOVED = "removed"
     UNKNOWN = "unknown"
@@ -144,9 +146,9 @@ class PauseStatus(StrEnum):
 
 
 class RunStatus(StrEnum):
-    """The result of enqueueing an extra occurrence. CHANGED means that the schedule has changed since it was read, so
-    the caller should read it again. OVERLAPS means that the previous occurrence has not ended and the schedule forbids
-    overlaps."""
+    """The result of a request to enqueue an extra occurrence. CHANGED means that the schedule has changed since the
+    caller read it, so the caller should read it again. OVERLAPS means that the previous occurrence has not ended and
+    the schedule forbids overlaps."""
 
     OK = "ok"
     CHANGED = "changed"
@@ -184,8 +186,8 @@ class ScheduleStore(Transitions):
         *,
         may_overlap: bool,
     ) -> ScriptCall[bool]:
-        """Enqueue up to OCCURRENCES_A_CALL occurrences and set the new record. Returns False, and changes nothing, if
-        the record is no longer `kept`."""
+        """Enqueue up to OCCURRENCES_A_CALL occurrences of a schedule, and replace its record by `becomes`. If the
+        record is no longer the one in `kept`, this changes nothing and returns False."""
         args: list[Arg] = [
             kept.name,
             kept.record,
@@ -205,15 +207,15 @@ class ScheduleStore(Transitions):
         return self._call("upcoming", pack((ahead_us, most)), _parse_upcoming)
 
     def declare(self, ttl_ms: int, declared: Sequence[DeclaredSchedule]) -> ScriptCall[list[DeclareStatus]]:
-        """Declare schedules of a node's code and configuration, up to SCHEDULES_A_CALL."""
+        """Declare up to SCHEDULES_A_CALL schedules of a node's code and configuration. The declarations expire after
+        `ttl_ms` unless they are repeated."""
         args: list[Arg] = [ttl_ms]
         for name, text, age_seconds in declared:
             args += (name, round(age_seconds * MICROSECONDS), text)
         return self._call("declare", pack(args), statuses_of(DeclareStatus))
 
     def forget(self, name: str, timeout_us: int) -> ScriptCall[RemoveStatus]:
-        """Remove a schedule if no node has declared it for `timeout_us` microseconds after the last declaration
-        expired."""
+        """Remove a schedule whose last declaration expired at least `timeout_us` microseconds ago."""
         return self._status("remove_schedule", RemoveStatus, name, timeout_us)
 
     def page(self, offset: int, count: int = SCHEDULES_A_PAGE) -> ScriptCall[SchedulePage]:
@@ -243,7 +245,8 @@ class ScheduleStore(Transitions):
     def run(
         self, kept: StoredSchedule, queue: str, task_id: str, body: bytes, *, may_overlap: bool
     ) -> ScriptCall[tuple[RunStatus, str]]:
-        """Enqueue an extra occurrence. RunStatus.OVERLAPS is returned with the id of the task that has not ended."""
+        """Enqueue an extra occurrence of a schedule. If the status is OVERLAPS, it comes with the id of the task that
+        has not ended."""
         args = (kept.name, kept.record, _overlap_rule(may_overlap=may_overlap), task_id, queue, body)
         return self._call("run_schedule", pack(args), _parse_run)
 

@@ -1,22 +1,23 @@
-"""The Lua files of the protocol, and the call of a script, which consists of bytes to send and a reply to parse.
+"""The scripts of the protocol, assembled from Lua files, and calls of scripts. A call consists of bytes to send and a
+parser for the reply.
 
 The scripts are loaded from `rota/lua` and identified by their SHA1. A script lists the shared functions that it needs
 in lines such as `-- with: entry doorbell`. The files of `lua/shared/` with these names are inserted between the
 script's first line (the flags) and its body. Each file is inserted once, after the files that it needs itself. So a
-script carries only what it uses, and runs as one text.
+script contains only what it uses, and runs as one text.
 
 An assembled script consists of two functions: the outer function contains the files listed in `_GROUND`, and the inner
-function contains all others. So each function can have 200 locals, and a shared function reads the ground as variables
-of the enclosing function. That is cheaper than a search among all locals of a script, and saves 3 % of the instructions
-of a turn.
+function contains all others. This gives each function its own limit of 200 locals. When Lua creates a function inside
+the inner function, it takes the outer function's locals from the enclosing function. That is cheaper than a search
+among all locals of one function, and saves 3 % of the instructions of a turn.
 
-Each call of a script creates its functions again. If a `-- with:` line is indented, its files are inserted at that
-place, unless the script already has them. Then the functions of these files are created only when the function or
-branch around that line is executed, and are visible only there.
+Each call of a script creates its functions again. Some functions are needed only in rare cases, so a `-- with:` line
+may be indented. Its files are then inserted at that place, unless the script already has them. These functions are
+created only when the code around that line is executed, and are visible only there.
 
-A script with the line `-- taking along: turn` also gets the whole transition `turn`, as a function after the shared
-files of both. If the first file that the script lists is `copy`, the transition changes nothing. If it is `own_args`,
-the transition gets its arguments from the script.
+A script with the line `-- taking along: turn` also contains the whole transition `turn`, as a function after the shared
+files of both. If the first file that the script lists is `copy`, that transition changes nothing. If it is `own_args`,
+that transition gets its arguments from the script.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -36,7 +37,7 @@ try:
 except ImportError:
     from hashlib import sha1
 
-# Relative to this file, because importlib.resources would cost every worker 26 ms of imports for the same path.
+# The path is relative to this file, because importlib.resources would cost every worker 26 ms of imports.
 _FOLDER = Path(__file__).parent.parent / "lua"
 _WITH = "-- with:"
 _ALONG = "-- taking along:"
@@ -60,12 +61,12 @@ def read_script(name: str) -> Script:
 
 @cache
 def load_script(name: str) -> Script:
-    """Return a script. Each process reads it only once."""
+    """Return a script. Each process reads and assembles it only once."""
     return read_script(name)
 
 
 def sha1_of(text: bytes) -> str:
-    """Return the SHA1 of a text in hexadecimal digits. It is used as a name, not for security."""
+    """Return the SHA1 of a text in hexadecimal digits. It serves as a name, not for security."""
     digits: str = sha1(text, usedforsecurity=False).hexdigest()
     return digits
 
@@ -88,7 +89,7 @@ def _assemble(source: str) -> str:
 
 
 def _add_needs(text: str, shared: dict[str, str]) -> None:
-    """Add the files that this text needs to `shared`, by name, each after the files that it needs."""
+    """Add to `shared` the files that this text needs, by name. Each file comes after the files that it needs itself."""
     for need in _named(_WITH, text):
         if need not in shared:
             source = (_FOLDER / "shared" / f"{need}.lua").read_text(encoding="utf-8")
@@ -97,7 +98,8 @@ def _add_needs(text: str, shared: dict[str, str]) -> None:
 
 
 def _with_inner_needs(text: str, before: dict[str, str]) -> str:
-    """Return a text in which the files that its indented lines list are inserted, except the files in `before`."""
+    """Return the text, with the files inserted that its indented `-- with:` lines list. Files that are in `before` are
+    not inserted again."""
     lines = []
     for line in text.split("\n"):
         lines.append(line)
@@ -110,7 +112,7 @@ def _with_inner_needs(text: str, before: dict[str, str]) -> str:
 
 
 def _named(mark: str, text: str) -> list[str]:
-    """Return the names that are listed in the lines that begin with `mark`."""
+    """Return the names that are listed in the lines that begin with `mark`, for example with `-- with:`."""
     return [name for line in text.splitlines() if line.startswith(mark) for name in line.removeprefix(mark).split()]
 
 
@@ -126,8 +128,8 @@ Raw = Any  # bytes | int | None | list of these, as hiredis reads them
 
 
 def reply(make: Callable[..., T], *parts: Callable[[Raw], Any]) -> Callable[[Raw], T]:
-    """Return a parser for a list with one item for each field of a value. `parts` are the parsers of the items, in
-    order."""
+    """Return a parser for a reply that is a list. It parses each item with one of `parts`, in order, and passes the
+    results to `make`."""
 
     def parse(raw: Raw) -> T:
         return make(*[part(item) for part, item in zip(parts, raw, strict=True)])
@@ -136,17 +138,17 @@ def reply(make: Callable[..., T], *parts: Callable[[Raw], Any]) -> Callable[[Raw
 
 
 def names_of(raw: Sequence[Raw]) -> tuple[str, ...]:
-    """Return a list of names as a tuple of texts."""
+    """Convert a list of names as hiredis reads it to a tuple of strings."""
     return tuple(map(text_of, raw))
 
 
 def status_of(statuses: type[Status]) -> Callable[[Raw], Status]:
-    """Return a parser for one status, a member of an enumeration."""
+    """Return a parser for a reply that is one member of the enumeration."""
     return lambda raw: statuses(text_of(raw))
 
 
 def statuses_of(statuses: type[Status]) -> Callable[[Raw], list[Status]]:
-    """Return a parser for a list of statuses."""
+    """Return a parser for a reply that is a list of members of the enumeration."""
     return lambda raw: [statuses(text_of(status)) for status in raw]
 
 
@@ -155,7 +157,7 @@ def time_or_none(raw: Raw) -> int | None:
     return int(raw) if raw else None
 
 
-@lru_cache(maxsize=256)  # a process has one key per namespace and one script per transition
+@lru_cache(maxsize=256)  # a process has one key per namespace, and one script per transition
 def _opening(sha: bytes, key: str) -> Packed:
     return pack(("EVALSHA", sha, 1, key))
 
@@ -179,7 +181,8 @@ class ScriptCall(Generic[T]):
 
 
 class Transitions:
-    """The base of each part of the typed store, which has one method for each transition. See `rota.protocol.store`."""
+    """The base class of the parts of the typed store, which have one method for each transition. See
+    `rota.protocol.store`."""
 
     def __init__(self, namespace: str) -> None:
         self.keys = Keys(namespace)
@@ -190,7 +193,7 @@ class Transitions:
 
 class RunCall(Protocol):
     """A function that runs a script once on a connection, and raises the errors of that connection. The code that
-    receives it documents which threads may call it."""
+    passes it on documents which threads may call it."""
 
     def __call__(self, call: ScriptCall[T], /) -> T: ...
 
@@ -202,19 +205,21 @@ on asyncio."""
 
 
 class FollowSteps(Protocol):
-    """A function that runs the calls of a generator one by one and returns what the generator returns."""
+    """A function that runs the calls of a generator one after another, and returns what the generator returns."""
 
     def __call__(self, steps: Steps[T], /) -> T: ...
 
 
 def execute(call: ScriptCall[T]) -> Steps[T]:
-    """Yield one call and return its reply, for `yield from`, so that type checkers know the type of the reply."""
+    """Yield one call and return its reply. In a generator, `yield from execute(call)` gives the reply its type, which a
+    plain `yield` does not."""
     reply: T = yield call
     return reply
 
 
 def follow(run: RunCall, steps: Steps[T]) -> T:
-    """Run the calls of a generator one by one. Raises the same errors as `run`."""
+    """Run the calls of a generator one after another, and return what the generator returns. Raises the same errors as
+    `run`."""
     reply: Any = None
     while True:
         try:

@@ -1,7 +1,7 @@
 """The typed store, with one method for each transition. A method returns a `ScriptCall` and does no I/O.
 
 A call carries its script, its arguments in wire form, and the parser of its reply. The caller runs it on its own
-connection, which is a worker's connection, the master's asyncio connection, or a connection of a client's pool.
+connection: that of a worker, the asyncio connection of the master, or one from a client's pool.
 
 The scripts that only read are in `rota.protocol.views`, the transitions of groups and chains in `rota.protocol.groups`,
 and the transitions of schedules in `rota.protocol.schedule_store`.
@@ -63,11 +63,11 @@ from rota.protocol.turns import (
 from rota.protocol.views import ClosedQueue, Queries, parse_closed
 from rota.protocol.wire import NOTHING, Arg, Packed, pack, text_of
 
-BATCH = 500  # the maximum number of items that a script works on in one call
+BATCH = 500  # the maximum number of items that a script processes in one call
 
 
-PROGRESS_BATCH = 250  # each report takes a read and a write
-OWNERS_A_CALL = 100  # the maximum number of owners that are renewed, or checked as orphans, in one call
+PROGRESS_BATCH = 250  # smaller, because each report takes a read and a write
+OWNERS_A_CALL = 100  # the maximum number of owners in one call that renews them or checks for orphans
 
 
 def _counted(settlements: Packed) -> Packed:
@@ -84,12 +84,13 @@ No id contains a space."""
 
 @dataclass(frozen=True, slots=True)
 class Blame:
-    """The cause of the death of a reaped owner."""
+    """Which tasks of a reaped owner are charged with its death, and how."""
 
-    # Each id that ran, with the record that the task gets. The record is empty if the task is not to blame. FIRST_HELD
-    # is the first entry in the owner's list, and ALL_HELD is all entries in it. The tuple is empty if nothing ran.
+    # The id of each task that was running, with the record that this attempt gets. The record is empty if the task is
+    # not to blame. FIRST_HELD stands for the first entry in the owner's list, and ALL_HELD for all entries in it. The
+    # tuple is empty if no task was running.
     ran: tuple[tuple[str, bytes], ...] = ()
-    loss_record: bytes = b"{}"  # for all entries that the owner held when its lease expired
+    loss_record: bytes = b"{}"  # the record for each entry that the owner held when its lease expired
     crash_limit: int = DEFAULT_CRASH_LIMIT  # number of crashes after which a task is dead
     loss_limit: int = DEFAULT_LOSS_LIMIT  # number of losses after which a task is dead
     crash: CrashKind | None = CrashKind.CRASH  # the kind of crash; None if the task is not to blame
@@ -99,8 +100,8 @@ class Operations(Transitions):
     """The transitions that people trigger on the tasks and queues of one namespace."""
 
     def cancel(self, task_id: str, kill_after_ms: int | None = None) -> ScriptCall[CancelStatus]:
-        """End a waiting task. Notify the worker of a running task; after `kill_after_ms`, the worker's process is
-        killed if the task still runs."""
+        """Cancel a task. A waiting task ends at once. If the task is running, its worker is notified, and if the task
+        is still running after `kill_after_ms`, the worker's process is killed."""
         kill_after = "-" if kill_after_ms is None else kill_after_ms
         return self._call("cancel", pack((task_id, kill_after)), parse_cancel)
 
@@ -113,7 +114,7 @@ class Operations(Transitions):
         return self._call("resume", pack((queue,)), int)
 
     def purge(self, queue: str) -> ScriptCall[Bounded]:
-        """Purge a queue by ending at most BATCH of its ready tasks."""
+        """End up to BATCH ready tasks of a queue. To purge the whole queue, repeat this while the reply has `more`."""
         return self._call("purge", pack((queue,)), parse_bounded)
 
     def purge_dead(self, ids: Sequence[str]) -> ScriptCall[int]:
@@ -126,15 +127,16 @@ class Operations(Transitions):
         return self._call("revive", pack(ids), int)
 
     def trim(self, max_age_us: int, max_count: int) -> ScriptCall[Bounded]:
-        """Delete up to BATCH dead tasks that are too old or too many."""
+        """Delete up to BATCH dead tasks that died more than `max_age_us` ago, or that exceed `max_count`."""
         return self._call("trim", pack((max_age_us, max_count)), parse_bounded)
 
     def heal(self, cursor: str) -> ScriptCall[str]:
-        """Recount one chunk. Begin with cursor "0" and repeat with the cursor of each reply until it is "0" again."""
+        """Count the running, delayed and dead tasks of a chunk again. Begin with cursor "0" and repeat with the cursor
+        of each reply until it is "0" again."""
         return self._call("heal", pack((cursor,)), text_of)
 
     def restore(self, ids: Sequence[str]) -> ScriptCall[list[RestoreStatus]]:
-        """Put back up to BATCH live tasks that were found to be in no lane, list or set."""
+        """Put up to BATCH live tasks that were found in no lane, list or set back where they belong."""
         return self._call("restore", pack(ids), parse_restored)
 
 
@@ -144,8 +146,8 @@ class Store(Queries, Operations, Dependents):
     # Producing
 
     def enqueue(self, nonce: str, tasks: Sequence[NewTask]) -> ScriptCall[list[Enqueued]]:
-        """Accept up to BATCH tasks. A call that is repeated with its nonce within 60 s changes nothing and returns the
-        same reply."""
+        """Accept up to BATCH tasks. If the call is repeated with the same nonce within 60 s, it changes nothing and
+        returns the same reply."""
         args: list[Arg] = [nonce]
         for task in tasks:
             args += (task.id, task.queue, task.how, task.body)
@@ -154,9 +156,9 @@ class Store(Queries, Operations, Dependents):
     # Working
 
     def turn(self, owner: str, tiers: Packed, turn: Turn) -> ScriptCall[TurnReply]:
-        """Settle the tasks that ended, and claim up to `turn.limit` entries of one queue, or the number that
-        `turn.limits` has for that queue. If `turn.picks` is above 1, claim one entry per pick. If the limit is 0, only
-        settle."""
+        """Settle the tasks that have ended, and claim entries of one queue: up to `turn.limit`, or up to the number
+        that `turn.limits` has for that queue. If `turn.picks` is above 1, this chooses a queue that often and claims
+        one entry each time. If the limit is 0, it only settles."""
         held = turn.held or ()
         args: list[Arg] = [
             owner,
@@ -172,8 +174,8 @@ class Store(Queries, Operations, Dependents):
         return self._call("turn", packed, parse_turn)
 
     def explain(self, tiers: Packed, count: int, queue: str = "") -> ScriptCall[ClaimOrder]:
-        """Return the next `count` claims, at most `MOST_CLAIMS`, of workers that serve these tiers, and the state of
-        `queue` and of all queues in these tiers that have entries."""
+        """Return which tasks workers with these tiers would claim next, up to `count` and at most `MOST_CLAIMS`. The
+        reply also has the state of `queue` and of every queue in these tiers that has entries."""
         turn = self.turn(EXPLAIN_OWNER, tiers, Turn(limit=1))
         return self._call("explain", turn.args + pack((queue, count)), parse_order)
 
@@ -186,24 +188,25 @@ class Store(Queries, Operations, Dependents):
         return self._call("return_prefetched", args, int)
 
     def mark_started(self, owner: str, entry: bytes) -> ScriptCall[bytes]:
-        """Mark an entry of a task that may be started at most once, before the start. Returns the new entry, or b"" if
-        the owner does not hold the entry. In that case the task must not be started."""
+        """Mark the entry of a task that may be started at most once, just before the start. Returns the changed entry,
+        or b"" if the owner does not hold the entry, so that the task must not be started."""
         return self._call("mark_started", pack((owner, entry)), bytes)
 
     def throttle(self, owner: str, request: RateRequest) -> ScriptCall[Throttled]:
-        """Check whether a task that has a rate limit may start. If it may not, it is delayed until it may."""
+        """Ask whether a task that has a rate limit may start. If it may not, this delays the task until it may."""
         entry, name, interval_us, burst, latest_us = request
         args = pack((owner, entry, name, interval_us, burst, "" if latest_us is None else latest_us))
         return self._call("throttle", args, parse_throttled)
 
     def promote(self, limit: int = BATCH) -> ScriptCall[Promoted]:
-        """Move tasks that are due to the delayed lanes of their queues, in the order of their due times."""
+        """Move up to `limit` tasks that are due to the delayed lanes of their queues, in the order of their due
+        times."""
         return self._call("promote", pack((limit,)), parse_promoted)
 
     # Owning
 
     def register(self, lease_ms: int, slots: Sequence[str]) -> ScriptCall[tuple[str, ...]]:
-        """Register an owner for each slot (`node:slot`). Returns the owners' names, `node:slot:nonce`."""
+        """Register an owner for each slot, given as `node:slot`. Returns the owners' names, `node:slot:nonce`."""
         return self._call("register", pack((lease_ms, *slots)), names_of)
 
     def renew(self, lease_ms: int, owners: Sequence[str]) -> ScriptCall[Renewed]:
@@ -211,19 +214,19 @@ class Store(Queries, Operations, Dependents):
         return self._call("renew", pack((lease_ms, *owners)), parse_renewed)
 
     def store_progress(self, reports: Iterable[tuple[str, bytes, bytes]]) -> ScriptCall[int]:
-        """Store the progress of up to PROGRESS_BATCH running tasks, given as owner, entry and progress. Returns how
-        many of these tasks their owners still hold."""
+        """Store the progress of up to PROGRESS_BATCH running tasks. Each report is the owner, the entry and the
+        progress. Returns how many of these tasks are still held by their owners."""
         return self._call("progress", pack(arg for each in reports for arg in each), int)
 
     def reap_exited(
         self, owner: str, blame: Blame, settlements: Packed = NOTHING, tiers: Packed = NO_TIERS
     ) -> ScriptCall[Reaped]:
-        """End an owner whose process has exited. Settle the tasks that it had finished, and give back the rest."""
+        """Reap an owner whose process has exited: settle the tasks that it had finished, and give back the rest."""
         return self._reap(owner, "exit", blame.crash, blame, _counted(settlements) + tiers)
 
     def reap_expired(self, owner: str, blame: Blame) -> ScriptCall[Reaped]:
-        """End an owner whose lease has expired. The reply is `alive` if the lease has not expired, or during a period
-        of grace."""
+        """Reap an owner whose lease has expired. The reply is `alive`, and nothing is changed, if the lease has not
+        expired or if a period of grace forbids it."""
         return self._reap(owner, "expired", CrashKind.LOST, blame, _counted(NOTHING) + NO_TIERS)
 
     def _reap(self, owner: str, reason: str, crash: CrashKind | None, blame: Blame, rest: Packed) -> ScriptCall[Reaped]:
@@ -236,38 +239,40 @@ class Store(Queries, Operations, Dependents):
     def sweep(
         self, lease_ms: int, poller: str = "", forget_seconds: float = DEFAULT_FORGET_SECONDS
     ) -> ScriptCall[Swept]:
-        """Do the regular work of the pollers: ring for entries whose doorbell was not rung, write the pulse, and forget
-        queues of patterns that have been empty for `forget_seconds`.
+        """Do the regular work of the pollers: ring the doorbells of entries that wait without a token, record that a
+        poller is running, and forget queues of patterns that have been empty for `forget_seconds`.
 
-        Returns the owners whose leases expired, what is due next, and whether the poller with the name `poller` scans
-        the keys for the fleet.
+        The reply has the owners whose leases have expired, what is due next, and whether the poller named `poller` does
+        the fleet's scans.
         """
         args = pack((lease_ms, poller, round(forget_seconds * 1000)))
         return self._call("sweep", args, parse_swept)
 
     def adopt_scheduled(self, members: Sequence[bytes]) -> ScriptCall[AdoptedScheduled]:
-        """Adopt up to BATCH legacy items of the delayed set, which other programs have pushed."""
+        """Turn up to BATCH items of the delayed set that other programs have pushed there into tasks."""
         return self._call("adopt_scheduled", pack(members), parse_adopted_scheduled)
 
     def adopt_legacy(self, poller: str, limit: int, sources: Sequence[LegacySource]) -> ScriptCall[AdoptedLegacy]:
-        """Turn up to `limit` items that are ready or due in these sources into tasks. `poller` is the caller's name."""
+        """Turn up to `limit` items of these sources that are ready or due into tasks. `poller` is the name of the
+        caller."""
         args = (arg for source in sources for arg in source)
         return self._call("adopt_legacy", pack((poller, limit, *args)), parse_adopted_legacy)
 
     def list_queues(self, queues: Sequence[str]) -> ScriptCall[int]:
-        """Register up to BATCH queues whose lanes a scan has found. Returns how many of them were new."""
+        """Add up to BATCH queues, whose lanes a scan has found, to the known queues. Returns how many of them were
+        new."""
         return self._call("list_queues", pack(queues), int)
 
     def adopt_orphans(self, lease_ms: int, owners: Sequence[str]) -> ScriptCall[int]:
-        """Give one lease to owners that are not registered but have in-flight lists. Returns how many such owners there
-        were."""
+        """Give a lease to owners that have in-flight lists but are not registered, so that they will be reaped when it
+        expires. Returns how many such owners there were."""
         return self._call("orphans", pack((lease_ms, *owners)), int)
 
     def announce(
         self, node: str, heartbeat: bytes, ttl_ms: int, queues: Sequence[str], announced: Announced = NOTHING_ANNOUNCED
     ) -> ScriptCall[AnnounceReply]:
-        """Publish a master's heartbeat, the queues that it serves and the shares of queues, all valid for `ttl_ms`.
-        Also publish how many ended tasks and events are to be kept."""
+        """Publish a master's heartbeat, the queues that it serves, and how it serves them. All of these expire after
+        `ttl_ms`. Also publish how many ended tasks and task events are to be kept."""
         ends, events, shares, domains = announced
         args: list[Arg] = [node, heartbeat, ttl_ms, ends, events, settings_of(shares), len(domains)]
         for domain in domains:
@@ -277,7 +282,8 @@ class Store(Queries, Operations, Dependents):
     def check_conditions(
         self, ttl_ms: int, conditions: Iterable[QueueCondition] = ()
     ) -> ScriptCall[tuple[ClosedQueue, ...]]:
-        """Set the conditions, valid for `ttl_ms`, and record when queues were closed. Returns the closed queues."""
+        """Set the conditions, which expire after `ttl_ms`, and record since when queues have been closed. Returns the
+        closed queues."""
         args: list[Arg] = [ttl_ms, *(arg for each in conditions for arg in each)]
         return self._call("conditions", pack(args), parse_closed)
 
@@ -293,5 +299,6 @@ class Store(Queries, Operations, Dependents):
         return self._call("attend", pack((lease_ms, owner, *queues)), parse)
 
     def open(self) -> ScriptCall[str]:
-        """Record our protocol version in a new namespace. Returns the version of the namespace."""
+        """Return the protocol version of the namespace. If the namespace is new, this records our version in it
+        first."""
         return self._call("open", pack((PROTOCOL_VERSION,)), text_of)

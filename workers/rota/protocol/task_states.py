@@ -1,9 +1,9 @@
-"""The states of a task, that is, where each state is stored, which scripts move a task out of it, and what it means to
-a caller. Also the task events, which are the entries of the stream `{NS}:events`, one for each change of a task.
+"""The states of a task: where each state is stored, which scripts move a task out of it, and what it means to a caller.
+Also the task events, which are the entries of the stream `{NS}:events`, one for each change of a task.
 
-The table `STATES` is the only place that lists the states, and `ENDS` is derived from it. The client, `rota task ls`,
-`rota queue explain`, `rota group`, the audit, the Django backend and the drawing in docs/state-machines.md use both.
-The model test compares each move of the real scripts with the table.
+The table `STATES` is the only place that lists the states, and `ENDS` is derived from it. Both are used by the client,
+`rota task ls`, `rota queue explain`, `rota group`, the audit, the Django backend and the drawing in
+docs/state-machines.md. The model test compares each move of the real scripts with the table.
 """
 
 import re
@@ -33,7 +33,7 @@ class State(StrEnum):
 
 
 class TaskPhase(Enum):
-    """The part of a task's life that a state belongs to."""
+    """The phase of a task's life to which a state belongs."""
 
     WAITING = auto()
     RUNNING = auto()
@@ -44,16 +44,16 @@ class TaskPhase(Enum):
 
 @dataclass(frozen=True, slots=True)
 class StateFacts:
-    """The facts about one state: a row of the table `STATES`."""
+    """The properties of one state: a row of the table `STATES`."""
 
     phase: TaskPhase
-    meaning: str  # completes "The task ..."
-    stored_in: str = ""  # the key, without the namespace, that holds the task's entry or id; "" if no key does
-    moves: Mapping[State, tuple[str, ...]] = field(
-        default_factory=dict
-    )  # next state: the scripts that move a task there
-    has_attempt: bool = False  # whether the status has the number of the running, next or last attempt
-    not_claimed: str = "it has ended as {state} and will not be claimed"  # why `rota queue explain` predicts no claim
+    meaning: str  # the rest of a sentence that begins with "The task"
+    stored_in: str = ""  # key, without the namespace's prefix, that holds the task's entry or id; "" if no key does
+    # For each next state, the scripts that move a task there.
+    moves: Mapping[State, tuple[str, ...]] = field(default_factory=dict)
+    has_attempt: bool = False  # whether the status reports the number of the running, next or last attempt
+    # Why `rota queue explain` does not expect a claim.
+    not_claimed: str = "it has ended as {state} and will not be claimed"
 
 
 _SCHEDULING: Final = ("put_schedule", "pause_schedule", "remove_schedule", "declare")
@@ -196,22 +196,23 @@ class TaskEvent:
 
 @dataclass(frozen=True, slots=True)
 class EventsPage:
-    """A page of task events."""
+    """A page of task events, and the range of the events that are kept."""
 
-    wanted: bool  # whether events are being written
+    wanted: bool  # whether events are written now
     oldest: str  # id of the oldest event that is kept; "" if there is none
     latest: str  # id of the latest event; "" if there is none
     end: str  # where the next page begins; "" if this page has no events
-    events: tuple[TaskEvent, ...]  # events, without entries that other programs wrote
+    events: tuple[TaskEvent, ...]  # the events, without entries of the stream that other programs wrote
 
 
 def is_place(text: str) -> bool:
-    """Whether the text is the id of an event, or "0"."""
+    """Whether the text is a position in the events: the id of an event, or "0" for the beginning."""
     return _PLACE.fullmatch(text) is not None
 
 
 def order_of(place: str) -> tuple[int, int]:
-    """Return the two numbers by which event ids are ordered."""
+    """Return the two numbers of an event id, which order the events: its milliseconds, and its number in that
+    millisecond."""
     milliseconds, _, number = place.partition("-")
     return int(milliseconds), int(number or 0)
 
@@ -229,7 +230,7 @@ def _parse_event(raw: Raw) -> TaskEvent | None:
     pairs = list(map(text_of, raw[1]))
     try:
         return _event_of(event_id, dict(zip(pairs[::2], pairs[1::2], strict=True)))
-    except (LookupError, ValueError, ArithmeticError, OSError):  # another program may have written here
+    except (LookupError, ValueError, ArithmeticError, OSError):  # another program may have written this entry
         return None
 
 

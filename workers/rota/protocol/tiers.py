@@ -12,20 +12,21 @@ from rota.protocol.scripts import sha1_of
 from rota.protocol.wire import Packed, pack, text_of, unpack
 
 DEFAULT_CRASH_LIMIT: Final = 3
-MOST_CRASHES: Final = 1000  # the highest crash limit of a task
+MOST_CRASHES: Final = 1000  # the highest crash limit that a task may have
 DEFAULT_LOSS_LIMIT: Final = 5
-DEFAULT_ENDED_KEEP: Final = 10_000  # same as KEEP in lua/shared/ending.lua, which applies until a master sets a value
+# The same as KEEP in lua/shared/ending.lua, which applies until a master has set a value.
+DEFAULT_ENDED_KEEP: Final = 10_000
 MOST_ENDED_KEEP: Final = 1_000_000
-DEFAULT_FORGET_SECONDS: Final = 300.0  # time after which an empty queue of a pattern is forgotten
+DEFAULT_FORGET_SECONDS: Final = 300.0  # how long a queue of a pattern must be empty before it is forgotten
 
-MOST_CONDITION_CHARACTERS = 2000  # in a chunk; the server takes some 30 ns per character to compile it
+MOST_CONDITION_CHARACTERS = 2000  # length of a chunk; the server takes some 30 ns per character to compile it
 Interval = tuple[int, int]
 """An interval in which a queue is open, in Unix microseconds. Its end is exclusive."""
 
 
 class QueueCondition(NamedTuple):
-    """A condition and its name. `text` is the result of `text_of_hours` if the kind is `hours`, and the chunk if the
-    kind is `lua`."""
+    """A named condition that opens and closes queues. `text` is the result of `text_of_hours` if the kind is `hours`,
+    and a chunk of Lua if the kind is `lua`."""
 
     name: str
     kind: Literal["hours", "lua"]
@@ -33,25 +34,27 @@ class QueueCondition(NamedTuple):
 
 
 def text_of_hours(known_until_us: int, intervals: Iterable[Interval]) -> str:
-    """Return the text of a condition of hours, which is the time up to which the intervals are known, followed by the
+    """Return the text of a condition of kind `hours`: the time up to which the intervals are known, followed by the
     intervals."""
     return "".join([str(known_until_us), *(f" {start}-{end}" for start, end in intervals)])
 
 
-_SETTING: Final = re.compile(r" ([^ =]+)=([^=]*)(?= [^ =]+=|$)")  # a queue in a text of settings, and its `share_text`
+# Matches each queue in a text of settings, and its `share_text`.
+_SETTING: Final = re.compile(r" ([^ =]+)=([^=]*)(?= [^ =]+=|$)")
 LONGEST_DOMAIN = 64
-VIRTUAL_UNIT = 720_720  # virtual time of one entry at weight 1; divisible by every weight up to 16
+VIRTUAL_UNIT = 720_720  # virtual time that one entry takes at weight 1; divisible by every weight up to 16
 
 
 @dataclass(frozen=True, slots=True)
 class QueueShare:
-    """The way in which a pool serves a queue. If `name` is a pattern, the values apply to each queue of the pattern."""
+    """The settings with which a pool serves a queue. If `name` is a pattern, the values apply to each queue that
+    matches it."""
 
     name: str
-    weight: float = 1.0  # weight within its tier
+    weight: float = 1.0  # weight of the queue within its tier
     cap: int = 0  # maximum number of entries that run at once in the fleet; 0 for no cap
     interval_us: int = 0  # microseconds from one start to the next; 0 for no rate limit
-    burst: int = 1  # number of starts that may come at once after a pause
+    burst: int = 1  # number of starts that may happen at once after a pause
     condition: str = ""  # name of the condition that decides whether the queue is open; "" if it is always open
 
     @property
@@ -62,29 +65,30 @@ class QueueShare:
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """The queues that a pool serves in one tier, in a fair rotation."""
+    """The queues that a pool serves in one tier, between which claims rotate fairly."""
 
     name: str
     queues: tuple[QueueShare, ...]
-    # Names and patterns that fit a pattern of this domain but are served in another tier, so that their queues do not
+    # Names and patterns that match a pattern of this domain but are served in another tier, so their queues do not
     # belong to this domain.
     excluded: tuple[str, ...] = ()
 
     @property
     def has_patterns(self) -> bool:
-        """Whether some queues of the domain are not known by name. Redis then stores the order of their turns."""
+        """Whether the domain has patterns, so that some of its queues are not known by name. In that case Redis stores
+        the order in which they are served."""
         return any(share.is_pattern for share in self.queues)
 
 
 def domain_of(queues: Sequence[QueueShare], others: Iterable[str] = ()) -> Domain:
     """Return the domain of these queues. Pools that serve the same set of queues share a domain, regardless of the
-    order in which they list the queues. `others` are the names and patterns of all tiers. A name or pattern that takes
-    queues out of a pattern of this domain is excluded."""
+    order in which they list the queues. `others` has the names and patterns of all tiers. Those that match a pattern of
+    this domain but are served in another tier are excluded from the domain."""
     names = {share.name for share in queues}
     patterns = [share.name for share in queues if share.is_pattern]
     excluded = sorted({name for name in others if name not in names and any(fits(each, name) for each in patterns)})
     name = ",".join([*sorted(names), *(f"-{each}" for each in excluded)])
-    if len(name) > LONGEST_DOMAIN:  # Redis stores the name in a field of each queue
+    if len(name) > LONGEST_DOMAIN:  # Redis stores the name in a field for each queue, so it should be short
         name = sha1_of(name.encode())
     return Domain(name, tuple(queues), tuple(excluded))
 
@@ -95,7 +99,7 @@ def pack_tiers(tiers: Iterable[Domain]) -> Packed:
 
 
 def tier_args(tiers: Iterable[Domain]) -> list[str | int]:
-    """Return the arguments of `pack_tiers` before they are packed."""
+    """Return the tiers as a list of arguments, which `pack_tiers` packs."""
     domains = list(tiers)
     args: list[str | int] = [len(domains)]
     for domain in domains:
@@ -104,17 +108,17 @@ def tier_args(tiers: Iterable[Domain]) -> list[str | int]:
 
 
 def settings_of_domain(domain: Domain) -> str:
-    """Return the settings of a domain's queues for the scripts, as `settings_of` does. If the domain has patterns, the
-    text lists all its queues, and ` NAME=-` for each excluded queue or pattern. So the text alone determines which
-    queues the domain serves, and how."""
+    """Return the settings of a domain's queues as a text for the scripts. For a domain without patterns, this is the
+    text of `settings_of`. For a domain with patterns, the text lists all its queues, and ` NAME=-` for each excluded
+    queue or pattern. So this text alone determines which queues the domain serves, and how."""
     if not domain.has_patterns:
         return settings_of(domain.queues)
     return "".join([*map(_setting, domain.queues), *(f" {name}=-" for name in domain.excluded)])
 
 
 def settings_of(shares: Iterable[QueueShare]) -> str:
-    """Return the settings of the queues for the scripts: ` QUEUE=` and the `share_text` of each queue that has settings
-    other than the defaults."""
+    """Return the settings of queues as a text for the scripts. For each queue that has other settings than the
+    defaults, it has ` QUEUE=` and the queue's `share_text`."""
     return "".join(_setting(share) for share in shares if share != QueueShare(share.name))
 
 
@@ -123,17 +127,17 @@ def _setting(share: QueueShare) -> str:
 
 
 def share_text(share: QueueShare) -> str:
-    """Return the text for the scripts that states how a queue is served, without the queue's name. The text is `COST
-    CAP INTERVAL BURST`, followed by `:CONDITION` if the queue has a condition. Only `read_share` and
-    rota/lua/shared/share_text.lua read this form."""
+    """Return how a queue is served as a text for the scripts, without the queue's name. The text is `COST CAP INTERVAL
+    BURST`, followed by `:CONDITION` if the queue has a condition. Only `read_share` and rota/lua/shared/share_text.lua
+    read this form."""
     cost = max(1, round(VIRTUAL_UNIT / share.weight))
     condition = f":{share.condition}" if share.condition else ""
     return f"{cost} {share.cap} {share.interval_us} {share.burst}{condition}"
 
 
 def read_share(name: str, text: bytes) -> QueueShare:
-    """Return the share of a queue from the `share_text` that masters published, or a share with defaults if they
-    published none."""
+    """Return the share of a queue from the `share_text` that masters published. If they published none, so that the
+    text is empty, return the defaults."""
     if not text:
         return QueueShare(name)
     numbers, _, condition = text.decode().partition(":")
@@ -165,8 +169,8 @@ NO_TIERS = pack_tiers(())
 
 
 def pack_limits(limits: Mapping[str, int]) -> Packed:
-    """Return, as one argument, the number of entries that a turn may claim from each queue instead of its `limit`. A
-    script finds a word in one text faster than it reads a hundred arguments."""
+    """Return, as one argument, how many entries a turn may claim from certain queues, which override its `limit`. It is
+    one argument because a script searches a text faster than it reads a hundred arguments."""
     return pack(("".join(f" {queue}={limit}" for queue, limit in limits.items()),))
 
 

@@ -1,8 +1,8 @@
 """The scripts that export tasks from a namespace and import them into another one: see `rota.protocol.store`.
 
-An export reads lists and sets in batches while the fleet may be running. An import writes the lines of a file in order.
-Each call writes one batch and stores how many lines are imported. Repeating a call therefore changes nothing, and an
-interrupted import resumes after the last line that the server has.
+An export reads lists and sets in batches, and the fleet may run meanwhile. An import writes the lines of a file in
+order. Each call writes one batch and records how many lines have been imported. So a repeated call changes nothing, and
+an interrupted import resumes after the last line that the server has.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,12 +19,12 @@ _ROW: Final = 5
 
 
 class TaskData(NamedTuple):
-    """The data of a task apart from its place. Missing data is b""."""
+    """The data of a task, without the list or set that it is in. Missing data is b""."""
 
     body: bytes  # empty if the task was cancelled
-    attempts: bytes  # its attempt records
-    unique: bytes  # the unique key that it holds or has held
-    follows: bytes  # its group and the rest of its chain
+    attempts: bytes  # the records of its failed attempts
+    unique: bytes  # the unique key that it holds or once held
+    follows: bytes  # its group and the other tasks of its chain
 
 
 class ListedEntry(NamedTuple):
@@ -35,26 +35,26 @@ class ListedEntry(NamedTuple):
 
 
 class ListBatch(NamedTuple):
-    """A batch of entries of a list, tail first."""
+    """A batch of entries of a list, beginning at its tail."""
 
-    read: int  # number of entries read; 0 at the head of the list
+    read: int  # number of entries that were read; 0 when the head of the list was reached
     entries: list[ListedEntry]
 
 
 class LocatedTask(NamedTuple):
-    """A task, and its place if it is in a sorted set."""
+    """A task, with its place if it is in a sorted set."""
 
     key: str  # `delayed`, `dead`, or "" if the task is in neither
     score: bytes
     ticket: bytes
-    former: bytes  # `incarnation tombstones` of the task's id
+    former: bytes  # `incarnation tombstones` of the task's id, as Redis stores them
     task: TaskData | None  # None if no task with this id is live
 
 
 class ImportedItem(NamedTuple):
     """A task, or an item that is not a task, in the form that `import_tasks` takes."""
 
-    key: str  # without the prefix: a lane, an in-flight list, `delayed` or `dead`
+    key: str  # a lane, an in-flight list, `delayed` or `dead`, without the prefix
     score: Arg
     text: Arg  # an entry, a ticket, or the bytes of an item that is not a task
     id: Arg  # "" for an item that is not a task
@@ -65,20 +65,20 @@ class ImportedItem(NamedTuple):
 
 
 class ImportedKey(NamedTuple):
-    """A key that is imported exactly as it was exported."""
+    """A key whose value is imported exactly as it was exported."""
 
     key: str  # without the prefix
     kind: str  # see import_keys.lua
-    expires_ms: int | None  # Unix time; None for never
+    expires_ms: int | None  # when the key expires, in Unix milliseconds; None for never
     values: Sequence[Arg]
 
 
 class ImportStatus(StrEnum):
-    """The result of starting an import."""
+    """Whether an import may begin."""
 
-    OK = "ok"  # no fleet starts until the import has ended
-    USED = "used"  # a fleet has opened the namespace
-    OTHER = "other"  # the import of another file is unfinished
+    OK = "ok"  # the import may begin; no fleet can start until it has ended
+    USED = "used"  # a fleet has already used the namespace
+    OTHER = "other"  # the import of another file has not ended
 
 
 class ImportBegun(NamedTuple):
@@ -92,7 +92,7 @@ class ImportedTasks(NamedTuple):
     """The result of importing a batch."""
 
     lines: int  # number of lines that have been imported; -1 if the namespace is not importing this file
-    left_out: tuple[int, ...]  # positions in the batch, from 0, of tasks whose ids are taken
+    left_out: tuple[int, ...]  # positions in the batch, from 0, of tasks that were left out because their ids are taken
 
 
 def _task_of(body: Raw, attempts: Raw, unique: Raw, follows: Raw) -> TaskData | None:
@@ -130,36 +130,38 @@ class Transfers(Transitions):
     """The transitions of one namespace that export and import tasks."""
 
     def list_entries(self, name: str, read: int, count: int) -> ScriptCall[ListBatch]:
-        """Return up to `count` entries of a list, at most BATCH, after the `read` entries at its tail. `name` is the
-        list's key without the prefix."""
+        """Return the next entries of a list, after the `read` entries at its tail that earlier calls returned. Returns
+        up to `count`, at most BATCH. `name` is the list's key without the prefix."""
         return self._call("export_list", pack((name, read, count)), parse_listed)
 
     def locate(self, ids: Sequence[bytes]) -> ScriptCall[list[LocatedTask]]:
-        """Return up to BATCH tasks, or members of `delayed` that are not tasks, with their places in sorted sets."""
+        """Return where each of up to BATCH ids is, if it is in a sorted set, with the task's data. The ids may also be
+        members of `delayed` that are not tasks."""
         return self._call("export_tasks", pack(ids), parse_located)
 
     def begin_import(self, file: str) -> ScriptCall[ImportBegun]:
-        """Close the namespace to fleets, and begin or continue the import of a file. `file` is the file's digest, or ""
-        to prepare the namespace for any file."""
+        """Close the namespace to fleets, and begin or resume the import of a file. `file` is the digest of the file, or
+        "" to prepare the namespace for any file."""
         return self._call("begin_import", pack((file,)), parse_begun)
 
     def import_tasks(
         self, file: str, before: int, after: int, items: Iterable[ImportedItem]
     ) -> ScriptCall[ImportedTasks]:
-        """Import up to BATCH items, which are the lines of the file from `before` to `after`."""
+        """Import up to BATCH items: the lines of the file from `before` to `after`."""
         args: list[Arg] = [file, before, after]
         for item in items:
             args += item
         return self._call("import_tasks", pack(args), parse_imported)
 
     def import_keys(self, file: str, before: int, after: int, keys: Iterable[ImportedKey]) -> ScriptCall[int]:
-        """Import keys with up to BATCH values, which are the lines of the file from `before` to `after`. Returns how
-        many lines have been imported."""
+        """Import keys with up to BATCH values: the lines of the file from `before` to `after`. Returns how many lines
+        have been imported."""
         args: list[Arg] = [file, before, after]
         for key, kind, expires_ms, values in keys:
             args += (key, kind, "" if expires_ms is None else expires_ms, len(values), *values)
         return self._call("import_keys", pack(args), int)
 
     def end_import(self, file: str, lines: int) -> ScriptCall[bool]:
-        """Open the namespace to fleets. Returns False if some lines of the file have not been imported."""
+        """End an import, and open the namespace to fleets. Returns False if some lines of the file have not been
+        imported."""
         return self._call("end_import", pack((file, lines, PROTOCOL_VERSION)), bool)

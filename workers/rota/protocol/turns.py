@@ -1,5 +1,5 @@
-"""The round trip of a worker: what the worker sends and claims. Also the starts of tasks with a rate limit, and the
-order of the next claims, which the script `explain` returns."""
+"""The round trip of a worker, which settles and claims: its arguments and its reply. Also the requests to start a task
+with a rate limit, and the order of the next claims, which the script `explain` returns."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,10 +17,10 @@ class RateRequest(NamedTuple):
     """A request to start a task that has a rate limit."""
 
     entry: bytes
-    name: str  # starts are counted under this name
+    name: str  # starts with the same name are counted together
     interval_us: int  # microseconds from one start to the next
-    burst: int  # number of starts that may come at once after a pause
-    latest_us: int | None = None  # latest start by Redis time; None for any time
+    burst: int  # number of starts that may happen at once after a pause
+    latest_us: int | None = None  # the latest time at which the task may start, by Redis time; None for any time
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,32 +28,35 @@ class Turn:
     """The arguments of one turn."""
 
     limit: int  # maximum number of entries to claim; 0 to only settle
-    # Ids that were claimed and not settled. None if the worker received all its claims and need not name any.
+    # Ids of the tasks that the worker holds. None if the worker has received all its claims, so that the script need
+    # not compare the list.
     held: Sequence[str] | None = ()
-    tokens: Sequence[str] = ()  # queues whose doorbells this worker emptied since its last turn
+    tokens: Sequence[str] = ()  # queues from whose doorbells this worker has taken a token since its last turn
     settlements: Packed = NOTHING  # packed by `outcome.join_settlements`
-    limits: Packed = NO_LIMITS  # limits of certain queues, packed by `pack_limits`
-    plain: Sequence[bytes] = ()  # `outcome.plain_lines` of tasks that have such lines, instead of their settlements
-    # Number of times a queue is chosen. If `picks` is above 1, each pick takes one entry, as that many turns would.
+    limits: Packed = NO_LIMITS  # other limits for certain queues, packed by `pack_limits`
+    # `outcome.plain_lines` of tasks whose outcomes have that short form, which replace their settlements.
+    plain: Sequence[bytes] = ()
+    # How often a queue is chosen. If `picks` is above 1, each pick claims one entry, as if the worker made that many
+    # turns.
     picks: int = 1
-    # `quarantined` of the last reply, which is the entry for which this worker finishes all others. If it is set,
-    # `held` names what the worker holds.
+    # `quarantined` of the last reply: an entry that has to run alone, so that this worker first finishes all its other
+    # tasks. If it is set, `held` lists the held tasks.
     quarantined: bytes = b""
-    # From this Redis time on, nothing is claimed, and the reply is `more`. 0 if there is no such time, or if `held` is
-    # given.
+    # If Redis time is later than this, the turn claims nothing, and the reply is `more`. 0 for no such limit, also if
+    # `held` is given.
     claim_by_us: int = 0
 
 
 class TurnStatus(StrEnum):
-    """The status of a turn's reply."""
+    """The result of a turn, which shows what the worker should do next."""
 
-    OK = "ok"  # the worker now holds exactly these claims, if any
-    BACKLOGGED = "backlogged"  # like OK, and enough entries are left for the worker to prefetch
-    AGAIN = "again"  # the claims are entries that the worker holds and did not name
+    OK = "ok"  # the worker now holds exactly the claims of this reply, if any
+    BACKLOGGED = "backlogged"  # like OK, and so many entries are left that the worker should prefetch
+    AGAIN = "again"  # the claims are entries that the worker already held but did not list in `held`
     LOST = "lost"  # the worker is no longer registered
-    MORE = "more"  # the call reached its bound, or was too late to claim; call again at once with the same tokens
-    # An entry that the worker holds, or the next entry, has to run alone. The worker must not wait at a doorbell, and
-    # must call again when one of its tasks has ended.
+    MORE = "more"  # the call did as much as it may, or came too late to claim; call again at once with the same tokens
+    # An entry that the worker holds, or the entry that is next, has to run alone. The worker must not wait at a
+    # doorbell, and must make a turn when one of its tasks has ended.
     QUARANTINE = "quarantine"
 
 
@@ -69,11 +72,14 @@ class TurnReply(NamedTuple):
 
     status: TurnStatus
     now_us: int  # Redis time in microseconds
-    wait_us: int  # time until a rate limit permits the next entry; 0 if it holds none back or all picks were used
-    stale: tuple[bytes, ...]  # texts of settled entries that the worker no longer held
+    # Microseconds until a rate limit permits the next entry; 0 if no rate limit holds it back, or if all picks were
+    # used.
+    wait_us: int
+    stale: tuple[bytes, ...]  # texts of settled entries that the worker did not hold any longer
     claims: tuple[Claim, ...]
-    dropped: tuple[Entry, ...]  # entries that ended at the claim because they had been cancelled while they waited
-    quarantined: bytes = b""  # the entry that has to run alone, for the next turn to name
+    # Entries that ended when they were claimed, because they had been cancelled while they waited.
+    dropped: tuple[Entry, ...]
+    quarantined: bytes = b""  # the entry that has to run alone, which the next turn has to send
 
 
 _TURN_STATUSES: Final = {status.value.encode(): status for status in TurnStatus}
@@ -81,22 +87,23 @@ _TURN_STATUSES: Final = {status.value.encode(): status for status in TurnStatus}
 
 def parse_turn(raw: Raw) -> TurnReply:
     """Parse `[status, now, wait, [stale...], [entry, body, ...], [dropped entry...]]`. If an entry has to run alone,
-    its text follows."""
+    its text is a seventh item."""
     status, now, wait, stale, pairs, dropped, *quarantined = raw
     claims = tuple(map(_claim_of, zip(map(parse_entry, pairs[::2]), pairs[1::2], strict=True)))
     ended = tuple(map(parse_entry, dropped))
     return TurnReply(_TURN_STATUSES[status], int(now), int(wait), tuple(stale), claims, ended, *quarantined)
 
 
-_claim_of: Final = partial(tuple.__new__, Claim)  # faster, as for entries; one turn claims up to a hundred
+# Calling `tuple.__new__` is faster than calling the class; one turn claims up to a hundred entries.
+_claim_of: Final = partial(tuple.__new__, Claim)
 
 
 class ThrottleStatus(StrEnum):
-    """The reply to a request to start."""
+    """Whether a task with a rate limit may start."""
 
     START = "start"  # the task may start
-    THROTTLED = "throttled"  # the task is delayed, and its owner no longer holds it
-    LATE = "late"  # the task would start too late
+    THROTTLED = "throttled"  # the task may not start yet; it was delayed, and its owner no longer holds it
+    LATE = "late"  # the task must not start, because it could start only after `latest_us`
     GONE = "gone"  # the owner does not hold the task, or the task was cancelled
 
 
@@ -104,7 +111,8 @@ class Throttled(NamedTuple):
     """The reply to a request to start a task that has a rate limit."""
 
     status: ThrottleStatus
-    us: int  # START: time until the task may start; THROTTLED: Redis time until which it is delayed; otherwise 0
+    # START: microseconds until the task may start; THROTTLED: Redis time until which it is delayed; otherwise 0.
+    us: int
 
 
 parse_throttled = reply(Throttled, status_of(ThrottleStatus), int)
@@ -112,40 +120,41 @@ parse_throttled = reply(Throttled, status_of(ThrottleStatus), int)
 DEFAULT_CLAIMS = 10
 MOST_CLAIMS = 1000
 EXPLAIN_OWNER = "explain:0:0"
-"""The owner for which claims are explained. No owner has the life 0."""
+"""The owner for which `explain` predicts claims. No real owner has the nonce 0."""
 
 
 class EntryInOrder(NamedTuple):
-    """An entry that is claimed, and the name of its task ("" if the name cannot be read)."""
+    """An entry that would be claimed, with the name of its task ("" if the name cannot be read)."""
 
     entry: Entry
     name: str
 
 
 class QueueInOrder(NamedTuple):
-    """A queue of a tier, before and after the claims."""
+    """The state of a queue of a tier, before and after the claims."""
 
     queue: str
     tier: int
-    cost: int  # virtual time of one entry
+    cost: int  # virtual time that one entry takes
     cap: int  # maximum number of entries that run at once in the fleet; 0 for no cap
     interval_us: int  # microseconds from one start to the next; 0 for no rate limit
-    entries: int  # number of entries before the first claim, like `running` and `time`
-    running: int  # number of entries that run in the fleet
+    entries: int  # number of entries before the first of the claims; `running` and `time` refer to that moment too
+    running: int  # number of the queue's entries that run in the fleet
     time: int | None  # the queue's virtual time; None if it was never served
     left: int  # number of entries left after the last claim
-    is_open: bool  # whether nothing keeps it closed
-    wait_us: int  # time for which the rate limit holds the next entry back; 0 if it does not
+    is_open: bool  # whether nothing prevents claims from the queue
+    wait_us: int  # microseconds for which the rate limit holds the next entry back; 0 if it does not
     paused: bool  # whether a person paused the queue
     condition: str  # name of the condition that decides whether the queue is open; "" if it is always open
     closed: bool  # whether `condition` keeps the queue closed
-    opens_us: int  # the time until which the queue is closed; 0 if not known
+    opens_us: int  # Unix microseconds of the time until which the queue is closed; 0 if not known
     fault: str  # what is wrong with the condition
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimOrder:
-    """The next claims. `is_whole` is true if there are as many as requested, or all that exist."""
+    """The claims that workers would make next. `is_whole` is true if `claims` has as many as were requested, or all
+    that workers would make."""
 
     now_us: int
     is_whole: bool
@@ -154,7 +163,7 @@ class ClaimOrder:
 
 
 def _number(raw: Raw) -> int:
-    """Return the number, or 0 if another program wrote something else there."""
+    """Return the number that is stored in Redis, or 0 if another program has stored something else there."""
     return int(raw) if isinstance(raw, int) or raw.isdigit() else 0
 
 

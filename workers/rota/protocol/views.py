@@ -1,5 +1,5 @@
-"""The scripts that only read, which are a part of the typed store (see `rota.protocol.store`), and their replies as
-values: the counts of tasks, the status of an id, the queues, the dead tasks."""
+"""The scripts that only read, and the values of their replies: the counts of tasks, the status of an id, the queues,
+the dead tasks. They are a part of the typed store; see `rota.protocol.store`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ def _as_it_is(raw: Raw) -> Raw:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """The numbers of accepted tasks, live tasks and ended tasks."""
+    """The numbers of tasks that were accepted, are live, and have ended."""
 
     accepted: int
     live: int  # number of live tasks, including dead tasks
@@ -30,7 +30,7 @@ class Audit:
 
     @property
     def missing(self) -> int:
-        """The number of tasks that are not accounted for. It is 0 unless something is wrong."""
+        """The number of tasks that are neither live nor have ended. It is 0 unless something is wrong."""
         return self.accepted - self.live - sum(self.ended.values())
 
 
@@ -42,7 +42,7 @@ def parse_audit(raw: Raw) -> Audit:
 
 @dataclass(frozen=True, slots=True)
 class Lists:
-    """The number of entries in lists, and the names of the lists that are not empty."""
+    """The number of entries in all lists of the namespace, and the names of the lists that are not empty."""
 
     entries: int
     names: tuple[str, ...]
@@ -53,10 +53,10 @@ parse_lists = reply(Lists, int, names_of)
 
 @dataclass(frozen=True, slots=True)
 class ListedIds:
-    """Entries that were read from the requested lists."""
+    """Ids of the entries that were read from the requested lists."""
 
-    lists: int  # number of lists that were read completely
-    read: int  # number of entries of the next list that were read
+    lists: int  # number of the requested lists that were read completely
+    read: int  # number of entries of the list after these that were read
     ids: list[bytes]
 
 
@@ -65,7 +65,8 @@ parse_listed_ids = reply(ListedIds, int, int, list)
 
 @dataclass(frozen=True, slots=True)
 class Bodies:
-    """Ids of live tasks that must be in a list, and the cursor of the next chunk, "0" at the end."""
+    """Ids of live tasks that must be in some list, and the cursor of the next chunk, which is "0" after the last
+    one."""
 
     cursor: str
     ids: list[bytes]
@@ -88,12 +89,12 @@ class TaskState:
     body: bytes = b""  # the body as it was enqueued, while it is kept
     attempt_records: bytes = b""  # the records of its failed attempts, one per line, the latest last
     result: bytes | None = None  # the result while it is kept, otherwise None
-    progress: bytes = b""  # the text that `progress_text` wrote
-    ended_us: int = 0  # when a dead task died
+    progress: bytes = b""  # the reported progress in the form of `progress_text`, b"" for none
+    ended_us: int = 0  # when the task died, if it is dead
     ended: Ended | None = None  # how the task ended, while that is remembered
     kind: str = ""  # the kind in the task's entry, while it has an entry
     ready_us: int = 0  # when the task came into its lane, while it has an entry
-    ends_read: int = 0  # number of texts read in the memory of ends, if the id was not found and there are more
+    ends_read: int = 0  # number of remembered ends that were read, if the id was not among them and there are more
     follows: str = ""  # what a pending task follows: `task ID` or `group ID`
 
 
@@ -111,7 +112,7 @@ parse_status = reply(
 
 
 def parse_waited(raw: Raw) -> list[TaskState | None]:
-    """Parse `[a state or nil...]`, with an item for at least the first task."""
+    """Parse `[a state or nil...]`. The reply has an item for the first task, and for as many others as had space."""
     if not raw:
         raise ValueError("the reply contains no task")
     return [None if state is None else _parse_waited(state) for state in raw]
@@ -120,34 +121,34 @@ def parse_waited(raw: Raw) -> list[TaskState | None]:
 def _parse_waited(raw: Raw) -> TaskState:
     try:
         return parse_status(raw)
-    except ValueError:  # The text of a record is not valid. Other tasks must not wait because of this.
+    except ValueError:  # A record has a text that is not valid. This must not stop the wait for the other tasks.
         return TaskState("unknown")
 
 
 @dataclass(frozen=True, slots=True)
 class QueueState:
-    """The numbers of one queue. Ages are in microseconds, 0 if there is no such task."""
+    """The counts and ages of one queue. Ages are in microseconds, 0 if there is no such task."""
 
-    queue: str  # the name, fit for display
+    queue: str  # name of the queue, safe to display
     ready: int  # tasks in the lanes of the queue
-    scheduled: int  # tasks that are not due yet
-    overdue: int  # scheduled tasks whose time has come
-    inflight: int  # tasks that are claimed
+    scheduled: int  # tasks of the queue that are not due yet
+    overdue: int  # scheduled tasks whose due time has come
+    inflight: int  # tasks of the queue that are claimed
     dead: int  # tasks in the dead set
-    accepted: int  # tasks that were ever accepted
+    accepted: int  # number of tasks that the queue has ever accepted
     oldest_ready_age_us: int  # how long the oldest ready task has waited
     oldest_overdue_age_us: int  # how long the oldest overdue task has been due
     paused: bool
     served: bool  # whether a running master serves the queue
-    closed_age_us: int = 0  # for how long a pause or a condition has prevented claims
-    closed_by: str = ""  # the condition that keeps the queue closed, or ""
-    condition_error: str = ""  # what is wrong with that condition, or ""
+    closed_age_us: int = 0  # how long a pause or a condition has prevented claims
+    closed_by: str = ""  # name of the condition that keeps the queue closed; "" for none
+    condition_error: str = ""  # what is wrong with that condition; "" for nothing
 
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """The state of queues at one instant of Redis time. `cursor` is where the next chunk begins, "0" after the last
-    chunk."""
+    """The state of some queues at one instant of Redis time. `cursor` is where the next chunk of queues begins, "0"
+    after the last chunk."""
 
     now_us: int
     owners: int
@@ -156,7 +157,7 @@ class Overview:
 
     @property
     def more(self) -> bool:
-        """Whether there are more queues."""
+        """Whether there are more queues to read."""
         return self.cursor != "0"
 
 
@@ -171,12 +172,12 @@ _parse_queue_state = reply(QueueState, _shown_name, *[int] * 8, bool, bool, int,
 
 @dataclass(frozen=True, slots=True)
 class ClosedQueue:
-    """A queue from which nothing can be claimed."""
+    """A queue that is closed, so that nothing can be claimed from it."""
 
     queue: str
-    closed_age_us: int  # for how long it has been closed
-    closed_by: str  # the condition that holds entries back; "" if the queue is paused
-    error: str  # what is wrong with that condition, or ""
+    closed_age_us: int  # how long the queue has been closed
+    closed_by: str  # name of the condition that keeps the queue closed; "" if the queue is paused
+    error: str  # what is wrong with that condition; "" for nothing
 
 
 def parse_closed(raw: Raw) -> tuple[ClosedQueue, ...]:
@@ -189,8 +190,8 @@ _parse_closed_queue = reply(ClosedQueue, _shown_name, int, _shown_name, _shown_n
 
 @dataclass(frozen=True, slots=True)
 class ConsumerState:
-    """One consumer. Its names are fit for display. `lease_left_us` is in microseconds, and 0 if the lease has
-    expired."""
+    """The state of one consumer. Its names are safe to display. `lease_left_us` is in microseconds, and 0 if the lease
+    has expired."""
 
     owner: str
     lease_left_us: int
@@ -207,7 +208,7 @@ class Consumers:
 
     @property
     def held(self) -> int:
-        """The number of tasks that these consumers hold."""
+        """The number of tasks that the consumers on this page hold."""
         return sum(row.held for row in self.rows)
 
 
@@ -250,14 +251,14 @@ _parse_dead_task = reply(DeadTask, text_of, int, text_of, _as_it_is, _as_it_is)
 
 @dataclass(frozen=True, slots=True)
 class PeekedTask:
-    """One task in a list or set. Names are fit for display, and are "" if not known. Times are Redis time in
+    """A task in a list or set. Its names are safe to display, and "" if not known. Times are Redis time in
     microseconds, 0 if not known."""
 
     id: str
     queue: str
     name: str
     due_us: int
-    since_us: int  # when the task came into its lane, or died
+    since_us: int  # when the task entered its lane, or died
     failures: int  # number of failed attempts; `crashes` and `losses` are counted in the same way
     crashes: int
     losses: int
@@ -288,21 +289,21 @@ class Queries(Transitions):
     """The transitions of one namespace that only read."""
 
     def overview(self, queues: Sequence[str], cursor: str = "0") -> ScriptCall[Overview]:
-        """Return the numbers of up to BATCH named queues, and of a chunk of all known queues; begin with cursor
-        "0"."""
+        """Return the state of up to BATCH named queues, and of a chunk of all known queues. Begin with cursor "0"."""
         return self._call("overview", pack((cursor, *queues)), parse_overview)
 
     def status(self, task_id: str, ends_read: int = 0) -> ScriptCall[TaskState]:
-        """Return the status of an id. Each lane is searched only up to BATCH entries from its head, and the memory of
-        ends only for some milliseconds. `TaskState.ends_read` states where to continue."""
+        """Return the status of an id. In each lane, only the first BATCH entries are searched, and the memory of ends
+        is searched only for some milliseconds. If that was not all of it, pass `TaskState.ends_read` to the next call
+        to continue."""
         return self._call("status", pack((task_id, ends_read)), parse_status)
 
     def wait(self, client: str, goals: Sequence[tuple[str, str]]) -> ScriptCall[list[TaskState | None]]:
         """Return the status of up to BATCH tasks, each given as (goal, id). A goal is `s` for the start, `e` for the
         end, or `r` for the end with the result.
 
-        The status is None if the task has not reached the goal yet. The reply list of this client will then be
-        notified. Tasks for which the reply had no space are left out.
+        If a task has not reached its goal yet, its status is None, and the server notifies the reply list of this
+        client when it has. The reply leaves out tasks for which it had no space.
         """
         args = (arg for each in goals for arg in each)
         return self._call("wait", pack((client, *args)), parse_waited)
@@ -316,8 +317,9 @@ class Queries(Transitions):
         return self._call("dead", pack((offset, count)), parse_dead_page)
 
     def peek(self, state: str, queue: str, task: str, offset: int, count: int) -> ScriptCall[Peeked]:
-        """Return a page of the tasks that are ready (in one queue), scheduled, running or dead. "" stands for every
-        queue or task. This reads `count` tasks, at most BATCH. For running tasks `offset` counts owners."""
+        """Return a page of the tasks that are ready (in one queue), scheduled, running or dead. For `queue` and `task`,
+        "" stands for every queue or task. The call reads `count` tasks, at most BATCH. For running tasks, `offset`
+        counts owners, not tasks."""
         return self._call("peek", pack((state, queue, task, offset, count)), parse_peeked)
 
     def nodes(self) -> ScriptCall[list[Node]]:
@@ -327,7 +329,7 @@ class Queries(Transitions):
     def events(self, after: str, count: int) -> ScriptCall[EventsPage]:
         """Return up to `count` task events, at most BATCH, and the first and the last id of the stream.
 
-        The events follow `after`: the id of an event, "0" for all events, or "$" for no events.
+        The page begins after the event `after`, which is an event's id, "0" for all events, or "$" for none.
         """
         return self._call("events", pack((after, count)), parse_events)
 
@@ -336,11 +338,12 @@ class Queries(Transitions):
         return self._call("audit", pack(ENDS_OF_GONE), parse_audit)
 
     def lists(self) -> ScriptCall[Lists]:
-        """Return the lists that contain tasks."""
+        """Return the names of the lists that contain tasks, and the number of entries in them."""
         return self._call("lists", NOTHING, parse_lists)
 
     def list_ids(self, lists: Sequence[str], read: int) -> ScriptCall[ListedIds]:
-        """Return up to BATCH ids in these lists, without the last `read` entries of the first list."""
+        """Return up to BATCH ids in these lists. The `read` entries of the first list that were already read are
+        skipped."""
         return self._call("list_ids", pack((read, *lists)), parse_listed_ids)
 
     def bodies(self, cursor: str) -> ScriptCall[Bodies]:
@@ -348,5 +351,5 @@ class Queries(Transitions):
         return self._call("bodies", pack((cursor,)), parse_bodies)
 
     def unplaced(self, ids: Sequence[bytes]) -> ScriptCall[list[bytes]]:
-        """Return the ids, out of up to BATCH, that belong to live tasks that are not delayed, dead or in flight."""
+        """Return those of up to BATCH ids that belong to live tasks that are not delayed, dead or in flight."""
         return self._call("unplaced", pack(ids), list)

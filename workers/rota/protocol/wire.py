@@ -1,7 +1,7 @@
 """RESP packing of arguments, and the encoding of texts in both directions.
 
-A command is an array of bulk strings. `Packed` is a sequence of arguments in wire form, with their number. So the parts
-that never change (script, key, owner, tiers) are packed once, and a turn only joins bytes.
+A command is an array of bulk strings. `Packed` is a sequence of arguments in wire form, with their number. The parts of
+a turn that never change (script, key, owner, tiers) can therefore be packed once, and each turn only joins bytes.
 """
 
 from collections.abc import Iterable
@@ -15,8 +15,9 @@ _FOREIGN: Final = "surrogateescape"
 
 
 def text_of(raw: object) -> str:
-    """Return a reply as text. Other programs may have written any bytes where names are expected. Bytes that are not
-    UTF-8 become lone surrogates, so the text is sent back as the original bytes. See `shown`."""
+    """Return a reply as text. Where a name is expected, another program may have written any bytes. Bytes that are not
+    UTF-8 become lone surrogates, so that the text can be sent back as the original bytes. To display such a text, use
+    `shown`."""
     return raw.decode("utf-8", _FOREIGN) if isinstance(raw, bytes) else str(raw)
 
 
@@ -27,7 +28,7 @@ def shown(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """A sequence of `count` bulk strings in wire form."""
+    """A sequence of `count` arguments, as bulk strings in wire form."""
 
     count: int
     data: bytes
@@ -37,8 +38,8 @@ class Packed:
 
 
 def packed_in(count: int, data: bytes, step: int = 1) -> Packed:
-    """Return a sequence of arguments from memory that another process wrote, or NOTHING if it is not valid. The number
-    of arguments must be a multiple of `step`.
+    """Return the arguments in bytes that another process wrote to shared memory, or NOTHING if the bytes are not valid.
+    The number of arguments must be a multiple of `step`.
 
     An invalid sequence must not be sent. If its count were too high, the server would wait for more arguments. If its
     count were too low, the server would interpret the rest as commands, and their replies would be mistaken for replies
@@ -69,7 +70,7 @@ def pack(args: Iterable[Arg]) -> Packed:
         fields.append(len(raw))
         fields.append(raw)
     count = len(fields) // 2
-    return Packed(count, _BULK_STRING * count % tuple(fields))  # a single formatting takes a third less time
+    return Packed(count, _BULK_STRING * count % tuple(fields))  # formatting all fields at once takes a third less time
 
 
 def unpack(packed: Packed) -> list[bytes]:

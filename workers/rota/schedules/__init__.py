@@ -1,1 +1,2 @@
-"""Periodic tasks: schedules, and when they are due. No I/O: every node computes the same result."""
+"""Periodic tasks: schedules, and when their tasks are due. This package does no I/O, so that every node computes the
+same result."""

@@ -1,9 +1,10 @@
-"""Cron expressions in a time zone. Only this module imports cronsim and zoneinfo, so only users of schedules load them.
+"""Cron expressions in a time zone. Only this module imports cronsim and zoneinfo, so that a program without cron
+expressions does not load them.
 
 cronsim parses an expression and steps through its times. At changes of daylight saving time, it follows Debian's cron:
-a time that the clock skips counts as the first moment after the gap, and a time that occurs twice counts only the first
-time. This applies to expressions without seconds whose minute and hour do not begin with `*`. All other expressions
-follow the wall clock, so that `*/20 * * * *` occurs every 20 minutes throughout.
+a time that the clock skips is moved to the first moment after the gap, and a time that occurs twice is used only the
+first time. This rule applies to expressions without seconds in which neither the minute nor the hour begins with `*`.
+All other expressions follow the wall clock, so that for example `*/20 * * * *` continues to occur every 20 minutes.
 """
 
 from collections.abc import Iterator
@@ -17,15 +18,15 @@ from rota.foreign_names import nearest
 
 try:
     from cronsim import CronSim, CronSimError
-except (
-    ModuleNotFoundError
-):  # in an application that only enqueues: its fleet checks its declarations and computes the times
+except ModuleNotFoundError:
+    # An application that only enqueues need not have cronsim, because its fleet checks its declarations and computes
+    # the times.
     HAS_CRONSIM = False
 else:
     HAS_CRONSIM = True
 
 MOST_CHARACTERS = 250
-_MAX_CLOCK_CHANGE_S = 3 * 3600  # more than any clock is put back; the start of a backward search need not be exact
+_MAX_CLOCK_CHANGE_S = 3 * 3600  # more than any clock change; a backward search may start earlier than necessary
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -47,8 +48,8 @@ _ANY = ["*"] * len(_FIELDS)
 
 
 def fault_in_cron(expression: str) -> str | None:
-    """Return what is wrong with an expression, where, and what is allowed there, or None if the expression is valid or
-    cronsim is missing."""
+    """Return an error message with what is wrong with an expression, where, and what is allowed there. Returns None if
+    the expression is valid, or if cronsim is not installed."""
     fault = HAS_CRONSIM and _fault_in_text(expression)
     return f'cron "{expression[:MOST_CHARACTERS]}": {fault}' if fault else None
 
@@ -89,7 +90,7 @@ def _is_readable(number: int, part: str) -> bool:
     fields = [*_ANY[:number], part, *_ANY[number + 1 :]]
     try:
         CronSim(" ".join(fields), _EPOCH)
-    except (CronSimError, ValueError):  # ValueError: numbers of thousands of digits
+    except (CronSimError, ValueError):  # a number of thousands of digits raises ValueError
         return False
     return True
 
@@ -103,10 +104,10 @@ def _occurs(expression: str) -> bool:
 
 
 def fault_in_timezone(name: str) -> str | None:
-    """Return a message if this node does not know a time zone with this name, or None if it does."""
+    """Return an error message if this node knows no time zone with this name, or None if it does."""
     try:
         ZoneInfo(name)
-    except (KeyError, ValueError, OSError):  # a folder of the database is an OSError
+    except (KeyError, ValueError, OSError):  # the name of a folder of the database raises OSError
         shown = f'there is no time zone "{name[:MOST_CHARACTERS]}"'
         example = '; expected a name of the IANA database, as in "Europe/Zurich" or "UTC"'
         return shown + (nearest(name[:MOST_CHARACTERS], available_timezones()) or example)
@@ -114,12 +115,14 @@ def fault_in_timezone(name: str) -> str | None:
 
 
 def times_after(expression: str, timezone: str, after_us: int) -> Iterator[int]:
-    """Yield the times after an instant, in order, as Unix time in microseconds. Both texts must have been checked."""
+    """Yield the times of an expression after an instant, in order, as Unix time in microseconds. The expression and the
+    time zone must be valid."""
     return _ordered(_iterate(expression, _local(timezone, after_us)), after_us)
 
 
 def far_enough_back(expression: str, timezone: str, now_us: int, count: int) -> int:
-    """Return an instant with at least `count` occurrences from then to now, or the epoch if there are fewer."""
+    """Return an instant so early that at least `count` occurrences lie between it and now. If there are fewer, return
+    0."""
     sim = _iterate(expression, _local(timezone, now_us), reverse=True)
     try:
         for _ in range(count + 1):
@@ -140,8 +143,8 @@ def _local(timezone: str, instant_us: int) -> datetime:
 
 
 def _ordered(sim: Iterator[datetime], after_us: int) -> Iterator[int]:
-    # cronsim uses the wall clock, on which an hour may occur twice or not at all. So it may return a time before the
-    # instant at which it began, or the same time again.
+    # cronsim uses the wall clock, on which an hour may occur twice or not at all. So its times may begin before the
+    # given instant, and the same time may come twice. Skip such times.
     last = after_us
     try:
         for moment in sim:
@@ -149,5 +152,5 @@ def _ordered(sim: Iterator[datetime], after_us: int) -> Iterator[int]:
             if at > last:
                 last = at
                 yield at
-    except OverflowError:  # the year 10,000
+    except OverflowError:  # the times have reached the year 10,000
         return

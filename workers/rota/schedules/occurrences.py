@@ -1,5 +1,5 @@
-"""The occurrences of a schedule, and the next step of a poller, based on the record and Redis time. No I/O: from the
-same schedule and times, every node gets the same result."""
+"""The occurrences of a schedule, and what a poller does next, based on the schedule's record and Redis time. This
+module does no I/O, so that every node gets the same result from the same schedule and times."""
 
 import dataclasses
 from collections.abc import Iterable, Iterator
@@ -22,20 +22,21 @@ MOST_AHEAD: Final = 100
 class Occurrence(NamedTuple):
     """One occurrence of a schedule."""
 
-    at_us: int  # the scheduled time, which identifies the occurrence
+    at_us: int  # the time according to the schedule, which identifies the occurrence
     due_us: int  # when the occurrence is due to start, including its delay by jitter
 
 
 class Reckoning(NamedTuple):
-    """The decision about a schedule at an instant."""
+    """The occurrences of a schedule to enqueue at a given time."""
 
     enqueue: tuple[Occurrence, ...]  # occurrences to enqueue, in order
-    left_out: int  # number of missed occurrences that are not made up for; at most 1,000 are counted
+    left_out: int  # number of missed occurrences that are skipped; at most 1,000 are counted
     following: Occurrence | None  # the first occurrence in the future, or None if there is none
 
     @property
     def passed_us(self) -> int | None:
-        """The `at_us` of the last occurrence in `enqueue`, from which to continue, or None if `enqueue` is empty."""
+        """The `at_us` of the last occurrence in `enqueue`, after which the next call continues. None if `enqueue` is
+        empty."""
         return self.enqueue[-1].at_us if self.enqueue else None
 
 
@@ -53,8 +54,8 @@ def occurrences(schedule: Schedule, after_us: int) -> Iterator[Occurrence]:
 
 
 def reckon(schedule: Schedule, after_us: int, now_us: int) -> Reckoning:
-    """Decide what to enqueue now. `after_us` is the time of the last occurrence that was processed, or the time at
-    which the schedule was created.
+    """Decide what to enqueue now. `after_us` is the time of the last occurrence that was handled, or the time at which
+    the schedule was created.
 
     An occurrence counts as missed if it was due more than 30 s ago. An occurrence that is less late is always enqueued,
     regardless of `missed`, because a restart of a poller must not skip it. If more than 1,000 occurrences have passed,
@@ -117,15 +118,15 @@ def _times(schedule: Schedule, after_us: int) -> Iterator[int]:
 
 
 def _jitter_us(schedule: Schedule, at_us: int) -> int:
-    # Computed from the name and the time, so that every poller gets the same delay.
+    # The delay is computed from the name and the time, so that every poller gets the same one.
     if not schedule.jitter_us:
         return 0
     return crc32(f"{schedule.name} {at_us}".encode()) * schedule.jitter_us >> 32
 
 
 class Advance(NamedTuple):
-    """The next step of a schedule: occurrences to enqueue, the new record, and the number of missed occurrences that
-    are not made up for."""
+    """The next step of a schedule: the occurrences to enqueue, the new record, and how many missed occurrences are
+    skipped."""
 
     occurrences: tuple[NewOccurrence, ...]
     record: ScheduleRecord
@@ -133,7 +134,7 @@ class Advance(NamedTuple):
 
 
 def advance(schedule: Schedule, record: ScheduleRecord, now_us: int, ahead_us: int) -> Advance:
-    """Process all occurrences up to `ahead_us` in the future, or as many as one call can enqueue."""
+    """Handle all occurrences up to `ahead_us` microseconds in the future, or as many as one call can enqueue."""
     reckoning = reckon(schedule, record.passed_us, now_us)
     coming = _until(schedule, max(record.passed_us, now_us), now_us + ahead_us)
     found = tuple(islice((*reckoning.enqueue, *coming), OCCURRENCES_A_CALL + 1))
@@ -171,5 +172,5 @@ def _new(schedule: Schedule, occurrence: Occurrence) -> NewOccurrence:
 
 
 def body_of(schedule: Schedule, task_id: str) -> bytes:
-    """Return the body of a task that a schedule enqueues."""
+    """Return the body of the task that a schedule enqueues for an occurrence."""
     return encode_body(Body(task_id, schedule.queue, schedule.task, list(schedule.args), dict(schedule.kwargs)))

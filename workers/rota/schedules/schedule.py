@@ -1,7 +1,8 @@
-"""The declaration of a schedule, its checks, and its text in Redis. Times are whole microseconds of Unix time.
+"""The declaration of a schedule, the checks of its values, and its text in Redis. Times are whole microseconds of Unix
+time.
 
-The text is a strict JSON object. Equal schedules have equal texts. The text contains neither the name, which is the
-field in the hash, nor default values.
+The text is a strict JSON object. Equal schedules have equal texts. The text does not contain the name, which is the
+field of the hash in Redis, and no default values.
 """
 
 import dataclasses
@@ -18,7 +19,7 @@ Missed = Literal["last", "all", "none"]
 Overlap = Literal["skip", "queue"]
 Source = Literal["code", "file", "client"]
 
-MOST_NAME_CHARACTERS: Final = 100  # limited, because the id of an occurrence consists of the name and the time
+MOST_NAME_CHARACTERS: Final = 100  # limited, because the ids of occurrences consist of the name and the time
 MOST_ARGUMENT_BYTES: Final = 65_536
 MOST_JITTER_US: Final = 86_400 * MICROSECONDS
 SHORTEST_INTERVAL_US: Final = MICROSECONDS
@@ -36,8 +37,8 @@ class CronRule:
 
 @dataclass(frozen=True, slots=True)
 class EveryRule:
-    """The multiples of an interval, counted from the schedule's start, or else from 1970-01-01 00:00 UTC. So all nodes
-    agree, regardless of when they were started."""
+    """The multiples of an interval. They are counted from the schedule's start, or from 1970-01-01 00:00 UTC if it has
+    none, so all nodes agree on them regardless of when they were started."""
 
     interval_us: int
 
@@ -47,7 +48,7 @@ Rule = CronRule | EveryRule
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A task that is enqueued periodically with the same arguments."""
+    """The declaration of a task that is enqueued periodically with the same arguments."""
 
     name: str
     task: str
@@ -55,10 +56,12 @@ class Schedule:
     queue: str
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
-    missed: Missed = "last"  # the occurrences made up for if no fleet ran: the last, all (the last 1,000), or none
-    overlap: Overlap = "skip"  # whether to skip or enqueue an occurrence if the previous one has not ended
+    # Which missed occurrences are enqueued after no fleet ran: the last, all (the last 1,000), or none.
+    missed: Missed = "last"
+    # What happens to an occurrence if the previous one has not ended: it is skipped or enqueued.
+    overlap: Overlap = "skip"
     jitter_us: int = 0  # the longest random delay of each occurrence
-    start_us: int | None = None  # occurrences are at or after this time
+    start_us: int | None = None  # occurrences are not before this time
     end_us: int | None = None  # occurrences are before this time
     source: Source = "code"
 
@@ -69,8 +72,8 @@ class Schedule:
 
 
 class BadSchedule(ValueError):
-    """Raised for values that are not a valid schedule. `faults` has pairs of a value's name and what is wrong with the
-    value. The message is the first fault."""
+    """Raised for values that are not a valid schedule. `faults` is a list of pairs: the name of a value, and what is
+    wrong with it. The message is the first fault."""
 
     def __init__(self, faults: tuple[tuple[str, str], ...]) -> None:
         super().__init__(faults[0][1])
@@ -78,7 +81,7 @@ class BadSchedule(ValueError):
 
 
 def fault_in_schedule_name(name: str) -> str | None:
-    """Return why the name of a schedule is not valid, or None if it is valid."""
+    """Return what is wrong with the name of a schedule, or None if it is valid."""
     return fault_in_name("the name of a schedule", name, MOST_NAME_CHARACTERS)
 
 
@@ -106,7 +109,7 @@ def _faults_in_rule(rule: Rule) -> Iterator[tuple[str, str | None]]:
             None if fits else f"every must be 1 second to 100 years, got {rule.interval_us / MICROSECONDS:g} s",
         )
         return
-    # Imported here because it loads libraries that a program without cron expressions does not need.
+    # Imported only here, because it loads libraries that a program without cron expressions does not need.
     from rota.schedules.cron import fault_in_cron, fault_in_timezone  # noqa: PLC0415
 
     yield "cron", fault_in_cron(rule.expression)
@@ -114,8 +117,8 @@ def _faults_in_rule(rule: Rule) -> Iterator[tuple[str, str | None]]:
 
 
 def _fault_in_size(schedule: Schedule) -> str | None:
-    # A node sends its declarations in every heartbeat, so their size is limited. Arguments that are not JSON are
-    # reported where the schedule is declared.
+    # The size of arguments is limited, because a node sends its declarations with every heartbeat. Whether they are
+    # JSON is checked where the schedule is declared.
     if schedule.source == "client":
         return None
     try:
@@ -176,7 +179,8 @@ _TYPES: dict[str, tuple[type, ...]] = {
 
 
 def encode_schedule(schedule: Schedule) -> bytes:
-    """Write a schedule as JSON. Raises ValueError, TypeError or RecursionError if its arguments are not JSON."""
+    """Return the text that Redis stores for a schedule. Raises ValueError, TypeError or RecursionError if its arguments
+    are not JSON."""
     values: dict[str, Any] = {name: getattr(schedule, name) for name in _NEEDED}
     values.update(_values_of_rule(schedule.rule))
     given = {name: getattr(schedule, name) for name in _DEFAULTS}
@@ -198,7 +202,8 @@ def decode_schedule(name: str, text: bytes) -> Schedule:
     """Read the text of a schedule. Raises ValueError if `encode_schedule` cannot have written it."""
     try:
         values = json.loads(text, parse_constant=refuse_constant)
-        encode_json(values)  # for example a lone surrogate could be read but never be enqueued
+        # Checks that the arguments can be enqueued: for example, a lone surrogate can be read but not written.
+        encode_json(values)
     except RecursionError:
         raise ValueError("not a schedule: it is nested too deeply") from None
     _check_types(values)

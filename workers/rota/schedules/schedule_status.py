@@ -48,13 +48,13 @@ class ScheduleStatus:
 
     @property
     def when(self) -> str:
-        """The times of the occurrences in words, for example `0 3 * * * Europe/Zurich` or `every 30 s`."""
+        """When the schedule occurs, for example `0 3 * * * Europe/Zurich` or `every 30 s`."""
         return f"{self.cron} {self.timezone}".strip() if self.every is None else f"every {self.every:g} s"
 
 
 class FoundSchedule(NamedTuple):
-    """A schedule that was found under a name: the raw record, the parsed one, the declaration, and the Redis time of
-    the read."""
+    """A schedule that was found in Redis: its name and raw record, the parsed record, its declaration, and the Redis
+    time of the read."""
 
     kept: StoredSchedule
     record: ScheduleRecord
@@ -62,7 +62,7 @@ class FoundSchedule(NamedTuple):
     now_us: int
 
     def upcoming(self, count: int) -> Times:
-        """Return the times of the next occurrences, as if the schedule were not paused."""
+        """Return the times of the next `count` occurrences, as if the schedule were not paused."""
         coming = islice(occurrences(self.schedule, self.now_us), count)
         return [utc_datetime(each.at_us) for each in coming]
 
@@ -94,9 +94,9 @@ class FoundSchedule(NamedTuple):
 
 
 def rows_of(page: SchedulePage) -> list[dict[str, Any]]:
-    """Return the schedules of a page as JSON rows, for `rota status` and the status page. `state` is waiting, paused,
-    over (there are no more occurrences) or broken. `next_in_seconds` is based on Redis time, and is None unless the
-    state is waiting."""
+    """Return the schedules of a page as JSON objects, for `rota status` and the status page. `state` is waiting,
+    paused, over (there are no more occurrences) or broken. `next_in_seconds` is based on Redis time, and is None unless
+    the state is waiting."""
     found = [read_schedule(kept, page.now_us) for kept in page.schedules]
     now = utc_datetime(page.now_us)
     return [_row(each.status() if isinstance(each, FoundSchedule) else each, now) for each in found]
@@ -140,7 +140,7 @@ def _time(unix_us: int | None) -> datetime | None:
 
 
 def read_schedule(kept: StoredSchedule, now_us: int) -> FoundSchedule | ScheduleStatus:
-    """Return the schedule, or a status with the error if the schedule cannot be read."""
+    """Parse a schedule that was read from Redis. If it cannot be parsed, return a status with the error instead."""
     try:
         record = read_schedule_record(kept.record)
         return FoundSchedule(kept, record, decode_schedule(kept.name, record.text), now_us)

@@ -1,1 +1,1 @@
-"""Access to the server: addresses, Rota's own connections, and the errors of both."""
+"""Access to the Redis or Valkey server: its address, Rota's own connections to it, and their errors."""

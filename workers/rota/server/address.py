@@ -1,4 +1,5 @@
-"""The address of the server: the parser of Redis URLs, and the search for the primary that sentinels name. No I/O.
+"""The address of the server: the parser of Redis URLs, and the search for the primary that sentinels name. This module
+does no I/O.
 
 1. Each sentinel in turn is queried for the address of the service. A sentinel that does not reply in time is skipped.
 2. The server at that address is queried for its ROLE, because it may have been demoted or have died without the
@@ -6,8 +7,8 @@
 3. The first server that reports the role of a primary is used. If there is none, the error has the reply of each
    sentinel.
 
-No result is kept: each new connection searches again, so the next connection after a failover notices it. The protocol
-follows Redis's "Guidelines for Redis clients with support for Redis Sentinel".
+No result is kept. Each new connection searches again, so the first connection after a failover already goes to the new
+primary. The protocol follows Redis's "Guidelines for Redis clients with support for Redis Sentinel".
 """
 
 import contextlib
@@ -29,10 +30,12 @@ from rota.server.server_errors import REASON_SENTINEL, ConnectionLost, Refused, 
 DEFAULT_PORT: Final = 6379
 DEFAULT_SENTINEL_PORT: Final = 26379
 SCHEMES: Final = ("redis", "rediss", "unix")
-SENTINEL_SECONDS: Final = 1.0  # to connect to a sentinel, and for its reply; then the next sentinel is queried
-PRIMARY_SECONDS: Final = 2.0  # to connect to the primary; short, because its host may be down during a failover
+# Time to connect to a sentinel and to get its reply; after that, the next sentinel is queried.
+SENTINEL_SECONDS: Final = 1.0
+PRIMARY_SECONDS: Final = 2.0  # time to connect to the primary; short, because its host may be down during a failover
 _SENTINEL_OPTIONS: Final = frozenset({"db", "sentinel_username", "sentinel_password"})
-# Scheme, credentials, hosts, path, options. urlsplit cannot be used: it rejects a list of hosts with an IPv6 address.
+# The groups are the scheme, credentials, hosts, path and options. urlsplit cannot parse such a URL, because it rejects
+# a list of hosts with an IPv6 address.
 _SENTINEL_URL: Final = re.compile(
     r"(rediss?)\+sentinel://(?:([^/?#]*)@)?([^/?#]*)([^?#]*)(?:\?([^#]*))?(#.*)?", re.IGNORECASE | re.DOTALL
 )
@@ -42,9 +45,9 @@ _SENTINEL_URL: Final = re.compile(
 class TlsFiles:
     """The PEM files for TLS connections to the server."""
 
-    ca: str = ""  # certificates of the authorities to trust, or "" for the system's
+    ca: str = ""  # certificates of the authorities to trust, or "" for those of the system
     cert: str = ""  # the client's certificate, for a server that requires one
-    key: str = ""  # the key of that certificate
+    key: str = ""  # the private key of that certificate
 
 
 NO_TLS_FILES: Final = TlsFiles()
@@ -52,7 +55,8 @@ NO_TLS_FILES: Final = TlsFiles()
 
 @dataclass(frozen=True, slots=True)
 class ServerAccess:
-    """The access data that are given in addition to a URL. `logins` supplies user and password if the URL has none."""
+    """The data for access to a server that its URL does not have. `logins` supplies the user and the password if the
+    URL has none."""
 
     tls_files: TlsFiles = NO_TLS_FILES
     logins: Logins | None = None
@@ -63,11 +67,11 @@ NO_ACCESS: Final = ServerAccess()
 
 @dataclass(frozen=True, slots=True)
 class Sentinels:
-    """The sentinels that know the primary of a service."""
+    """The sentinels that can name the primary of a service."""
 
     service: str
     addresses: tuple[tuple[str, int], ...]  # host and port of each sentinel
-    username: str = ""  # for the sentinels, not for the server
+    username: str = ""  # user for the sentinels themselves, not for the server
     password: str = field(default="", repr=False)
 
 
@@ -75,7 +79,7 @@ class Sentinels:
 class Address:
     """The address and the credentials of a server. Its repr has no password. `logins` replaces user and password.
 
-    With `sentinels`, host and port are not used, because the sentinels are queried for them at each connection: see
+    If `sentinels` is set, `host` and `port` are not used, because each connection queries the sentinels for them; see
     `search`.
     """
 
@@ -86,9 +90,9 @@ class Address:
     database: int = 0
     username: str = ""  # "" for the server's default user
     password: str = field(default="", repr=False)
-    sentinels: Sentinels | None = None  # to query for host and port
+    sentinels: Sentinels | None = None  # if set, they are queried for host and port
     tls_files: TlsFiles = NO_TLS_FILES
-    logins: Logins | None = None  # replaces user and password
+    logins: Logins | None = None  # if set, they supply user and password instead
 
     @property
     def has_failover(self) -> bool:
@@ -97,45 +101,48 @@ class Address:
 
     @property
     def search_seconds(self) -> float:
-        """The longest duration of the search for the primary, or 0 if there is no search."""
+        """The longest time that the search for the primary can take, in seconds, or 0 if there is no search."""
         return 0.0 if self.sentinels is None else len(self.sentinels.addresses) * (SENTINEL_SECONDS + PRIMARY_SECONDS)
 
     @property
     def kept_login(self) -> Login | None:
-        """The login if no provider has to be called for it, or else None."""
+        """The login, unless a provider would have to be called for it. In that case it is None."""
         return Login(self.username, self.password) if self.logins is None else self.logins.kept()
 
     def login(self) -> Login:
-        """Return the login. This can block if a provider is called. Raises LoginUnknown if there is no login."""
+        """Return the login. This may call a provider, and block until it returns. Raises LoginUnknown if there is no
+        login."""
         return Login(self.username, self.password) if self.logins is None else self.logins.current()
 
     def renewal_of(self, login: Login) -> Renewal | None:
-        """Return when to replace a connection that was made with a login, or None if it need not be replaced."""
+        """Return when to replace a connection that was made with this login, or None if it need not be replaced."""
         return None if self.logins is None or login.until == math.inf else Renewal(login, self.logins)
 
     def has_other_login(self, error: ServerError) -> bool:
-        """Whether to connect once more after an error, because the provider can replace the login that was refused."""
+        """Whether to try to connect once more after an error. This is so if the login was refused and the provider can
+        supply another one."""
         return error.refuses_login and self.logins is not None and self.logins.refused()
 
     @property
     def place(self) -> str:
-        """The address as messages show it."""
+        """The address in the form in which messages show it."""
         if self.sentinels is not None:
             return f"the primary of {self.sentinels.service!r}"
         return self.path or shown_address(self.host, self.port)
 
 
 def shown_address(host: str, port: int) -> str:
-    """Return host and port as in a URL."""
+    """Return the host and port in the form that they have in a URL."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-@lru_cache(maxsize=8)  # workers share the result that their zygote parsed, which saves 0.2 MB in each of them
+@lru_cache(maxsize=8)  # the zygote parses the URL and its workers share the result, which saves 0.2 MB in each of them
 def parse_address(url: str, tls_files: TlsFiles = NO_TLS_FILES) -> Address:
     """Parse a URL: `redis://`, `rediss://`, `unix://`, `redis+sentinel://` or `rediss+sentinel://`.
 
     The database is the path (with sentinels, the part after the service), or `?db=N`. The only other options are the
-    credentials of sentinels, because everything in a URL must hold for each connection of a fleet and its producers.
+    credentials of sentinels. Other options are rejected, because whatever a URL has must apply to every connection of a
+    fleet and its producers.
 
     Raises ValueError, with the password redacted, if the URL is not valid, and TypeError if it is not a text.
     """
@@ -156,8 +163,8 @@ def parse_address(url: str, tls_files: TlsFiles = NO_TLS_FILES) -> Address:
 
 
 def address_with(url: str, access: ServerAccess) -> Address:
-    """Return the address of a URL with its access data. Raises the errors of `parse_address`, and ValueError if both
-    have a login."""
+    """Return the address for a URL and the access data. Raises the errors of `parse_address`, and ValueError if both of
+    them give a user or a password."""
     address = parse_address(url, access.tls_files)
     if access.logins is None:
         return address
@@ -182,7 +189,7 @@ def _check_files(files: TlsFiles, *, tls: bool) -> None:
         raise ValueError("a client certificate needs both redis_tls_cert and redis_tls_key")
 
 
-# These functions raise ValueError without any part of the URL, because a mistyped password may be in any part.
+# The ValueErrors of these functions contain no part of the URL, because any part may be a mistyped password.
 
 
 def _of_one_server(url: str) -> Address:
@@ -285,13 +292,13 @@ def _host_and_port(member: str) -> tuple[str, int]:
 
 _PORT: Final = re.compile(rb"[0-9]{1,5}")
 _PRIMARY: Final = b"master"
-_MAX_SHOWN: Final = 80  # characters of a reply that is not valid
+_MAX_SHOWN: Final = 80  # number of characters that are shown of a reply that is not valid
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A query of the search, which connects to `address`, sends `args`, and gives up after `seconds` without a
-    connection or a reply."""
+    """One query of the search: connect to `address`, send `args`, and give up after `seconds` without a connection or a
+    reply."""
 
     address: Address
     args: tuple[Arg, ...]
@@ -305,15 +312,15 @@ Search = Generator[Query, ReplyOrError, None]
 
 
 def search(address: Address) -> Search:
-    """Yield queries, and receive their replies. The last query is the ROLE of the primary.
+    """Yield queries, and receive the reply to each through `send`. The last query is the ROLE of the primary.
 
     Raises ConnectionLost if there is no primary, and the error of the primary if the primary refuses the query.
     """
     assert address.sentinels is not None
     sentinels = address.sentinels
-    faults: dict[tuple[str, int], str] = {}  # why each server that was named is not the primary
-    replies: dict[str, list[str]] = {}  # each reply, and the sentinels that gave it
-    responsive: Address | None = None  # a sentinel that replies
+    faults: dict[tuple[str, int], str] = {}  # for each server that was named, why it is not the primary
+    replies: dict[str, list[str]] = {}  # for each reply, the sentinels that gave it
+    responsive: Address | None = None  # the last sentinel that replied, if any
     for host_and_port in sentinels.addresses:
         sentinel = Address(
             *host_and_port,
@@ -342,10 +349,11 @@ def search(address: Address) -> Search:
 
 
 def _explain(sentinel: Address, service: str, *, known: bool) -> Generator[Query, ReplyOrError, str]:
-    # Information for the reader of the error: the services that exist, or why there is no failover.
+    # Add what helps the reader of the error message: which services exist, or why there is no failover.
     if known:
         reply = yield _of_sentinel(sentinel, "CKQUORUM", service)
-        return f"; {reply}" if isinstance(reply, Refused) else ""  # NOQUORUM, with what is missing
+        # Sentinel refuses with NOQUORUM, and the text states what is missing.
+        return f"; {reply}" if isinstance(reply, Refused) else ""
     reply = yield _of_sentinel(sentinel, "MASTERS")
     return f"; {sentinel.place} knows {_names(reply)}" if isinstance(reply, list) else ""
 
@@ -355,8 +363,8 @@ def _of_sentinel(sentinel: Address, *args: str) -> Query:
 
 
 def _named_address(reply: ReplyOrError) -> tuple[str, int] | None:
-    # Return None for an address to which no connection is possible, so that the sentinel is skipped and no resolver
-    # raises.
+    # Return None also for an address to which no connection is possible. The sentinel is then skipped, and the resolver
+    # cannot raise an error.
     match reply:
         case [bytes() as host, bytes() as port] if (
             host and b"\0" not in host and _PORT.fullmatch(port) and int(port) < 1 << 16
@@ -369,7 +377,7 @@ def _named_address(reply: ReplyOrError) -> tuple[str, int] | None:
 
 
 def _unusable_reply(reply: ReplyOrError, server: Address) -> str:
-    """Return as text the reply of a sentinel that named no address."""
+    """Return the reply of a sentinel that named no address, as text for the error message."""
     if isinstance(reply, ServerError):
         return f"did not reply ({_without_address(reply, server)})"
     return "did not know it" if reply is None else f"replied {repr(reply)[:_MAX_SHOWN]}"
@@ -380,9 +388,9 @@ def _without_address(error: ServerError, server: Address) -> str:
 
 
 def _fault(role: ReplyOrError, server: Address) -> str:
-    """Return why a server with this reply to ROLE is not the primary, or "" if it is."""
+    """Return why a server that gave this reply to ROLE is not the primary, or "" if it is."""
     match role:
-        case Refused():  # the password or the permissions are wrong, as they would be at any other server
+        case Refused():  # the password or the permissions are wrong, so that another server would refuse too
             raise role
         case ServerError():
             return _without_address(role, server)
@@ -393,7 +401,7 @@ def _fault(role: ReplyOrError, server: Address) -> str:
 
 
 def _names(services: Sequence[object]) -> str:
-    # Each service is a flat list of fields and values.
+    # The reply has a flat list of fields and values for each service.
     pairs = [zip(each[::2], each[1::2], strict=False) for each in services if isinstance(each, list)]
     names = [next((value for field, value in each if field == b"name"), b"?") for each in pairs]
     return ", ".join(repr(name.decode(errors="replace")) for name in names if isinstance(name, bytes)) or "no service"

@@ -1,10 +1,10 @@
 """Asyncio connections to the server. The commands and replies on them are those of `session`.
 
 An `AioStream` is one open connection. Many callers can wait on it at once, because replies come in the order of the
-commands. The pool of an asyncio client uses it. An `AioConnection` is for a process that must never block: it sends one
-command at a time, in the order of its callers. After a stream has broken, the next command opens another stream. An
-`Opener` opens streams. Its caller limits the time, except for a search for the primary, whose steps have their own
-limits.
+commands. The pool of an asyncio client uses such streams. An `AioConnection` is for a process that must never block: it
+sends one command at a time, in the order of its callers. If its stream breaks, the next command opens another one. An
+`Opener` opens streams. Its caller limits how long this may take, except for a search for the primary, in which each
+step has a limit of its own.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from rota.server.session import NO_REPLY, Session, connection_fault, greeting, g
 
 T = TypeVar("T")
 
-FIRST_RETRY_SECONDS: Final = 0.05  # for the back-off of callers that repeat commands
+FIRST_RETRY_SECONDS: Final = 0.05  # the first delay of callers that repeat commands with a back-off
 MOST_RETRY_SECONDS: Final = 1.0
 _FAMILIES: Final = (socket.AF_INET, socket.AF_INET6)
 Found = list[str] | OSError
@@ -40,7 +40,7 @@ class AioStream(asyncio.Protocol):
     """
 
     def __init__(self) -> None:
-        """Create the stream. The event loop then calls `connection_made`, as for any protocol."""
+        """Create the stream. The event loop then calls `connection_made`, as it does for any asyncio protocol."""
         self.takes_more = True
         self._loop = asyncio.get_running_loop()
         self._session = Session()
@@ -76,11 +76,12 @@ class AioStream(asyncio.Protocol):
         return reply
 
     async def drain(self) -> None:
-        """Wait while the server accepts no data. This also returns when the connection has ended."""
+        """Wait while the write buffer is full because the server is slow to read. This also returns when the connection
+        has ended."""
         await self._has_room.wait()
 
     def retire(self) -> None:
-        """Accept no more commands, and close when no caller waits."""
+        """Accept no more commands, and close the stream as soon as no caller waits for a reply."""
         self.takes_more = False
         if all(reply.done() for reply in self._awaited):
             self.close()
@@ -90,7 +91,7 @@ class AioStream(asyncio.Protocol):
         self._finish(ConnectionLost(why, REASON_NETWORK))
 
     def close_with_loop(self) -> None:
-        """Close the connection when the event loop ends, because the loop then cancels its tasks."""
+        """Start a task that closes the connection when the event loop ends, because the loop then cancels its tasks."""
         self._watching = self._loop.create_task(self._closed(), name="rota-client")
 
     async def _closed(self) -> None:
@@ -99,7 +100,7 @@ class AioStream(asyncio.Protocol):
         finally:
             self.close()
 
-    # Called by the event loop
+    # The methods that the event loop calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -137,7 +138,8 @@ class AioStream(asyncio.Protocol):
         waits = self._awaited.popleft()
         if not waits.done():
             waits.set_result(reply)
-        if isinstance(reply, ConnectionLost):  # the server is no longer a primary, or is cut off from its replicas
+        # The error means that the server is no longer a primary, or is cut off from its replicas.
+        if isinstance(reply, ConnectionLost):
             self._finish(reply)
         elif not self.takes_more:
             self.retire()
@@ -153,15 +155,16 @@ class AioStream(asyncio.Protocol):
                 waits.set_result(lost)
         self._awaited.clear()
         self._has_room.set()
-        with contextlib.suppress(RuntimeError):  # the loop is closing
+        with contextlib.suppress(RuntimeError):  # the loop may be closing already
             if self._transport.get_extra_info("sslcontext") is None:
                 self._transport.close()
             else:
-                self._transport.abort()  # `close` would wait until the server closes too, which may never happen
+                # With TLS, `close` would wait until the server closes too, which may never happen.
+                self._transport.abort()
 
 
 class StreamOpener(Protocol):
-    """An opener of asyncio connections."""
+    """Opens asyncio connections. This is the interface of `Opener` and of the openers of an application's pool."""
 
     @property
     def place(self) -> str:
@@ -178,7 +181,7 @@ class StreamOpener(Protocol):
 
 
 class Opener:
-    """An opener of connections to a server, or to the primary that its sentinels name."""
+    """Opens connections to a server, or to the primary that its sentinels name."""
 
     def __init__(self, address: Address, name: str) -> None:
         self._address = address
@@ -189,11 +192,11 @@ class Opener:
     def patience(self, seconds: float) -> float:
         """Return how many seconds opening a connection may take.
 
-        With sentinels, the limit does not depend on `seconds`. Otherwise a slow link might never get connected,
+        With sentinels, the limit does not depend on `seconds`. If it did, a slow link might never be connected,
         although each single reply arrives in time.
         """
-        # A sentinel that does not reply takes only the time of its own step. The next search begins with that sentinel
-        # again, so it would never be skipped if one short limit applied to the whole search.
+        # The sentinels need their whole time. The next search begins with the first sentinel again, so if one short
+        # limit applied to the whole search, a sentinel that does not reply would never be skipped.
         return self._address.search_seconds if self._address.has_failover else seconds
 
     async def open(self) -> AioStream:
@@ -214,7 +217,7 @@ class Opener:
             stream, reply = await self._query_once(query)
             try:
                 query = searching.send(reply)
-            except StopIteration:  # the last query went to the primary: keep this connection
+            except StopIteration:  # the last query went to the primary, so keep this connection
                 assert stream is not None
                 return stream
             except BaseException:
@@ -246,7 +249,7 @@ class Opener:
         except ConnectionLost as error:
             stream.close()
             raise greeting_fault(error, address) from error
-        except BaseException:  # any exception, because a connection that was not fully greeted must not be used
+        except BaseException:  # catch everything, because a connection must not be used before it was fully greeted
             stream.close()
             raise
         return stream
@@ -285,8 +288,8 @@ def _close(stream: AioStream | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionWatch:
-    """The callbacks of a connection: `up` is called after each command that succeeded, `down` with each error, and
-    `asked` before each command."""
+    """Callbacks for the commands of a connection: `asked` is called before each command, `up` after each command that
+    succeeded, and `down` with the error of each command that failed."""
 
     up: Callable[[], None] = lambda: None
     down: Callable[[ServerError], None] = lambda _error: None
@@ -294,7 +297,7 @@ class ConnectionWatch:
 
 
 class AioConnection:
-    """One connection, made when it is first needed, and made again after it broke."""
+    """A connection that is made when it is first needed, and made again after it was lost."""
 
     def __init__(
         self,
@@ -302,7 +305,8 @@ class AioConnection:
         seconds: Callable[[], float] = lambda: 5.0,
         watch: ConnectionWatch | None = None,
     ) -> None:
-        """`seconds` returns how long a reply or a connection may take. A search for the primary has its own limit."""
+        """Prepare the connection. `seconds` returns how long a reply may take, and how long connecting may take. A
+        search for the primary has its own limit."""
         self._opener = opener
         self._seconds = seconds
         self._watch = watch or ConnectionWatch()
@@ -311,7 +315,7 @@ class AioConnection:
 
     @property
     def is_connected(self) -> bool:
-        """Whether there is a connection. A connection that was lost unnoticed counts too."""
+        """Whether there is a connection, as far as this process knows. It may have been lost without notice."""
         return self._stream is not None
 
     async def run(self, call: ScriptCall[T]) -> T:
@@ -355,7 +359,8 @@ class AioConnection:
                 if self._stream is None:
                     self._stream = await within(self._opener.patience(self._seconds()), self._opener.open())
                 return await within(self._seconds(), self._stream.request(data))
-            except (ConnectionLost, asyncio.CancelledError):  # no caller waits for a late reply any more
+            # Close the connection, because no caller waits for the late reply any longer.
+            except (ConnectionLost, asyncio.CancelledError):
                 self._drop()
                 raise
 
@@ -366,7 +371,8 @@ class AioConnection:
 
 
 async def within(seconds: float, step: Awaitable[T]) -> T:
-    """Wait for a step. Raises ConnectionLost if it takes longer than `seconds`, and the errors of the step."""
+    """Wait for a step, for example a reply. Raises ConnectionLost if it takes longer than `seconds`, and the errors of
+    the step itself."""
     try:
         async with asyncio.timeout(seconds):
             return await step
@@ -380,12 +386,13 @@ def too_slow(seconds: float) -> ConnectionLost:
 
 
 class Resolver:
-    """A resolver of host names that uses daemon threads, which the process does not join at its end.
+    """Looks up host names in daemon threads, for which the process does not wait when it exits.
 
-    asyncio's own lookup runs in the loop's default executor, which `asyncio.run` joins, so a resolver that hung for 20
-    s would delay a master's TERM for that time, beyond every deadline. If a lookup of a name is already running,
-    further callers wait for its result. So a resolver that hangs takes one thread for each name, however often the name
-    is looked up.
+    asyncio's own lookup runs in the loop's default executor, which `asyncio.run` joins. A resolver that hangs for 20 s
+    would therefore delay a master's exit after TERM by that time, beyond every deadline.
+
+    If a lookup of a name is already running, further callers wait for its result. So a resolver that hangs takes only
+    one thread for each name, however often the name is looked up.
     """
 
     def __init__(self) -> None:
@@ -397,7 +404,7 @@ class Resolver:
         if _is_address(host):
             return [host]
         lookup = self._lookup.get(host) or self._start(host)
-        found = await asyncio.shield(lookup)  # a caller that gives up leaves the lookup to the others
+        found = await asyncio.shield(lookup)  # if this caller gives up, the lookup continues for the others
         if isinstance(found, OSError):
             raise found
         return found
@@ -407,12 +414,12 @@ class Resolver:
 
         def look_up() -> None:
             found = _look_up(host)
-            with contextlib.suppress(RuntimeError):  # the loop has ended in the meantime
+            with contextlib.suppress(RuntimeError):  # the loop has ended during the lookup
                 loop.call_soon_threadsafe(self._end, host, found)
 
         try:
             threading.Thread(target=look_up, daemon=True, name="rota-resolver").start()
-        except RuntimeError as error:  # no more threads can be started now
+        except RuntimeError as error:  # no more threads can be started
             raise OSError(str(error)) from error
         self._lookup[host] = lookup = loop.create_future()
         return lookup
@@ -428,7 +435,7 @@ def _look_up(host: str) -> Found:
         return list(dict.fromkeys(str(info[4][0]) for info in socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)))
     except OSError as error:
         return error
-    except UnicodeError as error:  # a label that is empty or too long
+    except UnicodeError as error:  # a part of the name is empty or too long
         return OSError(f"{host!r} is not a valid host name: {error}")
 
 

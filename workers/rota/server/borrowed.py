@@ -1,8 +1,9 @@
 """Connections that a client borrows from the application's redis-py or valkey-py client.
 
 The application's pool connects, authenticates, follows its sentinels, and takes each connection back after use. Rota
-itself reads and writes on the connection's socket, so that round trips and deadlines stay exact: redis-py's retries
-repeat only the connecting, and never a command. redis-py is not imported. Its objects are recognized by their methods.
+itself reads and writes on the connection's socket. In this way round trips and deadlines stay exact, and redis-py's
+retries can only repeat the attempt to connect, never a command. This module does not import redis-py. It recognises the
+objects by their methods.
 """
 
 import asyncio
@@ -22,10 +23,12 @@ _GIVE: Final = "pass a Redis client, a ConnectionPool, what Sentinel.master_for 
 
 
 class Borrowing:
-    """The application's client, and the names of its server in messages."""
+    """The common part of the blocking and the asyncio endpoint of an application's client: the checked client, and the
+    names of its server for messages."""
 
     def __init__(self, source: Any, key: str, *, is_of_asyncio: bool) -> None:
-        """Check the object. `key` is any key of the namespace. Raises TypeError or ValueError if it cannot be used."""
+        """Check that the application's object can be used. `key` is any key of the namespace. Raises TypeError or
+        ValueError if it cannot."""
         check_source(source)
         if is_asyncio(source) != is_of_asyncio:
             raise TypeError(_OF_ASYNCIO_WANTED if is_of_asyncio else _BLOCKING_WANTED)
@@ -34,13 +37,13 @@ class Borrowing:
         self.credentials_in = "the client given as redis"
         self.is_cluster = _is_cluster(source)
         self.pool: Any = None if self.is_cluster else getattr(source, "connection_pool", source)
-        self.is_stale = False  # whether to query a cluster again for the node that has the namespace's slot
+        self.is_stale = False  # whether to look up again which node of a cluster has the namespace's slot
         self.place = self._place()
         self.shown = f"the application's Redis client ({self.place})"
         self.has_failover = self.is_cluster or hasattr(self.pool, "service_name")
 
     def moved(self) -> None:
-        """Make the next connection to a cluster go to the node that has the slot at that time."""
+        """Make the next connection to a cluster look up again which node has the slot."""
         self.is_stale = True
 
     def _place(self) -> str:
@@ -61,12 +64,15 @@ _BLOCKING_WANTED: Final = (
 
 
 class RedisEndpoint(Borrowing):
-    """The server of a pool, or the primary of a cluster that has the namespace's slot."""
+    """Lends blocking connections of a pool, or of the cluster's primary that has the namespace's slot."""
 
-    keeps: Final = False  # between uses, the pool renews credentials, checks health, and lends the connection to others
+    # Connections are given back, because between uses the pool renews credentials, checks health, and lends them to
+    # others.
+    keeps: Final = False
 
     def __init__(self, source: Any, key: str) -> None:
-        """Check the object. `key` is any key of the namespace. Raises TypeError or ValueError if it cannot be used."""
+        """Check that the application's object can be used. `key` is any key of the namespace. Raises TypeError or
+        ValueError if it cannot."""
         super().__init__(source, key, is_of_asyncio=False)
 
     def connect(self, options: ConnectionOptions) -> Connection:
@@ -76,7 +82,8 @@ class RedisEndpoint(Borrowing):
             lent = borrow(pool)
             try:
                 return BorrowedConnection(lent, pool, options, self.moved)
-            except BaseException:  # for example for a class without a socket, so that the pool does not run empty
+            # For example if the connection's class has no socket; without this, the pool would run out of connections.
+            except BaseException:
                 pool.release(lent)
                 raise
         except Exception as error:
@@ -93,7 +100,8 @@ class RedisEndpoint(Borrowing):
 
 
 class BorrowedConnection(Connection):
-    """The socket of a pool's connection. `give_back` and `close` return the connection to its pool."""
+    """A connection that uses the socket of a pool's connection. `give_back` and `close` return the pool's connection to
+    its pool."""
 
     def __init__(self, lent: Any, pool: Any, options: ConnectionOptions, moved: Callable[[], None]) -> None:
         """Take over a lent connection. `moved` is called if another server turns out to have the hash slot."""
@@ -103,7 +111,8 @@ class BorrowedConnection(Connection):
         self._seconds_before = self._socket.gettimeout()
         self._socket.setblocking(False)
         self._pool = pool
-        # The thread that takes the connection out returns it, because another thread may close this object meanwhile.
+        # A list, so that only one thread can take the connection out and return it. Another thread may close this
+        # object at the same time.
         self._lent = [lent]
         self._moved = moved
 
@@ -133,7 +142,7 @@ class BorrowedConnection(Connection):
 
     def _of_commands(self, receive: Callable[[], Any]) -> Any:
         try:
-            while isinstance(reply := receive(), PushMessage):  # sent by RESP3 without a request
+            while isinstance(reply := receive(), PushMessage):  # a server with RESP3 may send these without a request
                 pass
         except Refused as error:
             if error.reason != MOVED:
@@ -144,8 +153,8 @@ class BorrowedConnection(Connection):
 
 
 def check_source(source: Any) -> None:
-    """Raise TypeError or ValueError, with what to pass instead, if an object does not lend connections that can
-    write."""
+    """Check that an object lends connections that can write. Raises TypeError or ValueError if not, with advice on what
+    to pass instead."""
     pool = getattr(source, "connection_pool", source)
     if callable(getattr(source, "master_for", None)):
         raise TypeError('redis: a Sentinel knows many services: pass sentinel.master_for("mymaster")')
@@ -170,7 +179,8 @@ def is_asyncio(source: Any) -> bool:
 
 
 def borrow(pool: Any) -> Any:
-    """Call a pool's `get_connection`. redis-py before 5.3 and valkey-py need the name of a command in this call."""
+    """Borrow a connection from a pool with its `get_connection`. redis-py before 5.3 and valkey-py require the name of
+    a command in this call."""
     named = inspect.signature(pool.get_connection).parameters.get("command_name")
     return pool.get_connection() if named is None or named.default is None else pool.get_connection("EVALSHA")
 
@@ -185,7 +195,8 @@ def error_of_source(error: Exception) -> ServerError:
 
 
 class BorrowedStream(AioStream):
-    """The transport of a pool's connection. The connection returns to the pool when the stream has ended."""
+    """A stream that uses the transport of a pool's connection. The connection returns to its pool when the stream has
+    ended."""
 
     def __init__(self, lent: Any, give_back: Callable[[], None], moved: Callable[[], None]) -> None:
         """Take over a lent connection. `moved` is called if another server turns out to have the hash slot."""
@@ -199,7 +210,7 @@ class BorrowedStream(AioStream):
             self.close()
 
     def _give(self, reply: Any) -> None:
-        if isinstance(reply, PushMessage):  # sent by RESP3 without a request
+        if isinstance(reply, PushMessage):  # a server with RESP3 may send these without a request
             return
         if isinstance(reply, Refused) and reply.reason == MOVED:
             self._moved()
@@ -214,15 +225,17 @@ class BorrowedStream(AioStream):
 
 
 class AioRedisEndpoint(Borrowing):
-    """The server of an asyncio pool, or the primary of a cluster that has the namespace's slot."""
+    """Lends asyncio connections of a pool, or of the cluster's primary that has the namespace's slot."""
 
     def __init__(self, source: Any, key: str) -> None:
-        """Check the object. `key` is any key of the namespace. Raises TypeError or ValueError if it cannot be used."""
+        """Check that the application's object can be used. `key` is any key of the namespace. Raises TypeError or
+        ValueError if it cannot."""
         super().__init__(source, key, is_of_asyncio=True)
         self._returning: set[asyncio.Task[None]] = set()
 
     def opener(self, name: str) -> StreamOpener:  # noqa: ARG002 - connections have the name that the application gives
-        """Return the opener of connections."""
+        """Return the opener of connections, which is this object. The name is not used, because the pool names its
+        connections."""
         return self
 
     def patience(self, seconds: float) -> float:

@@ -1,5 +1,5 @@
 """Rota's own blocking connection to the server. The commands and replies on it are those of `session`. Every wait has a
-deadline and uses the `wait` function of the options, in which a worker also watches its death pipe."""
+deadline and uses the `wait` function of the options. In a worker, this function also watches the death pipe."""
 
 import errno
 import os
@@ -36,21 +36,24 @@ T = TypeVar("T")
 Wait = Callable[[int, int, float], bool]
 """`wait(fd, events, seconds)` returns whether one of poll()'s `events` occurred in time. It may raise to give up."""
 
-# The time for which a command is parked in the server, for example at a doorbell.
+# For how long a command is parked in the server, for example in a wait at a doorbell.
 PARK_SECONDS: Final = 5  # whole seconds
-# For a process that finds out in another way, just as often, whether the server is alive.
+# The same for a process that can find out in another way, equally often, whether the server is alive.
 LONG_PARK_SECONDS: Final = 20
-EARLY_SECONDS: Final = 0.005  # how much earlier than requested a parked command may end
+EARLY_SECONDS: Final = 0.005  # a parked command may end by this much earlier than requested
 NUDGE: Final = b"*0\r\n"
 """A command without words, which the server ignores. An idle server checks its timers every 0.1 s, so a parked command
 may end up to 0.1 s late. The server also checks its timers after it has read something, even on a blocked
 connection."""
-GRACE_SECONDS: Final = 3.0  # the server's timers are up to 0.1 s late; the rest is for a busy server
-# Errors of TLS and the poll() event that each waits for. They are given by name, because ssl is imported only with TLS.
+# How late a reply may be: up to 0.1 s because of the server's timers, and the rest for a busy server.
+GRACE_SECONDS: Final = 3.0
+# The poll() event that each error of TLS waits for. The errors are given by name, because ssl is imported only if TLS
+# is used.
 _TLS_WANTS: Final = {"SSLWantReadError": select.POLLIN, "SSLWantWriteError": select.POLLOUT}
-# With keepalive, the kernel notices a path that drops packets about as fast as a short wait would. A connection that
-# has sent data is given up after the user timeout, in milliseconds; a connection that only receives is given up at the
-# first probe after that time, which is the third, after 7 s. (With a user timeout, Linux ignores the number of probes.)
+# With keepalive, the kernel notices a path that drops packets about as fast as a short wait would. If the connection
+# has sent data, the kernel gives it up after the user timeout, which is in milliseconds. If it only receives, the
+# kernel gives it up at the first probe after that time, which is the third, after 7 s. (With a user timeout, Linux
+# ignores the number of probes.)
 _KEEPALIVE: Final = (
     (socket.TCP_KEEPIDLE, 3),
     (socket.TCP_KEEPINTVL, 2),
@@ -59,7 +62,7 @@ _KEEPALIVE: Final = (
 
 
 def wait_for(fd: int, events: int, seconds: float) -> bool:
-    """Wait with poll() for one descriptor. This is the default `Wait`."""
+    """Wait with poll() for one of the events on a descriptor. This is the default `Wait` function."""
     poller = select.poll()
     poller.register(fd, events)
     return bool(poller.poll(max(0.0, seconds) * 1000))
@@ -69,8 +72,8 @@ def wait_for(fd: int, events: int, seconds: float) -> bool:
 class ConnectionOptions:
     """The options of a connection."""
 
-    name: str = "rota"  # shown by CLIENT LIST
-    connect_seconds: float = 5.0  # how long connecting may take
+    name: str = "rota"  # name of the connection in CLIENT LIST
+    connect_seconds: float = 5.0  # how long an attempt to connect may take
     read_seconds: float = 5.0  # how long a reply may take
     wait: Wait = wait_for
 
@@ -79,8 +82,8 @@ DEFAULT_OPTIONS: Final = ConnectionOptions()
 
 
 class Connection:
-    """A connection, which the constructor makes and greets. After a `ConnectionLost`, the caller makes a new
-    connection."""
+    """A blocking connection. The constructor connects and sends the greeting. After a `ConnectionLost`, the caller has
+    to make a new connection."""
 
     renewal: Renewal | None = None
 
@@ -96,7 +99,7 @@ class Connection:
         except ConnectionLost as error:
             self.close()
             raise greeting_fault(error, address) from error
-        except BaseException:  # any exception, because the socket must not leak
+        except BaseException:  # catch everything, because the socket must not leak
             self.close()
             raise
 
@@ -118,7 +121,8 @@ class Connection:
         return self.renewal is not None and self.renewal.is_due
 
     def use(self, options: ConnectionOptions) -> None:
-        """Use these options from now on, after a greeting that had to be quick."""
+        """Use other options from now on. A search for the primary connects with short time limits, and then sets the
+        usual ones."""
         self._options = options
 
     def give_back(self) -> None:
@@ -126,17 +130,17 @@ class Connection:
         self.close()
 
     def close(self, *, everywhere: bool = False) -> None:
-        """Close at once. This may be called again. With `everywhere`, the connection ends in all processes that have
-        it, and threads that wait on it raise ConnectionLost."""
+        """Close the connection at once. It may already be closed. With `everywhere`, the connection ends in all
+        processes that share it, and calls of other threads that wait on it raise ConnectionLost."""
         if everywhere:
-            with suppress(OSError):  # the connection has ended already
-                # Below TLS, because SSLSocket's own shutdown drops TLS first, and data that a thread then sends would
-                # be plain text.
+            with suppress(OSError):  # the connection may have ended already
+                # Shut down the socket itself. SSLSocket's own shutdown would drop TLS first, and data that another
+                # thread then sends would be plain text.
                 socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
         self._socket.close()
 
     def fileno(self) -> int:
-        """Return the descriptor to wait on."""
+        """Return the descriptor of the socket, to wait on."""
         return self._socket.fileno()
 
     def send(self, data: bytes) -> None:
@@ -151,17 +155,17 @@ class Connection:
             rest = rest[sent:]
 
     def try_receive(self) -> Any:
-        """Return the next reply if it has arrived, else NO_REPLY. Raises ServerError if that fails, or if the reply is
-        an error."""
+        """Return the next reply if all of it has arrived, or else NO_REPLY. Raises ServerError if that fails, or if the
+        reply is an error."""
         while (reply := self._session.reply()) is NO_REPLY and self._read():
             pass
         return reply
 
     def receive(self) -> Any:
-        """Return the next reply. Waits at most `read_seconds` for each piece of it. Raises ServerError if that fails,
-        or if the reply is an error."""
+        """Wait for the next reply and return it. Each piece of it may take up to `read_seconds`. Raises ServerError if
+        that fails, or if the reply is an error."""
         while (reply := self._session.reply()) is NO_REPLY:
-            self._wait(select.POLLIN, "to reply")  # wait first, because the reply has hardly ever arrived yet
+            self._wait(select.POLLIN, "to reply")  # wait before reading, because the reply has hardly ever arrived yet
             self._read()
         return reply
 
@@ -170,7 +174,7 @@ class Connection:
         try:
             data = self._socket.recv(READ_BYTES)
         except OSError as error:
-            if _wanted(error, select.POLLIN) == select.POLLOUT:  # TLS must write before it can read more
+            if _wanted(error, select.POLLIN) == select.POLLOUT:  # TLS must write something before it can read more
                 self._wait(select.POLLOUT, "to continue with TLS")
             return False
         self._session.take(data)
@@ -199,12 +203,13 @@ class Connection:
 
 
 def silence_error(seconds: float) -> ConnectionLost:
-    """Return the error for a command parked for `seconds` that had no reply GRACE_SECONDS after that."""
+    """Return the error for a command that was parked for `seconds` and got no reply within GRACE_SECONDS after that."""
     return ConnectionLost(f"a wait of {seconds:g} s did not end", REASON_SILENT)
 
 
 def _wanted(error: OSError, otherwise: int) -> int:
-    # Return the poll() event that a would-block error waits for.
+    # Return the poll() event to wait for after an error that means "would block". Other errors are raised as
+    # ConnectionLost.
     if isinstance(error, BlockingIOError):
         return otherwise
     wanted = _TLS_WANTS.get(type(error).__name__)
@@ -214,8 +219,8 @@ def _wanted(error: OSError, otherwise: int) -> int:
 
 
 def connect(address: Address, options: ConnectionOptions) -> Connection:
-    """Return a connection for commands that write, to this server or to the primary that sentinels name. Raises
-    ServerError if that fails."""
+    """Return a connection on which commands can write: to this server, or to the primary that its sentinels name.
+    Raises ServerError if that fails."""
     try:
         return _connect_to_primary(address, options)
     except ServerError as error:
@@ -233,7 +238,7 @@ def _connect_to_primary(address: Address, options: ConnectionOptions) -> Connect
         connection, reply = _query(query, options)
         try:
             query = searching.send(reply)
-        except StopIteration:  # the last query went to the primary
+        except StopIteration:  # the last query went to the primary, so keep this connection
             assert connection is not None
             connection.use(options)
             return connection
@@ -257,7 +262,7 @@ def _query(query: Query, options: ConnectionOptions) -> tuple[Connection | None,
         return connection, connection.execute(*query.args)
     except ServerError as error:
         return connection, error
-    except BaseException:  # `wait` can raise any exception, and the socket must not leak
+    except BaseException:  # `wait` may raise any exception, and the socket must not leak
         connection.close()
         raise
 
@@ -281,8 +286,9 @@ def _connect_tcp(address: Address, options: ConnectionOptions) -> socket.socket:
     """Connect to the first address of the host that accepts. `connect_seconds` limits the attempt at each address, and
     the TLS handshake.
 
-    It does not limit the resolver, which could only be abandoned in a thread. A lookup takes as long as resolv.conf
-    allows (`timeout` times `attempts` times servers; by default 10 s for one server that does not reply).
+    It does not limit the lookup of the name, because a resolver cannot be interrupted. A lookup takes as long as
+    resolv.conf allows: `timeout` times `attempts` times the number of servers, by default 10 s for one server that does
+    not reply.
     """
     failure: OSError = OSError("the name has no address")
     for family, _, _, _, place in socket.getaddrinfo(_resolvable(address.host), address.port, type=socket.SOCK_STREAM):
@@ -296,7 +302,7 @@ def _connect_tcp(address: Address, options: ConnectionOptions) -> socket.socket:
 
 
 def _resolvable(host: str) -> str | bytes:
-    # Even a plain name would load the IDNA codec if it were passed as text, which takes 1.4 MB in each process.
+    # If the name were passed as a str, even a plain one would load the IDNA codec, which takes 1.4 MB in each process.
     return host.encode() if host.isascii() else host
 
 
@@ -313,7 +319,7 @@ def _connect_one(family: int, place: Any, options: ConnectionOptions) -> socket.
     try:
         made.setblocking(False)
         _finish_connecting(made, made.connect_ex(place), options)
-    except BaseException:  # `wait` can raise any exception, and the socket must not leak
+    except BaseException:  # `wait` may raise any exception, and the socket must not leak
         made.close()
         raise
     return made
@@ -333,7 +339,7 @@ def _secure(made: socket.socket, address: Address, options: ConnectionOptions) -
         context = tls_context(address.tls_files)
         made = secured = context.wrap_socket(made, server_hostname=address.host, do_handshake_on_connect=False)
         _shake_hands(secured, options)
-    except BaseException:  # any exception, because the socket must not leak
+    except BaseException:  # catch everything, because the socket must not leak
         made.close()
         raise
     return secured

@@ -1,5 +1,5 @@
-"""Endpoints of an application's clients: a server given by a URL, or the server of the application's redis-py or
-valkey-py client (`rota.server.borrowed`)."""
+"""The endpoints from which an application's clients get their connections: a server given by a URL, or the server of
+the application's own redis-py or valkey-py client (`rota.server.borrowed`)."""
 
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeGuard
 
@@ -40,21 +40,22 @@ RedisClient = HasConnectionPool | LendsConnections | HasNodes
 
 
 class NamedServer(Protocol):
-    """The server of a client, for messages."""
+    """The names under which messages show the server of a client."""
 
     @property
     def shown(self) -> str:
-        """The server as error messages show it, which is a URL without secrets, or a phrase."""
+        """The server in the form in which error messages show it: a URL without secrets, or a phrase."""
         ...
 
     @property
     def place(self) -> str:
-        """The server as warnings show it, for example `127.0.0.1:6379`."""
+        """The server in the form in which warnings show it, for example `127.0.0.1:6379`."""
         ...
 
     @property
     def credentials_in(self) -> str:
-        """The setting that has the user and the password, as messages name it, for example `redis_url`."""
+        """The setting in which user and password are given, in the form in which messages name it, for example
+        `redis_url`."""
         ...
 
     @property
@@ -64,11 +65,11 @@ class NamedServer(Protocol):
 
 
 class Endpoint(NamedServer, Protocol):
-    """An opener of the blocking connections of a client."""
+    """Opens the blocking connections of a client."""
 
     @property
     def keeps(self) -> bool:
-        """Whether a client keeps connections between calls. If not, it gives them back."""
+        """Whether a client keeps its connections between calls. If not, it gives each one back after use."""
         ...
 
     def connect(self, options: ConnectionOptions) -> Connection:
@@ -77,10 +78,10 @@ class Endpoint(NamedServer, Protocol):
 
 
 class AioEndpoint(NamedServer, Protocol):
-    """An opener of the asyncio connections of a client."""
+    """Opens the asyncio connections of a client."""
 
     def opener(self, name: str) -> "StreamOpener":
-        """Return the opener of connections with this name for commands that write."""
+        """Return an opener of connections for commands that write. The server lists the connections under `name`."""
         ...
 
     async def settle(self) -> None:
@@ -89,7 +90,7 @@ class AioEndpoint(NamedServer, Protocol):
 
 
 class UrlEndpoint:
-    """A server at a URL, or the primary that its sentinels name."""
+    """Opens connections to the server at a URL, or to the primary that its sentinels name."""
 
     keeps: Final = True
 
@@ -106,23 +107,21 @@ class UrlEndpoint:
         return connect(self._address, options)
 
     def opener(self, name: str) -> "StreamOpener":
-        """Return the opener of asyncio connections with this name."""
+        """Return an opener of asyncio connections. The server lists them under `name`."""
         from rota.server.aio_connection import Opener  # noqa: PLC0415 - only users of asyncio load it
 
         return Opener(self._address, name)
 
     async def settle(self) -> None:
-        """Wait for the transports' last callbacks."""
+        """Let the event loop run the last callbacks of closed connections."""
         import asyncio  # noqa: PLC0415 - only users of asyncio load it
 
         await asyncio.sleep(0)
 
 
 def endpoint_of(url: str | None, access: ServerAccess, redis: RedisClient | None, key: str) -> Endpoint:
-    """Return the endpoint of a URL or of the application's client. `key` is any key of the namespace.
-
-    Raises TypeError unless exactly one of the two is given, and the errors of the endpoint.
-    """
+    """Return the endpoint for a URL or for the application's own client. `key` is any key of the namespace. Raises
+    TypeError unless exactly one of the two is given, and the errors of the endpoint."""
     if is_url(url, access, redis):
         return UrlEndpoint(url, access)
     from rota.server.borrowed import RedisEndpoint  # noqa: PLC0415 - only applications that pass a client load it
@@ -131,7 +130,7 @@ def endpoint_of(url: str | None, access: ServerAccess, redis: RedisClient | None
 
 
 def aio_endpoint_of(url: str | None, access: ServerAccess, redis: RedisClient | None, key: str) -> AioEndpoint:
-    """Return the endpoint of a URL or of the application's asyncio client: see `endpoint_of`."""
+    """Return the endpoint for a URL or for the application's own asyncio client, as `endpoint_of` does."""
     if is_url(url, access, redis):
         return UrlEndpoint(url, access)
     from rota.server.borrowed import AioRedisEndpoint  # noqa: PLC0415 - only applications that pass a client load it

@@ -1,5 +1,5 @@
-"""Links, which are connections that are made again after they were lost, and outages, which log and count a
-connection's failures."""
+"""Links and outages. A link is a connection that is made again after it was lost. An outage is the time in which a
+connection fails, and is logged and counted."""
 
 import time
 from typing import Any, Generic, TypeVar
@@ -21,7 +21,8 @@ _MAX_SECONDS = 2.0
 
 
 class Outages:
-    """The record of an outage, from the first error to the first command that succeeds again."""
+    """Logs and counts the outages of a connection. An outage lasts from the first error to the next command that
+    succeeds."""
 
     def __init__(self, name: str, recorder: Recorder) -> None:
         self.name = name
@@ -30,7 +31,8 @@ class Outages:
         self._lost_at: float | None = None
 
     def failed(self, error: ServerError) -> float:
-        """Log and count an error, and return the number of seconds to wait before the next try."""
+        """Log the first error of an outage and count every error. Returns for how many seconds to wait before the next
+        attempt."""
         self._recorder.counter(REDIS_ERRORS, error.reason).add()
         if self._lost_at is None:
             self._lost_at = time.monotonic()
@@ -38,7 +40,7 @@ class Outages:
         return self._backoff.next_seconds()
 
     def succeeded(self) -> None:
-        """Log the end of the outage, if there was one, after a command that succeeded."""
+        """End the outage, if there is one, and log that. Call this after each command that succeeded."""
         if self._lost_at is None:
             return
         away_seconds = round(time.monotonic() - self._lost_at, 3)
@@ -48,7 +50,7 @@ class Outages:
 
 
 class Pipelined(Generic[T]):
-    """A call that was sent at `sent_ns` of CLOCK_BOOTTIME. Its reply is received when it is needed."""
+    """A call that was sent at `sent_ns` (CLOCK_BOOTTIME), and whose reply is received later, when it is needed."""
 
     __slots__ = ("_call", "_connection", "_reply", "sent_ns")
 
@@ -63,11 +65,11 @@ class Pipelined(Generic[T]):
             self._reply = error
 
     def take_in(self) -> bool:
-        """Wait for the reply, even if it is an error, and keep it. Return False if its connection can no longer be
-        used."""
+        """Receive the reply and keep it for `reply`. An error is kept like any other reply. Returns False if the
+        connection can no longer be used."""
         if self._reply is NO_REPLY:
             try:
-                self._reply = self._connection.try_receive()  # usually the reply has already arrived
+                self._reply = self._connection.try_receive()  # in most cases the reply has already arrived
                 if self._reply is NO_REPLY:
                     self._reply = self._connection.receive()
             except ServerError as error:
@@ -75,11 +77,13 @@ class Pipelined(Generic[T]):
         return not isinstance(self._reply, ConnectionLost)
 
     def reply(self) -> T:
-        """Wait for the reply, and return the parsed reply without keeping it. Raises ServerError if the call failed."""
+        """Return the parsed reply, waiting for it if necessary. This can be called only once. Raises ServerError if the
+        call failed."""
         self.take_in()
         reply = self._reply
         self._reply = None
-        if isinstance(reply, UnknownScript):  # the server has lost its scripts in the meantime
+        # The server has lost its scripts in the meantime, so send the text of this one.
+        if isinstance(reply, UnknownScript):
             return self._connection.run(self._call)
         if isinstance(reply, ServerError):
             raise reply
@@ -87,8 +91,8 @@ class Pipelined(Generic[T]):
 
 
 class Link:
-    """A holder of at most one connection. It never repeats a command: callers repeat the commands that may be
-    repeated."""
+    """Holds at most one connection, and connects again after that was lost. A link never repeats a command: if a
+    command may be repeated, the caller does so."""
 
     def __init__(self, address: Address, options: ConnectionOptions, recorder: Recorder) -> None:
         self._address = address
@@ -99,10 +103,11 @@ class Link:
         self.succeeded = self._outages.succeeded
 
     def connection(self, *, is_parked: bool = False) -> Connection:
-        """Return the connection, and make it if there is none. Raises ServerError if that fails.
+        """Return the connection, which is made if there is none. Raises ServerError if that fails.
 
-        Replies come in order, so the reply to a pipelined call is received first. Otherwise it would be mistaken for
-        the reply to the next command. A connection without a parked command is replaced before its password expires.
+        If a pipelined call has had no reply yet, this first receives it, because otherwise it would be mistaken for the
+        reply to the next command. It also replaces the connection if its password expires soon, unless `is_parked` is
+        set because a command is parked on it.
         """
         pipelined = self._pipelined
         self._pipelined = None
@@ -115,15 +120,16 @@ class Link:
         return self._connection
 
     def pipeline(self, call: ScriptCall[T]) -> Pipelined[T] | None:
-        """Send a call, so that the caller can do other work until the reply arrives. Return None if there is no
-        connection."""
+        """Send a call without waiting for its reply, so that the caller can do other work until it arrives. Returns
+        None if there is no connection."""
         if self._connection is None:
             return None
         sent = self._pipelined = Pipelined(self.connection(), call)
         return sent
 
     def failed(self, error: ServerError) -> float:
-        """Log and count an error, and return the number of seconds to wait before the next try."""
+        """Log and count an error, and close the connection unless it can still be used. Returns for how many seconds to
+        wait before the next attempt."""
         if not isinstance(error, PushedBack):
             self.close()
         return self._outages.failed(error)

@@ -1,6 +1,6 @@
-"""Logins, which are the user and the password with which a connection authenticates if the application has a provider.
+"""Logins: the user and the password with which a connection authenticates if the application has a provider.
 
-Such passwords expire. A provider is called again before that, and after the server has refused a login.
+The passwords of a provider may expire. It is called again before that, and after the server has refused a login.
 """
 
 import contextlib
@@ -23,13 +23,15 @@ from rota.display_text import HIDDEN, may_hold_credentials
 from rota.server.server_errors import REASON_CREDENTIALS, ConnectionLost
 
 SETTING: Final = "redis_credentials"
-# Shares of a password's lifetime. The first leaves time for a provider that fails for a while. The second leaves time
-# for the master, which checks twice a second and passes the next login to its children.
+# Shares of a password's lifetime after which the provider is called again, and after which connections are replaced.
+# The first leaves time for a provider that fails for a while. The second leaves time for the master, which checks twice
+# a second and passes the new login to its children.
 _REQUESTED_AFTER: Final = 0.8
 _RENEWED_AFTER: Final = 0.9
 _HEAD: Final = struct.Struct("<II")  # length and checksum of the login in shared memory
 _MAX_BYTES: Final = 1 << 17
-_NOT_THEIRS: Final = (__file__, str(importlib.__file__), "<frozen ")  # files that are not part of the application
+# Beginnings of file names that do not belong to the application.
+_NOT_THEIRS: Final = (__file__, str(importlib.__file__), "<frozen ")
 _WHAT_TO_RETURN: Final = "return (user, password), or (user, password, Unix time at which it expires)"
 
 
@@ -38,7 +40,7 @@ class HasCredentials(Protocol):
     """A provider with the interface of redis-py's providers."""
 
     def get_credentials(self) -> tuple[Any, ...]:
-        """Return the user and the password, and the time at which they expire if it is known."""
+        """Return the user and the password, followed by their expiry time if it is known."""
 
 
 CredentialProvider = str | HasCredentials | Callable[[], tuple[Any, ...]]
@@ -46,18 +48,18 @@ CredentialProvider = str | HasCredentials | Callable[[], tuple[Any, ...]]
 
 
 class LoginUnknown(ConnectionLost):
-    """Raised if there is no user and password, because the provider failed."""
+    """Raised if there is no user and password because the provider failed."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text, REASON_CREDENTIALS)
 
 
 class ProviderFault(LoginUnknown):
-    """Raised if the provider cannot be used until a person changes it or its setting."""
+    """Raised if the provider cannot be used until someone changes it or its setting."""
 
 
 class Login(NamedTuple):
-    """A user and a password. `since` is when they became known and `until` when they expire, in seconds of
+    """A user and a password. `since` is when the process learned them and `until` when they expire, in seconds of
     CLOCK_BOOTTIME."""
 
     user: str
@@ -65,12 +67,12 @@ class Login(NamedTuple):
     since: float = 0.0
     until: float = math.inf
 
-    def __repr__(self) -> str:  # without the password
+    def __repr__(self) -> str:  # the password must not appear in a log
         return f"Login(user={self.user!r}, until={self.until!r})"
 
     @property
     def request_at(self) -> float:
-        """The time at which the provider should be called for the next login."""
+        """The time at which the provider should be called for another login."""
         return self.since + _REQUESTED_AFTER * (self.until - self.since)
 
     @property
@@ -84,11 +86,11 @@ class Logins(Protocol):
     """A source of logins for connections."""
 
     def kept(self) -> Login | None:
-        """Return the login if it is available at once."""
+        """Return the login if that is possible without waiting, or else None."""
         ...
 
     def current(self) -> Login:
-        """Return the login. This can block. Raises LoginUnknown if there is no login."""
+        """Return the login. This may block. Raises LoginUnknown if there is no login."""
         ...
 
     def refused(self) -> bool:
@@ -97,24 +99,24 @@ class Logins(Protocol):
 
 
 class Renewal(NamedTuple):
-    """The replacement of a connection whose login expires soon."""
+    """Determines when to replace a connection whose login expires."""
 
     login: Login
     logins: Logins
 
     @property
     def is_due(self) -> bool:
-        """Whether to replace the connection now. This is so if its login expires soon and there is another one."""
+        """Whether to replace the connection now: its login expires soon, and another login is available."""
         return boottime() >= self.login.renew_at and self.logins.kept() != self.login
 
 
 def boottime() -> float:
-    """Return the seconds of CLOCK_BOOTTIME."""
+    """Return the time of CLOCK_BOOTTIME, in seconds."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class ProvidedLogins:
-    """The logins of a provider that is called in this process."""
+    """The logins of a provider that this process calls itself."""
 
     def __init__(self, provider: CredentialProvider) -> None:
         self._provider = provider
@@ -122,13 +124,13 @@ class ProvidedLogins:
         self._is_new = False
 
     def kept(self) -> Login | None:
-        """Return the login that the provider returned last, or None once the provider should be called again."""
+        """Return the login that the provider returned last, or None if it is time to call the provider again."""
         login = self._login
         return login if login is not None and boottime() < login.request_at else None
 
     def current(self) -> Login:
-        """Return the login, and call the provider if necessary. Raises LoginUnknown if that fails and the last login
-        has expired."""
+        """Return the login. This calls the provider if necessary. Raises LoginUnknown if the provider fails and the
+        last login has expired."""
         login = self.kept()
         last = self._login
         self._is_new = login is None
@@ -138,28 +140,30 @@ class ProvidedLogins:
             now = boottime()
             if last is None or now >= last.until:
                 raise
-            login = last._replace(since=now)  # so that the provider is called again within the rest of the lifetime
+            # A new `since`, so that the provider is called again within the rest of the lifetime.
+            login = last._replace(since=now)
         self._login = login
         return login
 
     def refused(self) -> bool:
-        """Forget the login. Return False if the provider was called just now, so that there is no other login."""
+        """Forget the login that the server refused. Returns whether another attempt is useful, which it is not if the
+        provider was called just before."""
         self._login = None
         return not self._is_new
 
 
 class SharedLogins:
-    """The login of a fleet, in memory that its master writes and its children read, with a bell that the children ring
-    if the server refuses the login. A reader that finds a write in progress reads again."""
+    """The login of a fleet, in memory that its master writes and its children read. Through an eventfd, the children
+    notify the master if the server refuses the login. If a reader finds that a write is in progress, it reads again."""
 
     def __init__(self, memory: int, bell: int) -> None:
         self.memory = memory
         self.bell = bell
-        self.to_read = memory  # the descriptor for children, which cannot write with it
+        self.to_read = memory  # a descriptor for the children, which lets them read but not write
 
     @classmethod
     def create(cls, login: Login) -> "SharedLogins":
-        """Create the memory, with a login in it, and the bell."""
+        """Create the memory, with a login in it, and the eventfd."""
         bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         made = cls(os.memfd_create("rota-login", os.MFD_CLOEXEC), bell)
         made.put(login)
@@ -172,7 +176,7 @@ class SharedLogins:
         os.pwrite(self.memory, _HEAD.pack(len(body), zlib.crc32(body)) + body, 0)
 
     def current(self) -> Login:
-        """Return the login."""
+        """Return the login that the master wrote last."""
         while True:
             raw = os.pread(self.memory, _MAX_BYTES, 0)
             length, checksum = _HEAD.unpack_from(raw)
@@ -183,20 +187,22 @@ class SharedLogins:
     kept = current
 
     def refused(self) -> bool:
-        """Notify the master, which calls the provider again. Another login is available only some time later."""
-        with contextlib.suppress(BlockingIOError):  # the counter is full, so the master was notified often enough
+        """Notify the master, so that it calls the provider again. Returns False, because it takes some time until
+        another login is available."""
+        with contextlib.suppress(BlockingIOError):  # if the counter is full, the master has been notified often enough
             os.eventfd_write(self.bell, 1)
         return False
 
     def take_refusals(self) -> bool:
-        """Whether the server has refused the login since the last call."""
+        """Whether the server has refused the login since this was last called."""
         with contextlib.suppress(BlockingIOError):
             return os.eventfd_read(self.bell) > 0
         return False
 
 
 class FleetLogin:
-    """The login of the fleet that this process belongs to. It is None in any other process, and without a provider."""
+    """Holds the login of the fleet that this process belongs to. It is None in other processes, and if the fleet has no
+    provider."""
 
     def __init__(self) -> None:
         self.shared: SharedLogins | None = None
@@ -207,8 +213,8 @@ fleet_login: Final = FleetLogin()
 
 
 def logins_of(provider: Any) -> Logins | None:
-    """Return the logins of a provider, or None if there is no provider. Raises TypeError if the object is not a
-    provider."""
+    """Return the source of logins for a provider, or None if there is no provider. Raises TypeError if the object is
+    not a provider."""
     if not provider:
         return None
     if isinstance(provider, Logins):
@@ -219,18 +225,20 @@ def logins_of(provider: Any) -> Logins | None:
     return ProvidedLogins(provider)
 
 
-# Calling a provider
+# How a provider is called
 
 
 def request_login(provider: CredentialProvider) -> Login:
-    """Call a provider. Raises ProviderFault if it cannot be used, and LoginUnknown if it fails."""
+    """Call a provider for a login. Raises ProviderFault if the provider cannot be used, and LoginUnknown if it
+    fails."""
     named = f"{SETTING} = {provider!r}" if isinstance(provider, str) else SETTING
     found: Any = _imported(provider, named) if isinstance(provider, str) else provider
     try:
         found = found() if isinstance(found, type) else found
         returned = getattr(found, "get_credentials", found)()
     except Exception as error:  # noqa: BLE001 - the border to the application's code
-        raise LoginUnknown(f"{named}: the provider failed: {_shown_error(error)}") from None  # it may contain a secret
+        # The original error may contain a secret.
+        raise LoginUnknown(f"{named}: the provider failed: {_shown_error(error)}") from None
     return login_of(returned, named, time.time(), boottime())
 
 
@@ -251,7 +259,8 @@ def _imported(provider: str, named: str) -> Any:
 
 
 def _import(module: str) -> ModuleType:
-    """Import a module, if necessary from the current folder, where the `rota.toml` that names it may be."""
+    """Import a module. If it is not found, look for it in the current folder too, because the `rota.toml` that names it
+    may be there."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
@@ -263,8 +272,8 @@ def _import(module: str) -> ModuleType:
 
 
 def login_of(returned: object, named: str, unix_now: float, now: float) -> Login:
-    """Return the login that a provider returned. `now` is the time of CLOCK_BOOTTIME. Raises ProviderFault or
-    LoginUnknown if the login is not valid."""
+    """Return the login that a provider returned as `returned`. `now` is the time of CLOCK_BOOTTIME. Raises
+    ProviderFault or LoginUnknown if the login is not valid."""
     match returned:
         case (str(password),):
             return Login("", password, now)
@@ -281,7 +290,8 @@ def login_of(returned: object, named: str, unix_now: float, now: float) -> Login
 
 
 def _shown_error(error: Exception) -> str:
-    """Return the kind, text and place of an error, without words that may contain a secret."""
+    """Return an error's type, its text and the line of the application that raised it. Words that may contain a secret
+    are hidden."""
     words = (HIDDEN if may_hold_credentials(word) else word for word in str(error).split())
     frames = traceback.extract_tb(error.__traceback__)
     theirs = [frame for frame in frames if not frame.filename.startswith(_NOT_THEIRS)]

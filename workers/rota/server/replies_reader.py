@@ -1,6 +1,6 @@
 """A parser of the server's replies, RESP2 and RESP3, for applications that only enqueue and have no hiredis.
 
-It has the part of `hiredis.Reader` that `session` uses, and returns the same values. A test compares both.
+It provides the methods of `hiredis.Reader` that `session` uses, and returns the same values, which a test compares.
 """
 
 from collections.abc import Callable
@@ -18,11 +18,11 @@ class PushNotification(list[Any]):
 
 
 class _Incomplete(Exception):
-    """Raised if the rest of a reply has not arrived."""
+    """Raised if a reply is read before all of it has arrived."""
 
 
 class Reader:
-    """A parser that takes bytes as they arrive, and returns whole replies."""
+    """Takes bytes as they arrive, and returns whole replies."""
 
     def __init__(self, replyError: Callable[[str], Any], notEnoughData: object) -> None:  # noqa: N803 - as hiredis has them
         self.error_of = replyError
@@ -31,7 +31,7 @@ class Reader:
         self._at = 0
 
     def feed(self, data: bytes) -> None:
-        """Take bytes that were read."""
+        """Add bytes that were read from the connection."""
         self._buffer += data
 
     def gets(self) -> Any:
@@ -48,7 +48,7 @@ class Reader:
         return reply
 
     def reply(self) -> Any:
-        """Return the next reply."""
+        """Read the next reply from the bytes."""
         line = self._line()
         kind = line[:1]
         rest = line[1:]
@@ -66,7 +66,7 @@ class Reader:
         return line
 
     def bulk(self, length: bytes) -> bytes | None:
-        """Return a text of `length` bytes."""
+        """Read a string of `length` bytes, or None for a null."""
         size = int(length)
         if size < 0:
             return None
@@ -77,12 +77,12 @@ class Reader:
         return bytes(self._buffer[begin : begin + size])
 
     def array(self, length: bytes) -> list[Any] | None:
-        """Return a list of `length` replies."""
+        """Read a list of `length` replies, or None for a null."""
         size = int(length)
         return None if size < 0 else [self.reply() for _ in range(size)]
 
     def error(self, text: bytes) -> Any:
-        """Return the object for an error reply."""
+        """Return the object that represents an error reply."""
         return self.error_of(text.decode(errors="replace"))
 
 

@@ -1,4 +1,5 @@
-"""The errors between Rota and the server. There are three kinds, because callers handle them in three ways.
+"""The errors of connections and commands to the server. There are three kinds, because callers handle them in three
+ways.
 
 * `ConnectionLost`: the connection can no longer be used. Reconnect. The last command may have been executed.
 * `PushedBack`: the server is alive and refuses commands for now. Back off and send the same command again.
@@ -26,7 +27,8 @@ _FULL: Final = "ERR max number of clients"
 
 
 class ServerError(Exception):
-    """The base of the three kinds. `reason` is one of a few words and can be the label of a metric."""
+    """The base class of the three kinds of errors. `reason` is one of a small set of words, so it can be the label of a
+    metric."""
 
     def __init__(self, text: str, reason: str = REASON_OTHER) -> None:
         super().__init__(text)
@@ -34,22 +36,23 @@ class ServerError(Exception):
 
     @property
     def refuses_login(self) -> bool:
-        """Whether the server did not accept the user and the password of the connection."""
+        """Whether the server refused the user and the password of the connection."""
         return self.reason in _NOT_LET_IN
 
     @property
     def is_reply(self) -> bool:
-        """Whether this is a reply of the server, so that the command was not executed. If not, the connection
+        """Whether this error is a reply of the server, so that the command was not executed. Otherwise the connection
         failed."""
         return self.reason not in _OF_CONNECTIONS
 
 
 class ConnectionLost(ServerError):
-    """Raised if the connection is lost or must be given up. It is not known whether the last command was executed."""
+    """Raised if the connection was lost or must be given up. The last command may or may not have been executed."""
 
 
 class TlsFault(ConnectionLost):
-    """Raised if TLS fails because of a certificate, a file, or a server without TLS. The text states what to set."""
+    """Raised if TLS fails because of a certificate, a file, or a server without TLS. The message states which setting
+    to change."""
 
 
 class TlsFilesFault(TlsFault):
@@ -61,18 +64,18 @@ class PushedBack(ServerError):
 
 
 class Refused(ServerError):
-    """Raised if the server refused this command and would refuse it again."""
+    """Raised if the server refused this command and would refuse it if it were sent again."""
 
 
 class UnknownScript(Refused):
-    """Raised for NOSCRIPT, after which the caller sends the script's text."""
+    """Raised if the server does not know a script (NOSCRIPT). The caller then sends the script's text."""
 
 
-# The first words of error replies and their kinds.
+# The kind of an error reply, by its first word.
 _KINDS: Final[dict[str, type[ServerError]]] = {
-    # READONLY and MASTERDOWN come from a server that is no longer a primary, UNBLOCKED from a server that was demoted
-    # while a command was blocked in it, and NOREPLICAS from a server that is cut off from its replicas. Another server
-    # may have taken over, and only a new connection finds it.
+    # In each of these cases another server may have taken over, and only a new connection would find it. READONLY and
+    # MASTERDOWN come from a server that is no longer a primary, UNBLOCKED from a server that was demoted while a
+    # command was blocked in it, and NOREPLICAS from a server that is cut off from its replicas.
     **dict.fromkeys(("READONLY", "UNBLOCKED", "MASTERDOWN", "NOREPLICAS"), ConnectionLost),
     **dict.fromkeys(
         ("OOM", "MISCONF", "LOADING", "BUSY", "CLUSTERDOWN", "TRYAGAIN", "NOTREADY", "ROLLBACK"), PushedBack
@@ -83,25 +86,24 @@ _KINDS: Final[dict[str, type[ServerError]]] = {
 
 
 def wants_password(text: str) -> bool:
-    """Whether an error reply means that the server requires a password but was given none. The first word shows this,
-    or the text of a protocol error if the command has more than ten arguments."""
+    """Whether an error reply means that the server requires a password but was given none. The reply begins with
+    NOAUTH, or is a protocol error with a certain text if the command had more than ten arguments."""
     return text.startswith("NOAUTH") or "uthentication required" in text or "unauthenticated" in text
 
 
 def without_arguments(text: str) -> str:
-    """Return an error reply without the arguments that it repeats, because a server without AUTH repeats the
-    password."""
+    """Return an error reply without the arguments that it repeats. A server without AUTH repeats those of the AUTH
+    command, which include the password."""
     return text.partition(", with args beginning with")[0]
 
 
 def first_sentence(reply: str) -> str:
-    """Return the first sentence of an error reply. Some replies with which Redis refuses to work continue with
-    advice."""
+    """Return the first sentence of an error reply, because some replies of Redis continue with advice."""
     return reply.split(". ", 1)[0].removesuffix(".")
 
 
 def error_of_reply(reply: str) -> ServerError:
-    """Return the error for an error reply."""
+    """Return the exception for an error reply."""
     text = LOCKED if wants_password(reply) else without_arguments(reply)
     word = text.split(" ", 1)[0]
     if word in _KINDS:
@@ -109,13 +111,13 @@ def error_of_reply(reply: str) -> ServerError:
     return PushedBack(text, "maxclients") if text.startswith(_FULL) else Refused(text)
 
 
-# The exceptions that a parser raises if the reply does not have the expected form.
+# The exceptions that a parser may raise if the reply does not have the expected form.
 _UNREADABLE: Final = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError)
 
 
 def read_reply(call: ScriptCall[T], raw: Any) -> T:
-    """Return the parsed reply of a script. Raises Refused if the parser cannot read the reply, because such a reply
-    must not end a process. Callers that may repeat the call do so."""
+    """Parse the reply of a script. If the parser cannot read it, this raises Refused, so that such a reply does not end
+    the process. Callers that may repeat the call do so."""
     try:
         return call.parse(raw)
     except _UNREADABLE as error:

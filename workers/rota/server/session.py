@@ -1,16 +1,16 @@
 """The commands and replies on a connection to the server, without any I/O.
 
-The blocking connection and the asyncio connection both use this. They differ only in how they read and write bytes.
+The blocking and the asyncio connection both use this module, and differ only in how they read and write bytes.
 
 1. Each connection first sends its `greeting`.
-2. It passes in the bytes that it read, and collects the replies. An error reply is raised as an exception whose class
-   shows what to do about it.
+2. It passes the bytes that it reads to a `Session`, which returns the replies. An error reply is raised as an exception
+   whose class shows what to do about it.
 3. It never repeats a command on its own, because if a claim were sent twice, no worker would know about the tasks of
-   one copy. The only exception is NOSCRIPT (`UnknownScript`), which means that nothing was executed. Then the script is
-   sent as text.
+   one copy. The only exception is NOSCRIPT (`UnknownScript`), which means that nothing was executed. In this case the
+   connection sends the script as text.
 
 An enqueue may wait for more than the server's reply: for a replica or for the disk (`Confirmation`).
-docs/reliability.md has the promise of each level. The command that waits is sent after the scripts on the same
+docs/reliability.md describes what each level promises. The command that waits is sent after the scripts on the same
 connection, in the same round trip, because WAIT and WAITAOF cover only the writes of their own connection.
 """
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 try:
     from hiredis import ProtocolError, PushNotification, Reader
-except ModuleNotFoundError:  # in an application that only enqueues: see docs/install.md
+except ModuleNotFoundError:  # an application that only enqueues need not have hiredis: see docs/install.md
     from rota.server.replies_reader import ProtocolError, PushNotification, Reader  # type: ignore[assignment]
 
 NO_REPLY: Final = object()
@@ -45,7 +45,7 @@ READ_BYTES: Final = 1 << 16
 
 
 class Session:
-    """The parser of the replies of one connection."""
+    """Parses the replies that arrive on one connection."""
 
     __slots__ = ("_reader",)
 
@@ -53,7 +53,8 @@ class Session:
         self._reader = Reader(replyError=error_of_reply, notEnoughData=NO_REPLY)
 
     def take(self, data: bytes) -> None:
-        """Take bytes that were read. Raises ConnectionLost if there are none, because the connection has then ended."""
+        """Add bytes that were read from the connection. If there are none, the connection has ended, and this raises
+        ConnectionLost."""
         if not data:
             raise ConnectionLost("the server closed the connection", REASON_NETWORK)
         self._reader.feed(data)
@@ -71,8 +72,8 @@ class Session:
 
 
 def greeting(address: Address, login: Login, name: str) -> list[bytes]:
-    """Return the commands with which a connection begins. The last command sets the name that CLIENT LIST shows. The
-    server may refuse it, because an ACL or a proxy may forbid it."""
+    """Return the commands with which a connection begins. The last one sets the name that CLIENT LIST shows. The server
+    may refuse that command, because an ACL or a proxy may forbid it."""
     first: list[tuple[Arg, ...]] = []
     if login.user or login.password:
         first.append(("AUTH", login.user or "default", login.password))
@@ -82,8 +83,8 @@ def greeting(address: Address, login: Login, name: str) -> list[bytes]:
 
 
 def tls_context(files: TlsFiles) -> "SSLContext":
-    """Return the TLS context of all connections. It uses these files, which are read now, or else the system's
-    authorities, and checks the host name. Raises TlsFault if a file cannot be used."""
+    """Return the TLS context of all connections. It checks the host name. It trusts the authorities in these files,
+    which are read now, or those of the system if no file is given. Raises TlsFault if a file cannot be used."""
     import ssl  # noqa: PLC0415 - 2 MB that only TLS needs
 
     named = f"redis_tls_ca: {files.ca}"
@@ -93,7 +94,8 @@ def tls_context(files: TlsFiles) -> "SSLContext":
         if files.cert:
             named = f"redis_tls_cert, redis_tls_key: {files.cert} and {files.key}"
             content = "a certificate and its key in PEM format"
-            context.load_cert_chain(files.cert, files.key, password=lambda: b"")  # or else it prompts on a terminal
+            # Without a password function, OpenSSL would prompt for one on the terminal.
+            context.load_cert_chain(files.cert, files.key, password=lambda: b"")
     except ssl.SSLError as error:
         raise TlsFilesFault(f"{named}: expected {content}, without a passphrase", REASON_NETWORK) from error
     except OSError as error:
@@ -106,22 +108,22 @@ class NoHandshake(TimeoutError):
 
 
 def connection_fault(what: str, error: OSError) -> ConnectionLost:
-    """Return the error for a failure of a connection. An error of TLS states what to set."""
+    """Return the error for a connection that failed. If TLS failed, the message states which setting to change."""
     fault = _tls_fault(error)
     kind = TlsFault if fault else ConnectionLost
     return kind(f"{what}: {fault or error.strerror or error}", REASON_NETWORK)
 
 
 def greeting_fault(error: ConnectionLost, address: Address) -> ConnectionLost:
-    """Return the error for a connection that ended before it was greeted. With TLS 1.3, a server that requires a
-    certificate and gets none ends the connection only at this point, and its alert may be lost on the way."""
+    """Return the error for a connection that ended before the greeting was complete. With TLS 1.3, a server that
+    requires a certificate but gets none ends the connection only at this point, and its alert may be lost on the way,
+    so the message mentions this possibility."""
     if not address.tls or address.tls_files.cert or error.reason != REASON_NETWORK or isinstance(error, TlsFault):
         return error
     return TlsFault(f"{error}: if it requires a certificate, {_NAME_OURS}", REASON_NETWORK)
 
 
-# OpenSSL's verify codes for which the message has its own advice. Every other code means that the authority is not
-# trusted.
+# The advice for certain verify codes of OpenSSL. Every other code means that the authority is not trusted.
 _EXPIRED: Final = 10
 _OTHER_NAME: Final = {62, 64}
 _WANTS_OURS: Final = (
@@ -136,8 +138,8 @@ _NO_TLS: Final = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
 
 
 def _tls_fault(error: OSError) -> str:
-    """Return what TLS found and what to set, or "" for an error of another kind. This checks attributes, because ssl
-    may not be loaded."""
+    """Return what went wrong in TLS and which setting to change, or "" for an error of another kind. The error is
+    recognised by its attributes, because ssl may not be loaded."""
     if message := getattr(error, "verify_message", ""):
         return f"its certificate is not accepted ({message}): {_what_to_set(getattr(error, 'verify_code', 0))}"
     if isinstance(error, NoHandshake):
@@ -157,14 +159,13 @@ def _what_to_set(verify_code: int) -> str:
 
 
 Durability = Literal["none", "wait", "waitaof"]
-# A share of the time that a reply may take, because servers check their timers every 0.1 s, and their reply must arrive
-# in time.
+# The server may wait for this share of the time in which its reply must arrive. It checks its timers only every 0.1 s.
 _WAITING_SHARE: Final = 0.75
 _NO_MATTER_SECONDS: Final = 0.01
 
 
 def level_of(text: str) -> Durability:
-    """Return the text as a level. Raises ValueError, with all levels, if there is no such level."""
+    """Return the durability level with this name. Raises ValueError, with the names of all levels, if there is none."""
     if text not in get_args(Durability):
         expected = ", ".join(f'"{level}"' for level in get_args(Durability))
         raise ValueError(f"durability: expected one of {expected}, got {text!r}")
@@ -173,31 +174,31 @@ def level_of(text: str) -> Durability:
 
 @dataclass(frozen=True, slots=True)
 class Confirmation:
-    """A request for confirmation that is sent after enqueues."""
+    """The confirmation that a client requests after it has sent enqueues."""
 
     durability: Durability
-    replicas: int  # number of replicas that must have confirmed
+    replicas: int  # number of replicas that must confirm
     seconds: float  # how long the server may wait for the confirmation
 
     @property
     def waiting(self) -> bytes:
-        """The command, in wire form, to send after the scripts."""
+        """The command to send after the scripts, in wire form."""
         # A timeout of 0 would mean to wait forever.
         return self._command(max(1, round(self.seconds * 1000)))
 
     @property
     def trial(self) -> bytes:
-        """The command for a connection that wrote nothing. The server replies at once, with an error if it can never
-        confirm."""
+        """The command to send on a connection that has written nothing. The server replies at once, with an error if it
+        can never confirm."""
         return self._command(1)
 
     def within(self, seconds: float) -> "Confirmation":
-        """Return the confirmation with its wait shortened so that it ends in time if only `seconds` are left."""
+        """Return this confirmation with a shorter wait, so that the reply comes in time if only `seconds` are left."""
         share = round(seconds * _WAITING_SHARE, 3)
         return self if self.seconds - share < _NO_MATTER_SECONDS else replace(self, seconds=share)
 
     def lack(self, reply: Any) -> str:
-        """Return what is missing according to the server's reply, or "" if all is confirmed."""
+        """Return what the server has not confirmed, according to its reply, or "" if it has confirmed everything."""
         on_disk, replicas = (1, reply) if self.durability == "wait" else reply
         missing = []
         if not on_disk:
@@ -212,8 +213,8 @@ class Confirmation:
 
 
 def confirmation(durability: Durability, *, failover: bool, timeout_seconds: float) -> Confirmation | None:
-    """Return the confirmation to request, or None if the server's reply is enough. `failover` is whether another server
-    may take over."""
+    """Return the confirmation to request, or None if the server's reply to the enqueue is enough. `failover` is whether
+    another server may take over."""
     if durability == "none":
         return None
     replicas = 1 if durability == "wait" or failover else 0

@@ -1,1 +1,1 @@
-"""Task declarations: the code shared by applications that enqueue tasks and workers that run them."""
+"""Task declarations. Applications that enqueue tasks and workers that run them share this code."""

@@ -1,7 +1,7 @@
 """Checks that arguments and results are strict JSON: a task receives exactly what its caller wrote, or the call fails.
 
-None, bool, int, finite float, str, list, and dict with str keys are allowed. Arguments with other annotations were
-converted before: see `rota.tasks.typed_arguments`.
+None, bool, int, finite float, str, list, and dict with str keys are allowed. Arguments of other types are converted
+before this check, based on their annotations: see `rota.tasks.typed_arguments`.
 """
 
 import math
@@ -20,7 +20,7 @@ _MAX_DIGITS_BITS = 14_000  # Python reads integers of up to 4,300 digits, which 
 _SURELY_SHORT = 2**62
 _LISTS: Final = (list,)
 _ARRAYS: Final = (list, tuple)
-_OUTER_LEVELS = 2  # in a body, arguments are inside its array and inside args or kwargs
+_OUTER_LEVELS = 2  # each argument in a body is nested in two levels: the body's array, and args or kwargs
 _HINTS = {
     "datetime": "pass its .isoformat()",
     "date": "pass its .isoformat()",
@@ -32,26 +32,26 @@ _HINTS = {
     "frozenset": "pass a list",
     "PosixPath": "pass it as str",
 }
-_AS_A_LIST: Final = "pass a list: it would arrive as one"
+_AS_A_LIST: Final = "pass a list, because it would arrive as one"
 
 
 class DescribesArguments(Protocol):
-    """An object that describes the arguments of a declared task, for messages."""
+    """Anything that can describe the arguments of a declared task in error messages."""
 
     def described(self, argument: int | str) -> tuple[str, str]:
         """Return the name of an argument (given by number or keyword), and its valid values."""
 
 
 class DumpsResult(Protocol):
-    """An object that converts the result of a task by its return annotation."""
+    """Anything that converts the result of a task to JSON values, based on its return annotation."""
 
     def dump_result(self, value: Any) -> Any:
         """Return the result as JSON values. Raises Misfit if the client would get a different value."""
 
 
 class Misfit(Exception):
-    """Raised for a value that does not fit its annotation. `path` leads to the part that does not fit, or is "" for the
-    whole value."""
+    """Raised for a value that does not fit its annotation. `path` leads to the part that does not fit, for example
+    `.items[2]`. It is "" if the whole value does not fit."""
 
     def __init__(self, path: str, fault: str) -> None:
         super().__init__(path, fault)
@@ -60,13 +60,14 @@ class Misfit(Exception):
 
 
 def is_model(kind: object) -> bool:
-    """Whether this is a class of pydantic models. Without an import of pydantic, there are no such classes."""
+    """Whether `kind` is a pydantic model class. This does not import pydantic, because there are no such classes before
+    the application has imported it."""
     pydantic = sys.modules.get("pydantic")
     return pydantic is not None and isinstance(kind, type) and issubclass(kind, pydantic.BaseModel)
 
 
 def step(key: Any) -> str:
-    """Return the part of a path that leads to the value of a key."""
+    """Return one part of a path in a message, for example `.name` for a key that is an identifier, or `[0]`."""
     return f".{key}" if isinstance(key, str) and key.isidentifier() else f"[{key!r}]"
 
 
@@ -75,10 +76,10 @@ def check_arguments(
 ) -> None:
     """Check that every argument is strict JSON. `args` itself may be any sequence, and `kwargs` any mapping.
 
-    Raises InvalidArguments with the path and type of the first argument that is not JSON, and also with its parameter
-    if `task` is given.
+    Raises InvalidArguments for the first argument that is not JSON. The message has the path and the type, and the name
+    of the parameter if `task` is given.
     """
-    # Nearly every call returns here. This check is about ten times faster than the search for a fault below.
+    # Nearly every call returns here. This check is about ten times faster than the search for the fault below.
     if type(args) in _ARRAYS and type(kwargs) is dict and _are_plain(args) and (not kwargs or _is_plain_object(kwargs)):
         return
     require_collections(name, args, kwargs)
@@ -104,14 +105,15 @@ def _undeclared(argument: int | str) -> tuple[str, str]:
 
 
 def check_key(name: str, key: Any) -> None:
-    """Check that a unique key is strict JSON, where a tuple counts as a list. Raises InvalidArguments if it is not."""
+    """Check that a unique key is strict JSON, except that tuples count as lists. Raises InvalidArguments if it is
+    not."""
     if fault := _fault_in(f"the unique key of {name}", key):
         raise InvalidArguments(f"{fault}; a key must be made of JSON")
 
 
 def kept_result(value: Any, ttl_seconds: float, max_kb: int, typed: DumpsResult | None = None) -> Done:
-    """Return the outcome of a task that is done and whose result is to be stored for `ttl_seconds`. The task is done
-    even if the result cannot be stored. `typed` converts the result."""
+    """Return the outcome of a task that is done and whose result is to be stored for `ttl_seconds`. If the result
+    cannot be stored, the task is done anyway, and the outcome has the reason. `typed` converts the result first."""
     try:
         value = value if typed is None else typed.dump_result(value)
         if fault := _fault_in("result", value):
@@ -134,8 +136,8 @@ def _fault_in(root: str, value: Any) -> str:
 
 
 def _are_plain(values: Iterable[Any], depth: int = _OUTER_LEVELS, arrays: tuple[type[Any], ...] = _LISTS) -> bool:
-    # True means that the values have no fault, False that they may have one. Only exact types pass, so no code of
-    # subclasses runs.
+    # True means that the values have no fault, and False that they may have one. Only exact types pass, so that no code
+    # of a subclass runs.
     for value in values:
         kind = type(value)
         if kind is str:

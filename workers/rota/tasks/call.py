@@ -1,4 +1,4 @@
-"""Calls to enqueue, which are a task's name with arguments and options, and chains and groups of calls."""
+"""Calls to enqueue, each of which is a task's name with arguments and options, and chains and groups of calls."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,9 +12,8 @@ from rota.tasks.options import TaskArguments, Unique
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
-    R_co = TypeVar(
-        "R_co", covariant=True, default=Any
-    )  # so that rota.Call("resize") needs no annotation; typing has defaults from 3.13 on
+    # Without the default, rota.Call("resize") would need an annotation. `typing` has such defaults from Python 3.13 on.
+    R_co = TypeVar("R_co", covariant=True, default=Any)
 else:
     from typing import TypeVar
 
@@ -22,13 +21,13 @@ else:
 
 
 class CallOptions(TypedDict, total=False):
-    """The options of one call. An option that is not given comes from the task's declaration."""
+    """The options of one call. Options that are not given come from the task's declaration."""
 
     queue: str | None  # the queue of this task
     delay: Duration | None  # time until the task is due, seconds or timedelta; pass `delay` or `at`, not both
     at: datetime | None  # when the task is due, an aware datetime
-    id: str | None  # if a live task has this id, that task stays and the handle has `duplicate` set
-    unique: Unique | None  # this and the next four are as in the declaration
+    id: str | None  # id of the task; if a live task has this id, nothing is enqueued and the handle has `duplicate` set
+    unique: Unique | None  # this option and the next four are as in the declaration
     unique_for: Duration | None
     expires: Duration | None
     retries: int | None
@@ -64,15 +63,15 @@ class Call(Generic[R_co]):
 
 @dataclass(frozen=True)
 class CallChain:
-    """A chain of calls. Each call is enqueued in the atomic step that ends the call before it as done."""
+    """Calls that run one after another. When one of them has ended as done, the same atomic step enqueues the next."""
 
     calls: tuple[Call[Any], ...]
 
 
 @dataclass(frozen=True)
 class CallGroup:
-    """Calls and chains that run in any order, and a call that is enqueued once, in the atomic step that ends the last
-    member."""
+    """Members, which are calls and chains that run in any order, and a call that follows them. The atomic step that
+    ends the last member enqueues that call, once."""
 
     members: tuple[Call[Any] | CallChain, ...]
     then: Call[Any] | CallChain | None = None
@@ -81,22 +80,24 @@ class CallGroup:
 
 
 class MakesCalls(Protocol):
-    """A task, or a task with options. Both make calls from arguments."""
+    """A task, or a task with options. Either can make a call from arguments."""
 
     def call(self, *args: Any, **kwargs: Any) -> Call[Any]:
         """Return a call with these arguments."""
 
 
 def plain_call(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call[Any]:
-    """Return `Call(name, args, kwargs)` in a third of the time, because the other fields stay defaults of the class."""
+    """Return `Call(name, args, kwargs)`, but in a third of the time, because the other fields are left to the defaults
+    of the class."""
     call: Call[Any] = object.__new__(Call)
     call.__dict__.update(name=name, args=args, kwargs=kwargs)
     return call
 
 
 def call_of(what: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None, options: CallOptions) -> Call[Any] | None:
-    """Return the call that the arguments of a client's `enqueue` describe, or None if `what` may be a chain or a group.
-    Raises TypeError if a Call is given together with arguments or options, or if `what` cannot be called."""
+    """Return the call that the arguments of a client's `enqueue` describe. Returns None if `what` is not a call but may
+    be a chain or a group. Raises TypeError if a Call is given together with arguments or options, or if `what` cannot
+    be called."""
     if isinstance(what, Call):
         if args or kwargs or options:
             raise TypeError("a Call has its own arguments and options: pass them where you make it")
@@ -111,14 +112,14 @@ def call_of(what: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None, op
 
 
 def many(calls: Iterable[Call[Any]]) -> Iterable[Call[Any]]:
-    """Return the argument of a client's `enqueue_many`. Raises TypeError if it is not iterable."""
+    """Return the argument of a client's `enqueue_many` unchanged. Raises TypeError if it is not iterable."""
     if not isinstance(calls, Iterable):
         raise TypeError(f"enqueue_many takes many calls, for example [resize.call(7), resize.call(8)], got {calls!r}")
     return calls
 
 
 def members_of(members: Iterable[Call[Any] | CallChain]) -> tuple[Call[Any] | CallChain, ...]:
-    """Return all members of a group. Raises TypeError if an item cannot be a member, or if `members` is not
+    """Return the members of a group as a tuple. Raises TypeError if an item cannot be a member, or if `members` is not
     iterable."""
     if not isinstance(members, Iterable):
         raise TypeError(f"a group takes many calls, for example [resize.call(7), resize.call(8)], got {members!r}")
@@ -129,12 +130,13 @@ def members_of(members: Iterable[Call[Any] | CallChain]) -> tuple[Call[Any] | Ca
 
 
 def calls_of(member: Call[Any] | CallChain) -> Sequence[Call[Any]]:
-    """Return a call and the calls that follow it."""
+    """Return the calls of a chain, or a single call as a sequence of one."""
     return member.calls if isinstance(member, CallChain) else (member,)
 
 
 def check_member(member: Any, where: str) -> None:
-    """Raise TypeError if the object cannot be a member of a group."""
+    """Raise TypeError if the object cannot be a member of a group. The message starts with `where`, for example
+    `members[2]`."""
     if isinstance(member, CallGroup):
         raise TypeError(f"{where}: a group cannot be a member of another group: enqueue it from a task given as `then`")
     if not isinstance(member, CallChain):
@@ -160,7 +162,8 @@ def _check_call(call: Any, where: str) -> None:
 
 
 def fault_in_call_options(given: Iterable[str], owner: str) -> str:
-    """Return the message for options that no call has."""
+    """Return the error message for a keyword argument that is not an option of a call. `owner` is what was called, for
+    example `enqueue()`."""
     declared = dict.fromkeys(TaskArguments.__annotations__, "set it where the task is declared, in @rota.task(...)")
     return fault_in_option(
         min(set(given) - CALL_OPTIONS), owner, declared | FOREIGN_NAMES["call"], CallOptions.__annotations__
@@ -168,8 +171,8 @@ def fault_in_call_options(given: Iterable[str], owner: str) -> str:
 
 
 def advice_on_options(name: str, names: Collection[str]) -> str:
-    """Return the advice for keyword arguments that the task does not have, but that are options of a call, in Rota or
-    in another library."""
+    """Return advice for an error message if keyword arguments that the task does not have are options of a call, in
+    Rota or in another library. Returns "" if none of `names` is such an option."""
     meant = next((each for each in sorted(names) if each in CALL_OPTIONS or each in FOREIGN_NAMES["call"]), "")
     if not meant:
         return ""
@@ -179,7 +182,7 @@ def advice_on_options(name: str, names: Collection[str]) -> str:
 
 
 def why_no_call(thing: Any) -> str:
-    """Return the message for an object that is not a Call but was to be enqueued."""
+    """Return the error message for an object that someone tried to enqueue but that is not a Call."""
     name = getattr(thing, "__name__", "resize")
     if isinstance(thing, str):
         return f'a name alone is not a call, got {thing!r}: write rota.Call({thing!r}, args=[7], queue="images")'
@@ -198,13 +201,14 @@ def why_no_call(thing: Any) -> str:
 
 
 def task_of_method(thing: Any) -> str:
-    """Return the name of the task whose method this is (for example `resize.enqueue`), or "" for anything else."""
+    """Return the name of the task if the object is a method of one (for example `resize.enqueue`), or "" for anything
+    else."""
     owner = getattr(thing, "__self__", None)
     return getattr(owner, "__name__", "resize") if hasattr(owner, "call") else ""
 
 
 def why_not_positional(what: Any, more: Sequence[Any]) -> str:
-    """Return the message for positional arguments that were given in addition to the object to enqueue."""
+    """Return the error message for positional arguments of `enqueue` after the object to enqueue."""
     shown = ", ".join(map(repr, more))
     if isinstance(what, str):
         return f"pass the task's arguments as a list: write .enqueue({what!r}, args=[{shown}])"

@@ -1,9 +1,9 @@
-"""Turns a claimed body into a call that can be made, or into the reason why it can never be made. Workers and consumers
-share this module.
+"""Turns the body of a claimed task into a call that can be made, or into the reason why it can never be made. Workers
+and consumers share this module.
 
-Before some starts, the owner queries Redis to find out whether the task's rate permits the start, and to mark a task
-that may be started at most once. The steps are yielded one by one, so that a blocking loop and an asyncio loop can take
-the same steps.
+Some tasks need permission from Redis to start: tasks with a rate, and tasks that may be started at most once, which are
+marked as started. A generator yields the steps for this one by one, so that a blocking loop and an asyncio loop can
+take the same steps.
 
 1. The script grants a start, or takes the task away from its owner. It also grants a start that is a few milliseconds
    ahead, for which the owner waits.
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 _KIBIBYTE: Final = 1024
 _MAX_REMEMBERED: Final = 1000
-# After these statuses, the owner still holds the task, and ends it whether it runs or not.
+# After these statuses, the owner still holds the task, and has to end it, whether it runs the task or not.
 _MAY_END: Final = (ThrottleStatus.START, ThrottleStatus.LATE)
 _UNDECLARED: Final = (
     "no module that the fleet imports declares a task named {!r}: add its module to `imports` of rota.toml, or correct "
@@ -50,19 +50,21 @@ _UNDECLARED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class CallSettings:
-    """The settings that all calls of a task share, unless a call was enqueued with its own options."""
+    """The settings that all calls of a task share, except calls that were enqueued with options of their own."""
 
-    options: TaskOptions  # the options in force
-    limit_ns: int  # time limit in nanoseconds
+    options: TaskOptions  # the options in force for these calls
+    limit_ns: int  # hard time limit in nanoseconds
     soft_limit_ns: int  # soft time limit in nanoseconds, 0 for none
-    ran_by: bytes  # part of the record of the run; empty if the task's end is not to be remembered
-    kill_policies: dict[int, int]  # what follows if the worker is killed during this task, by the number of failures
+    ran_by: bytes  # process and task name for the run record in Redis; empty if no record is to be stored
+    kill_policies: dict[int, int]  # kill policies that were already computed, by the number of earlier failures
     needs_permission: bool  # whether Redis must be queried before the start
-    are_plain: bool  # whether the start needs no preparation, because the task has the fleet's time limit and no other
+    # Whether the start needs no preparation: the task has the fleet's time limit, and none of the options that need
+    # any.
+    are_plain: bool
 
 
 class Runnable(NamedTuple):
-    """A call that can be made. `extra` holds the extra fields of its body."""
+    """A call that was prepared from a body and can be made. `extra` holds the extra fields of the body."""
 
     task: AnyTask
     args: tuple[Any, ...]
@@ -76,12 +78,13 @@ class Runnable(NamedTuple):
         return self.task.name
 
 
-_runnable: Final = partial(tuple.__new__, Runnable)  # made like entries, because this is faster
+_runnable: Final = partial(tuple.__new__, Runnable)  # calling `tuple.__new__` is faster than calling the class
 
 
 @dataclass(frozen=True, slots=True)
 class Unfit:
-    """A body that can never be called. `name` can be used as the label of a metric."""
+    """A body from which no call can ever be made, and why. `name` is the task's name if it is known, and can be used as
+    the label of a metric."""
 
     fault: NotRunnable
     error: str
@@ -89,7 +92,7 @@ class Unfit:
 
 
 class RunSettings(Protocol):
-    """The settings of a worker that affect the tasks it runs."""
+    """The worker's settings that affect how it runs tasks."""
 
     @property
     def max_payload_kb(self) -> int: ...
@@ -101,7 +104,7 @@ class RunSettings(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DefaultRunSettings:
-    """The default settings, for a process without a configuration. A `max_payload_kb` of 0 means any size."""
+    """The default settings, for a process without a configuration. A `max_payload_kb` of 0 means no limit."""
 
     max_payload_kb: int = 0
     time_limit_seconds: float = DEFAULT_TIME_LIMIT_SECONDS
@@ -109,13 +112,13 @@ class DefaultRunSettings:
 
 
 class KnownTasks(Protocol):
-    """The tasks that a process can call, by name. Usually this is a registry."""
+    """The tasks that a process can run, by name. Usually this is the registry."""
 
     def get(self, name: str) -> AnyTask | None: ...
 
 
 class Preparer:
-    """A converter of bodies into calls, based on the tasks and the settings of one process."""
+    """Makes calls from bodies, with the tasks and the settings of one process."""
 
     def __init__(self, tasks: KnownTasks, settings: RunSettings) -> None:
         self._tasks = tasks
@@ -126,8 +129,8 @@ class Preparer:
         self._kill_policies: dict[tuple[str, int], dict[int, int]] = {}
 
     def prepare(self, raw: bytes) -> Runnable | Unfit:
-        """Decode a body, find its task, bind its arguments and determine its options. This never raises because of the
-        body."""
+        """Decode a body, find its task, bind its arguments and determine its options. This never raises, whatever the
+        body contains."""
         name = UNKNOWN_TASK
         try:
             body = decode_body(raw, self._most_bytes)
@@ -149,13 +152,13 @@ class Preparer:
             return Unfit(NotRunnable.GARBAGE, f"it cannot be prepared: {error_line(error)}")
 
     def _call_settings(self, task: AnyTask, enqueued: dict[str, Any]) -> CallSettings:
-        """Determine the settings of a task. A task without its own time limit has the fleet's."""
+        """Determine the settings of a task. A task without a time limit of its own has the fleet's."""
         fleets_limit = self._settings.time_limit_seconds
         options = effective_options(task.options, self._settings.overrides.get(task.name), enqueued)
         time_limit = fleets_limit if options.time_limit is None else options.time_limit
         soft_limit = options.soft_time_limit or 0.0
-        # The task, the operator and the fleet each choose a limit. A soft limit that is not shorter than the hard limit
-        # would never be reached.
+        # The task, the operator and the fleet can each set a limit. If the soft limit is not shorter than the hard
+        # limit, it would never be reached, so drop it.
         if soft_limit >= time_limit:
             options = replace(options, soft_time_limit=None)
             soft_limit = 0.0
@@ -172,40 +175,42 @@ class Preparer:
         return settings
 
     def _kill_policies_of(self, name: str, retries: int) -> dict[int, int]:
-        # A producer may request any number of retries, so the number of these dictionaries is limited.
+        # Limit the number of these dictionaries, because producers may request any number of different retries.
         if len(self._kill_policies) >= _MAX_REMEMBERED:
             self._kill_policies.clear()
         return self._kill_policies.setdefault((name, retries), {})
 
 
 class MayStart(NamedTuple):
-    """The decision whether to start a task."""
+    """The decision whether a task may start."""
 
-    entry: Entry | None  # the current entry, or None if the task must not be started
+    entry: Entry | None  # the entry as it is now, or None if the task must not be started
     status: ThrottleStatus
 
     @property
     def refusal(self) -> Literal[ThrottleStatus.THROTTLED] | None:
-        """THROTTLED if the task's rate did not permit the start, so that the task was delayed and its owner no longer
-        holds it. None if the owner still holds the task."""
+        """THROTTLED if the task's rate did not permit the start. In that case Redis has delayed the task, and its owner
+        no longer holds it. None if the owner still holds the task."""
         return ThrottleStatus.THROTTLED if self.status is ThrottleStatus.THROTTLED else None
 
 
 StartGenerator = Generator[ScriptCall[Any] | float, Any, MayStart]
-"""A generator of commands to run and of seconds to wait. It is sent the reply to each command, or None without one."""
+"""A generator that yields commands to run and seconds to wait. `send` passes it the reply to each command, or None if
+there was no reply."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartSteps:
-    """The steps before the starts of tasks that `owner` holds."""
+    """Makes the steps before the start of tasks that `owner` holds."""
 
     owner: str
     store: Store
-    may_start: Callable[[], bool]  # whether the owner may still start anything
+    may_start: Callable[[], bool]  # returns whether the owner may still start tasks
     throttled: Callable[[str, str], None]  # called with the queue and the name of each task that may not start yet
 
     def steps(self, entry: Entry, ready: Runnable) -> StartGenerator:
-        """Yield the steps before the start of a call whose settings require a query to Redis."""
+        """Yield the steps before the start of a call whose settings have `needs_permission`. Returns whether it may
+        start."""
         options = ready.settings.options
         status = ThrottleStatus.START
         if options.rate is not None:
@@ -231,7 +236,8 @@ class StartSteps:
 
 
 def take_steps(steps: StartGenerator, take: Callable[[ScriptCall[Any] | float], Any]) -> MayStart:
-    """Take the steps before a start, each with a blocking call of `take`. Raises the errors of `take`."""
+    """Take the steps before a start, each with a blocking call of `take`, and return the decision. Raises the errors of
+    `take`."""
     reply = None
     try:
         while True:

@@ -1,7 +1,8 @@
 """Conversion of Python values to JSON and back, based on an annotation. This module is loaded only if an annotation
 needs it.
 
-A value is dumped, loaded again as the worker will load it, and compared. A value that would arrive changed is rejected.
+After a value was converted to JSON, it is loaded again as the worker will load it, and compared with the original. A
+value that would arrive changed is rejected.
 """
 
 import dataclasses
@@ -19,9 +20,8 @@ from rota.protocol.body import encode_json
 from rota.protocol.outcome import error_line
 from rota.tasks.arguments import Misfit, is_model, step
 
-_ERROR_WITH_PATH: Final = re.compile(
-    r"(.*?)(?: - at `(?:key` in `)?\$(.*)`)?", re.DOTALL
-)  # an error that msgspec reports
+# The form of msgspec's messages: the error, and the path at which it occurred.
+_ERROR_WITH_PATH: Final = re.compile(r"(.*?)(?: - at `(?:key` in `)?\$(.*)`)?", re.DOTALL)
 _NAIVE: Final = (
     "is a datetime without a time zone, which means another time on another node: pass an aware one, as "
     "datetime.now(UTC)"
@@ -29,10 +29,11 @@ _NAIVE: Final = (
 
 
 class Converter:
-    """A converter of values of one annotation."""
+    """Converts values of one annotation to JSON values and back, with msgspec."""
 
     def __init__(self, annotation: Any) -> None:
-        """Make the converter. Raises TypeError if JSON would not show which of the annotation's types a value has."""
+        """Make the converter. Raises TypeError if the annotation permits several types that cannot be distinguished in
+        JSON."""
         msgspec.json.Decoder(annotation)
         self._annotation = annotation
 
@@ -40,7 +41,7 @@ class Converter:
         """Convert a value to JSON values. Raises Misfit if the value would arrive changed."""
         try:
             dumped = msgspec.to_builtins(value, str_keys=True, enc_hook=_dump_other)
-            wire = json.loads(json.dumps(dumped))  # a tuple in the value becomes a list here, as for the worker
+            wire = json.loads(json.dumps(dumped))  # here a tuple in the value becomes a list, as it will for the worker
         except Exception as error:
             raise Misfit("", f"cannot be written as JSON: {error_line(error)}") from error
         arrives = self._read(wire)
@@ -60,16 +61,16 @@ class Converter:
             return msgspec.convert(wire, self._annotation, str_keys=True, dec_hook=_load_other)
         except msgspec.ValidationError as error:
             raise _misfit_of(error) from error
-        except Exception as error:  # raised by a class of the application for a value that it does not accept
+        except Exception as error:  # a class of the application raises this for a value that it does not accept
             raise Misfit("", f"is refused: {error_line(error)}") from error
 
 
 class PydanticConverter:
-    """A converter that uses the rules of pydantic, for tasks with `pydantic=True`. For example, "7" is accepted as an
+    """Converts values with the rules of pydantic, for tasks with `pydantic=True`. For example, "7" is accepted as an
     int unless the annotation is strict."""
 
     def __init__(self, annotation: Any) -> None:
-        """Make the converter. Raises pydantic's errors if it has no schema for the annotation."""
+        """Make the converter. Raises an error of pydantic if it has no schema for the annotation."""
         from pydantic import TypeAdapter  # noqa: PLC0415 - an extra, which takes a quarter of a second to import
 
         self._adapter = TypeAdapter[Any](annotation)
@@ -96,7 +97,7 @@ class PydanticConverter:
 
 
 def ordered(value: Any) -> Any:
-    """Convert a value to JSON values that are the same for equal values, so sets are sorted."""
+    """Convert a value to JSON values that are the same for equal values. For example, sets are sorted."""
     return msgspec.to_builtins(value, str_keys=True, order="deterministic", enc_hook=_dump_for_order)
 
 
@@ -109,7 +110,8 @@ def _misfit_of(error: Exception) -> Misfit:
 
 
 def _first_of_pydantic(error: Exception) -> tuple[str, str]:
-    # pydantic's own message would have a line for each fault, the given values, and a web address.
+    # Use only the first error. The message of the whole exception would have a line for each fault, the given values,
+    # and a web address.
     errors = getattr(error, "errors", None)
     if not callable(errors):
         return "", error_line(error)
@@ -152,8 +154,8 @@ def _load_other(kind: Any, wire: Any) -> Any:
 
 
 def _differences(path: str, given: Any, arrives: Any) -> Iterator[tuple[str, str]]:
-    """Yield each path at which the value that arrives differs from the given value, or at which a value must not be
-    sent at all. Each path comes with a message."""
+    """Yield a path and a message for each difference between the given value and the value that would arrive, and for
+    each part that must not be sent at all."""
     parts = _parts(given)
     others = _parts(arrives)
     if not _is_same_kind(given, arrives, is_whole=others is None):
@@ -183,7 +185,7 @@ def _is_same_kind(given: Any, arrives: Any, *, is_whole: bool) -> bool:
 
 
 def _parts(value: Any) -> list[tuple[str, Any]] | None:
-    """Return the parts of a value, each with the step that leads to it, or None if the value has no parts."""
+    """Return the parts of a value, each with its step in a path, or None if the value has no parts."""
     if isinstance(value, (list, tuple)):
         return [(f"[{number}]", part) for number, part in enumerate(value)]
     if isinstance(value, dict):

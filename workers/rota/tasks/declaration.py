@@ -1,4 +1,5 @@
-"""Checks of the functions that `@rota.task` decorates, and the signature that `help` shows with the options. No I/O."""
+"""Checks of the functions that `@rota.task` decorates, and the signature that `help` shows for functions with options.
+This module does no I/O."""
 
 import dataclasses
 import inspect
@@ -62,7 +63,7 @@ def _takes_an_object(function: FunctionType) -> bool:
 
 
 def fault_in_rate_key(rate_key: str, signature: inspect.Signature | None) -> str:
-    """Return what is wrong with a rate key for a function of this signature, or "" if nothing is."""
+    """Return what is wrong with a rate key for a function with this signature, or "" if it is valid."""
     if not rate_key or signature is None:
         return ""
     known = [name for name, each in signature.parameters.items() if each.kind not in _VARIADIC]
@@ -74,8 +75,8 @@ def fault_in_rate_key(rate_key: str, signature: inspect.Signature | None) -> str
 
 
 def showing(options: type, defaults: Any) -> Callable[[F], F]:
-    """Return a decorator that makes `help` show the `**options` of a function one by one, with the types of the
-    TypedDict `options` and the defaults of the dataclass `defaults`."""
+    """Return a decorator for a function with `**options`. It makes `help` list the options one by one, with the types
+    of the TypedDict `options` and the defaults of the dataclass `defaults`."""
 
     def show(function: F) -> F:
         own = inspect.signature(function)

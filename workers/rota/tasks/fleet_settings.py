@@ -1,4 +1,5 @@
-"""The settings of clients, with defaults: the server, the namespace, and the limits for the tasks of this process."""
+"""The settings of clients and their defaults: the server, the namespace, and the limits for the tasks of this
+process."""
 
 import errno
 import os
@@ -54,7 +55,8 @@ def read_settings_file(path: "Path") -> bytes:
 
 
 def _open_at_once(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)  # opening a pipe would block until another process writes
+    # Otherwise, opening a pipe would block until another process opens it for writing.
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _read_pipe(fd: int, path: "Path") -> bytes:
@@ -73,16 +75,16 @@ def _read_pipe(fd: int, path: "Path") -> bytes:
 
 
 class ClientSettings(NamedTuple):
-    """The settings that a client is made from. A field is None if its source does not set it."""
+    """The settings from which a client is made. A field is None if the source of these settings does not set it."""
 
     redis_url: str | None = None  # the server, unless the application gives its own client
     namespace: str | None = None
     max_payload_kb: int | None = None  # the largest body of a task, in KiB
     durability: str | None = None  # "none", "wait" or "waitaof"
-    timeout_seconds: float | None = None  # how long a call may take
-    redis_tls_ca: str | None = None  # file with the authorities to trust
-    redis_tls_cert: str | None = None  # file with the client's certificate
-    redis_tls_key: str | None = None  # file with the key of that certificate
+    timeout_seconds: float | None = None  # the time limit of a call, in seconds
+    redis_tls_ca: str | None = None  # path of a file with the certificate authorities to trust
+    redis_tls_cert: str | None = None  # path of the client's certificate
+    redis_tls_key: str | None = None  # path of the key of that certificate
     redis: Any = None  # the application's own blocking Redis client
     async_redis: Any = None  # the application's own asyncio Redis client
     redis_credentials: Any = None  # supplies user and password for the URL
@@ -94,20 +96,20 @@ class ClientSettings(NamedTuple):
 
     @property
     def is_complete(self) -> bool:
-        """Whether no other source could add anything."""
+        """Whether no setting is missing that another source could supply."""
         others = (self.namespace, self.max_payload_kb, self.durability, self.timeout_seconds)
         files = (self.redis_tls_ca, self.redis_tls_cert, self.redis_tls_key)
         return all(others) and (self.has_redis or bool(self.redis_url and (not self._speaks_tls or all(files))))
 
     @property
     def _speaks_tls(self) -> bool:
-        return str(self.redis_url).lower().startswith("rediss")  # a value that is not a text is rejected later
+        return str(self.redis_url).lower().startswith("rediss")  # a value that is not a string is rejected later
 
     def or_else(self, other: "ClientSettings") -> "ClientSettings":
-        """Return these settings, completed with the other settings.
+        """Return these settings, with missing fields taken from the other settings.
 
-        If these settings name a server, nothing about the other server is used, except the TLS files if these settings
-        have a URL with TLS, and the source of the user and password.
+        If these settings name a server, nothing is taken that belongs to the other server. The exceptions are the TLS
+        files, if these settings have a URL with TLS, and the source of the user and password.
         """
         if self.redis_url:
             other = other._replace(redis=None, async_redis=None)
@@ -119,7 +121,8 @@ class ClientSettings(NamedTuple):
 
 
 class OwnFleet:
-    """The fleet that this process works for, if it is a worker. Its settings are empty in any other process."""
+    """Holds the settings of the fleet that this process works for, if it is a worker. In any other process they are
+    empty."""
 
     def __init__(self) -> None:
         self.settings = ClientSettings()

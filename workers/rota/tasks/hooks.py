@@ -1,7 +1,7 @@
 """Hooks, which run the application's code around the attempts of its tasks, and the current task.
 
-Hooks run in the order of their declaration. A function replaces an earlier hook with the same module and qualified
-name, for example when a module is reloaded.
+Hooks run in the order of their declaration. If a hook has the module and qualified name of an earlier one, it replaces
+that hook. This happens when a module is reloaded.
 """
 
 import inspect
@@ -82,15 +82,16 @@ def current_task() -> CurrentTask:
         ) from None
 
 
-# The worker calls these around each attempt. `set_running` takes a function that returns the task, and returns a token
-# for `reset_running`. A context manager would cost three times as much because of its two method calls.
+# The worker calls these two around each attempt. `set_running` takes a function that returns the task, and returns a
+# token for `reset_running`. They are not a context manager, because its two method calls would take three times as
+# long.
 set_running: Final = _running.set
 reset_running: Final = _running.reset
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptFailure:
-    """The failure of an attempt, and what follows.
+    """The failure of an attempt, and whether there is another attempt.
 
     * `reason`: `failed` if there is another attempt. Otherwise why the task is dead (`retries`, `dead_on`,
       `not_retried`, `asked` or `backoff`) or could not be run (`garbage`, `unknown_task`, `arguments` or `options`).
@@ -106,7 +107,7 @@ class AttemptFailure:
 
     @property
     def is_dead(self) -> bool:
-        """Whether this was the last attempt."""
+        """Whether the task is dead, so that this was its last attempt."""
         return self.retry_in_seconds is None
 
 
@@ -124,7 +125,7 @@ AnyDeadHook = TypeVar("AnyDeadHook", bound=DeadHook)
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """All hooks of a process."""
+    """The hooks of this process, by kind."""
 
     worker_start: list[WorkerHook] = field(default_factory=list)
     worker_stop: list[WorkerHook] = field(default_factory=list)
@@ -136,8 +137,8 @@ class Hooks:
     def wrapped(self, task: CurrentTask) -> Iterator[None]:
         """Run the block inside every `around_task` hook. The hook that was declared first is the outermost.
 
-        An exception of the block is raised in the hooks at their `yield`. A hook that does not raise the exception
-        again ends it. Raises RuntimeError if a hook does not yield exactly once.
+        If the block raises an exception, it is raised in the hooks at their `yield`. A hook can suppress it by not
+        raising it again. Raises RuntimeError if a hook does not yield exactly once.
         """
         with ExitStack() as stack:
             for hook in self.around:
@@ -179,13 +180,14 @@ def on_failure(function: AnyFailureHook) -> AnyFailureHook:
 def on_dead(function: AnyDeadHook) -> AnyDeadHook:
     """Call the function with the CurrentTask and the reason when a worker sets a task aside as dead.
 
-    The function is not called if no worker sees the task's death, for example after its last crash or last lost lease.
+    The function is not called if the task becomes dead without a worker, for example when its last crash kills the
+    worker, or when its lease is lost for the last time.
     """
     return _add_plain(default_hooks.dead, function, ("task", "reason"))
 
 
 def _add_plain(hooks: list[Any], function: AnyHook, given: Sequence[str]) -> AnyHook:
-    # Calling a coroutine function or a generator function would only make an object and run nothing.
+    # Reject coroutine and generator functions: calling one would only create an object, and run nothing.
     runs_nothing = inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function)
     if runs_nothing or not inspect.isroutine(function):
         raise TypeError(f"a hook is a plain function, neither a coroutine function nor a generator, got {function!r}")
@@ -213,6 +215,6 @@ def _add(hooks: list[Any], function: AnyHook) -> AnyHook:
 
 
 def _location(function: Callable[..., Any]) -> object:
-    # Lambdas in one function share a qualified name, so a lambda is identified by its object.
+    # Lambdas in one function have the same qualified name, so a lambda is identified by the object itself.
     name = function.__qualname__
     return function if name.endswith("<lambda>") else (function.__module__, name)

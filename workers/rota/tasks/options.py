@@ -1,4 +1,4 @@
-"""The options of a task and rates: the defaults, the checks, and the order in which options override one another."""
+"""The options of a task, and rates: their defaults, their checks, and which options override which."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +24,8 @@ _MICROSECONDS: Final = {"s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000}
 
 
 class Rate(NamedTuple):
-    """A rate, with `interval_us` microseconds between starts and up to `burst` starts at once after a pause."""
+    """A rate limit: at least `interval_us` microseconds between starts, except that up to `burst` tasks may start at
+    once after a pause."""
 
     interval_us: int
     burst: int
@@ -34,10 +35,11 @@ NO_RATE: Final = Rate(0, 1)
 
 
 def parse_rate(text: str) -> Rate:
-    """Read "COUNT/s", "COUNT/m" or "COUNT/h". Raises ValueError with the expected form if the text has another form.
+    """Parse a rate of the form "COUNT/s", "COUNT/m" or "COUNT/h". Raises ValueError, with the expected form in the
+    message, if the text has another form.
 
-    Starts are spread evenly, but those of a tenth of a second may come at once. So "5000/s" can be served in batches,
-    and no window of one second has more than a tenth too many starts.
+    Starts are spread evenly, but as many as are due in a tenth of a second may happen at once. A rate such as "5000/s"
+    can therefore be served in batches, and no period of one second has more than 10 % too many starts.
     """
     match = _RATE.fullmatch(text)
     if match is None or not int(match[1]):
@@ -48,12 +50,12 @@ def parse_rate(text: str) -> Rate:
 
 
 def check_rate(value: object, what: str = "rate") -> Rate | None:
-    """Return the rate for a value that `@rota.task` takes, or None for no rate. Raises TypeError or ValueError if the
-    value is not valid."""
+    """Return the rate for a value of the option `rate` of `@rota.task`, or None for no rate. Raises TypeError or
+    ValueError if the value is not valid."""
     if value is None:
         return None
     if not isinstance(value, str):
-        raise TypeError(f'{what} must be a text such as "10/s", got {value!r}')
+        raise TypeError(f'{what} must be a string such as "10/s", got {value!r}')
     try:
         return parse_rate(value)
     except ValueError as error:
@@ -61,10 +63,10 @@ def check_rate(value: object, what: str = "rate") -> Rate | None:
 
 
 def check_rate_key(value: object, what: str = "rate_key") -> str:
-    """Return a valid rate key, which is a text with names of parameters in braces. Raises TypeError or ValueError if it
-    is not valid."""
+    """Return the value if it is a valid rate key: a text with the names of parameters in braces, for example
+    "{account}". Raises TypeError or ValueError if it is not valid."""
     if not isinstance(value, str):
-        raise TypeError(f'{what} must be a text such as "{{account}}", got {value!r}')
+        raise TypeError(f'{what} must be a string such as "{{account}}", got {value!r}')
     try:
         parts = list(Formatter().parse(value))
     except ValueError as error:
@@ -79,17 +81,18 @@ def check_rate_key(value: object, what: str = "rate_key") -> str:
 
 
 def parameters_in(rate_key: str) -> list[str]:
-    """Return the names in braces in a rate key."""
+    """Return the names of parameters in a rate key, for example `["account"]` for "{account}"."""
     return [name for _, name, _, _ in Formatter().parse(rate_key) if name is not None]
 
 
 def key_of(rate_key: str, arguments: Mapping[str, Any]) -> str:
-    """Return the rate key with the arguments, given by name, filled in. Starts are counted for each such value."""
+    """Return the rate key with the values of the arguments filled in. Each resulting text has its own count of starts.
+    `arguments` has the arguments by name."""
     return rate_key.format_map(arguments)
 
 
 OPTIONS_OF_A_CALL: Final = ("retries", "expires", "result_ttl")
-"""The options that the `options` of a body may have."""
+"""The options that the field `options` of a body may contain."""
 _NAMED_OPTIONS: Final = 5
 
 Backoff = Literal["exponential", "linear"] | Callable[[int], float | timedelta]
@@ -134,7 +137,7 @@ _PERIODIC: Final = tuple(ScheduleArguments.__annotations__)
 
 
 def check_retries(value: object, what: str = "retries") -> int:
-    """Return a valid number of retries. Raises TypeError or ValueError if the number is not valid."""
+    """Return the value if it is a valid number of retries. Raises TypeError or ValueError if it is not."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{what} must be a whole number, got {value!r}")
     if value < 0:
@@ -152,7 +155,7 @@ def _crash_limit(value: object, what: str) -> int | None:
 
 
 def check_queue(value: str, what: str = "queue") -> str:
-    """Return a valid queue name. Raises InvalidName if the name is not valid."""
+    """Return the value if it is a valid queue name. Raises InvalidName if it is not."""
     fault = fault_in_queue_name(value) if isinstance(value, str) else f"{what} must be a string, got {value!r}"
     if fault:
         raise InvalidName(fault)
@@ -160,7 +163,8 @@ def check_queue(value: str, what: str = "queue") -> str:
 
 
 def require_name(what: str, text: str) -> str:
-    """Return a valid task name, id or namespace. Raises InvalidName if it is not valid; the message calls it `what`."""
+    """Return the text if it is a valid task name, id or namespace. Raises InvalidName if it is not; the message calls
+    the text `what`."""
     fault = fault_in_name(what, text) if isinstance(text, str) else f"{what} must be a string, got {text!r}"
     if fault:
         raise InvalidName(fault)
@@ -168,8 +172,8 @@ def require_name(what: str, text: str) -> str:
 
 
 def check_unique(value: object, what: str = "unique") -> Unique:
-    """Return True, False, or a callable that makes the key from the task's arguments. Raises TypeError for anything
-    else."""
+    """Return the value if it is a valid `unique` option: True, False, or a callable that makes the key from the task's
+    arguments. Raises TypeError for anything else."""
     if isinstance(value, bool) or callable(value):
         return value
     raise TypeError(f"{what} must be True, False or a callable that makes the key, got {value!r}")
@@ -178,11 +182,13 @@ def check_unique(value: object, what: str = "unique") -> Unique:
 def _backoff(value: object, what: str) -> Backoff:
     if value == "exponential" or value == "linear" or callable(value):  # noqa: PLR1714 - mypy narrows only this form
         return value
-    raise ValueError(f'{what} must be "exponential", "linear" or a callable taking the failures, got {value!r}')
+    raise ValueError(
+        f'{what} must be "exponential", "linear" or a callable that takes the number of failures, got {value!r}'
+    )
 
 
 def check_boolean(value: object, what: str) -> bool:
-    """Return True or False. Raises TypeError for anything else."""
+    """Return the value if it is True or False. Raises TypeError for anything else."""
     if not isinstance(value, bool):
         raise TypeError(f"{what} must be True or False, got {value!r}")
     return value
@@ -211,8 +217,8 @@ def _optional_duration(value: Any, what: str) -> float | None:
 class TaskOptions:
     """The options of a task, each with the function that checks it. Durations are in seconds.
 
-    Where None means "as the fleet is configured", the configuration has `restarts.crash_limit` (default 3) and
-    `limits.time_limit_seconds` (default 3600).
+    If `crash_limit` or `time_limit` is None, the configuration of the fleet applies: `restarts.crash_limit` (default 3)
+    and `limits.time_limit_seconds` (default 3600).
     """
 
     # The queue that the task is enqueued on, unless a call names another queue.
@@ -308,8 +314,8 @@ _CHECKS: Final = {name: kind.__metadata__[0] for name, kind in TaskOptions.__ann
 
 
 def check_options(given: TaskArguments) -> TaskOptions:
-    """Check the arguments of the decorator and fill in the defaults. `rota.tasks.periodic` checks the arguments of
-    schedules.
+    """Check the arguments of the decorator and fill in the defaults. The arguments of schedules are not checked here,
+    but in `rota.tasks.periodic`.
 
     Raises InvalidName if the queue's name is not valid, and TypeError or ValueError with the option's name if another
     option is not valid.
@@ -353,7 +359,8 @@ def effective_options(
 
 
 def fault_in_options(enqueued: Mapping[str, Any]) -> str | None:
-    """Return which options of a body are unknown, or None if there are none. A misspelt option must not be ignored."""
+    """Return an error message if a body has unknown options, or None if it has none. An unknown option is an error
+    because a misspelt option must not be ignored."""
     unknown = sorted(set(enqueued).difference(OPTIONS_OF_A_CALL))
     if not unknown:
         return None

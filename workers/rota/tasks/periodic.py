@@ -1,7 +1,7 @@
 """Periodic tasks as callers declare them: `rota.Cron`, `rota.Every`, and the arguments `cron`, `every` and `schedules`
-of `@rota.task`. Each of them makes a Schedule, which all other code uses.
+of `@rota.task`. Each of them is turned into a Schedule, which is what all other code uses.
 
-Only an application that declares something periodic loads this module and the parser of cron expressions.
+This module, and the parser of cron expressions, is loaded only if an application declares something periodic.
 """
 
 from collections.abc import Mapping, Sequence
@@ -46,7 +46,7 @@ class Periodic:
     start: datetime | None = None
     end: datetime | None = None
 
-    if not TYPE_CHECKING:  # type checkers know the arguments from the fields
+    if not TYPE_CHECKING:  # type checkers derive the arguments from the fields
 
         def __new__(cls, *positional: object, **given: object) -> Self:
             if len(positional) > 1:
@@ -62,8 +62,8 @@ class Periodic:
             return super().__new__(cls)
 
     def __post_init__(self) -> None:
-        """Check the fields. Raises ValueError or TypeError if a field is wrong, and InvalidArguments, which is a
-        TypeError, for the arguments."""
+        """Check the fields. Raises ValueError or TypeError if a field is wrong, and InvalidArguments, a subclass of
+        TypeError, if the arguments are."""
         require_collections(type(self).__name__, self.args, self.kwargs)
         for what, example in _AS.items():
             value = getattr(self, what, None)
@@ -77,7 +77,8 @@ class Periodic:
         raise NotImplementedError
 
     def of(self, name: str, task: str, queue: str, source: Source) -> Schedule:
-        """Return the schedule of a task. `name` and `queue` are used if this object has none."""
+        """Return the schedule that this object declares for a task. `name` and `queue` are the defaults, used if the
+        fields are None. `source` is where the schedule was declared."""
         return Schedule(
             name=name if self.name is None else self.name,
             task=task,
@@ -110,8 +111,8 @@ class Cron(Periodic):
 
 @dataclass(frozen=True)
 class Every(Periodic):
-    """The multiples of an interval (seconds or timedelta, at least one second). They are counted from `start`, or else
-    from 1970-01-01 00:00 UTC, regardless of when a node was started."""
+    """The multiples of an interval (seconds or timedelta, at least one second). They are counted from `start`, or from
+    1970-01-01 00:00 UTC if there is no start. So they do not depend on when a node was started."""
 
     interval: Duration
 
@@ -121,20 +122,20 @@ class Every(Periodic):
 
 
 class ScheduledTask(DescribesArguments, Protocol):
-    """The part of a declared task that its schedules need."""
+    """The properties of a task that its schedules need."""
 
     name: str
 
     def read_annotations(self) -> "TypedArguments | None":
-        """Return the converter of the task's arguments, based on their annotations."""
+        """Return the converter of the task's arguments, or None if their annotations need none."""
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> object:
         """Bind arguments to the signature. Raises InvalidArguments if they do not fit."""
 
 
 def declared(given: Mapping[str, Any]) -> tuple[Periodic, ...]:
-    """Return the schedules that the arguments of `@rota.task` declare. Raises TypeError or ValueError if the arguments
-    are wrong."""
+    """Return the schedules that the keyword arguments of `@rota.task` declare. Raises TypeError or ValueError if an
+    argument is wrong."""
     cron = given.get("cron")
     every = given.get("every")
     timezone = given.get("timezone")
@@ -159,7 +160,8 @@ def _listed(schedules: Sequence[Periodic]) -> Sequence[Periodic]:
 
 
 def dumped(task: ScheduledTask, periodic: Periodic) -> Periodic:
-    """Return a copy of `periodic` whose arguments are JSON and fit the task's signature. Raises InvalidArguments."""
+    """Return a copy of `periodic` whose arguments are converted to JSON values. Raises InvalidArguments if they cannot
+    be converted or do not fit the task's signature."""
     args = periodic.args
     kwargs = periodic.kwargs
     if (args or kwargs) and (typed := task.read_annotations()) is not None:
@@ -175,8 +177,8 @@ def dumped(task: ScheduledTask, periodic: Periodic) -> Periodic:
 
 
 def schedules_of(task: ScheduledTask, queue: str, declarations: Sequence[Periodic]) -> tuple[Schedule, ...]:
-    """Return the schedules of a task, checked against its signature. Schedules without a name get the task's name, with
-    a number from the second one on: `report`, `report:2`.
+    """Return the schedules of a task, checked against its signature. Schedules without a name get the task's name. From
+    the second schedule on, a number is added, as in `report`, `report:2`.
 
     Raises InvalidArguments, ValueError or TypeError if a declaration is wrong, and DuplicateTask if two schedules have
     the same name.

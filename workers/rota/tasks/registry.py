@@ -1,4 +1,4 @@
-"""The tasks that a process knows by name, which are functions with options."""
+"""The registry of the tasks that a process knows. A task is a function with a name and options."""
 
 import functools
 import inspect
@@ -36,7 +36,8 @@ class TaskDefinition(Generic[P, R]):
         self.name = name
         self.options = options
         self.schedules: tuple[Schedule, ...] = ()
-        functools.update_wrapper(self, function, updated=())  # without its attributes, which might replace ours
+        # Without the function's attributes, which might replace those of the task.
+        functools.update_wrapper(self, function, updated=())
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function now, in this process."""
@@ -89,20 +90,22 @@ class TaskDefinition(Generic[P, R]):
     def typed(self) -> "TypedArguments | None":
         """The converter of arguments and results, or None if the annotations need no conversion.
 
-        Raises TypeError or ModuleNotFoundError if `pydantic=True` cannot be fulfilled.
+        Raises TypeError or ModuleNotFoundError if the option `pydantic=True` cannot be used.
         """
         return self.read_annotations()
 
     def read_annotations(self) -> "TypedArguments | None":
-        """Return the converter like `typed`, but do not cache it, because classes that an annotation names may not
-        exist yet when the task is declared."""
-        with time_limit_deferred:  # a TimeLimit in the middle of an import would leave the module half imported
+        """Return the converter as `typed` does, but do not cache it. While tasks are being declared, a class that an
+        annotation names may not exist yet."""
+        # A TimeLimit that is raised in the middle of an import would leave the module half imported.
+        with time_limit_deferred:
             from rota.tasks.typed_arguments import typed_arguments  # noqa: PLC0415 - loaded when a task is first used
 
             return typed_arguments(self.name, self.function, self._signature, with_pydantic=self.options.pydantic)
 
     def described(self, argument: int | str) -> tuple[str, str]:
-        """Return, for messages, the name of an argument (given by number or keyword), and its valid values."""
+        """Return, for error messages, the name of an argument (given by number or keyword) and which values are valid
+        for it."""
         from rota.tasks.typed_arguments import described  # noqa: PLC0415 - needed only for messages
 
         return described(self.function, self._signature, argument)
@@ -110,8 +113,8 @@ class TaskDefinition(Generic[P, R]):
     def rate_request(
         self, entry: Entry, options: TaskOptions, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> RateRequest | None:
-        """Return the request to start a call with these arguments under the options in force, or None if there is no
-        rate. Arguments that do not fit the signature count as no arguments."""
+        """Return the request with which an owner asks Redis whether the task's rate permits the start of this call, or
+        None if the options have no rate. If the arguments do not fit the signature, the rate key is ""."""
         if options.rate is None:
             return None
         latest_us = None if options.expires is None else entry.due_us + round(options.expires * MICROSECONDS)
@@ -134,8 +137,8 @@ class TaskDefinition(Generic[P, R]):
 
     @functools.cached_property
     def _fitting_counts(self) -> range:
-        # The numbers of positional arguments that fit without keyword arguments: `Signature.bind` returns these
-        # unchanged.
+        # If this many positional arguments and no keyword arguments are given, `Signature.bind` would return them
+        # unchanged, so it need not be called.
         least = most = 0
         for parameter in self._signature.parameters.values() if self._signature else ():
             needed = parameter.default is parameter.empty
@@ -150,11 +153,12 @@ class TaskDefinition(Generic[P, R]):
 
 
 def signature_of(function: Callable[..., Any]) -> inspect.Signature | None:
-    """Return the signature of a function. A wrapper has its own signature, because it may add arguments. Only a wrapper
-    with a bare `(*args, **kwargs)` has the signature of the function that it wraps."""
+    """Return the signature of a function, or None if it has none. A wrapper has its own signature, because it may add
+    arguments. The exception is a wrapper with a bare `(*args, **kwargs)`, which gets the signature of the function that
+    it wraps."""
     try:
         own = inspect.signature(function, follow_wrapped=False)
-    except ValueError:  # some functions written in C have no signature
+    except ValueError:  # some functions that are written in C have no signature
         own = None
     wrapped = getattr(function, "__wrapped__", None)
     if callable(wrapped) and isinstance(function, MethodType):
@@ -173,8 +177,11 @@ def written_at(function: Callable[..., Any]) -> str:
 
 
 def _is_second(known: Callable[..., Any], function: Callable[..., Any]) -> bool:
-    """Whether the module that runs now declares both functions, as two different functions. A reloaded module is
-    compiled again, so the code of functions that it declared before is not a constant of its new code."""
+    """Whether the module that is being imported declares both functions, as two different functions with one name.
+
+    If a module is reloaded, it is compiled again. The code of a function that it declared earlier is then not among the
+    constants of its new code, which shows that only one of the two functions is current.
+    """
     first, second = (getattr(inspect.unwrap(each), "__code__", None) for each in (known, function))
     frame = inspect.currentframe()
     while frame is not None:
@@ -186,7 +193,7 @@ def _is_second(known: Callable[..., Any], function: Callable[..., Any]) -> bool:
 
 
 class Registry:
-    """The tasks by name, in the order of their declaration."""
+    """The tasks of a process by name, in the order of their declaration."""
 
     def __init__(self) -> None:
         self._tasks: dict[str, AnyTask] = {}
@@ -195,8 +202,9 @@ class Registry:
         """Add a task. It replaces a task with the same module and qualified name, for example when a module is
         reloaded.
 
-        Raises DuplicateTask if another function already has the task's name, even a function of the same module and
-        name, or if another task has a schedule with the same name.
+        Raises DuplicateTask if a task with another function already has this name, or if the module declares the same
+        function name twice. Also raises DuplicateTask if another task has a schedule with the name of one of this
+        task's schedules.
         """
         known = self._tasks.get(task.name)
         if known is not None and (known.location != task.location or _is_second(known.function, task.function)):

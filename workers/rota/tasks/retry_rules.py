@@ -1,5 +1,5 @@
-"""The rules that decide whether and when another attempt follows a failed one. No I/O: the random number is an
-argument.
+"""The rules that decide whether and when another attempt follows a failed one. They do no I/O, and take random numbers
+from an argument.
 
 The default is exponential back-off with full jitter (Brooker, "Exponential Backoff And Jitter", 2015).
 `backoff="linear", base=2, jitter=False` is the classic rule of 2 seconds for each failure.
@@ -23,10 +23,11 @@ _NO_TERMINAL: Final = (
 
 
 class DeadReason(StrEnum):
-    """The reason why there is no further attempt. There are few reasons, so they can be values of a metric's label."""
+    """The reason why there is no further attempt. Because there are only a few reasons, a metric can have them as label
+    values."""
 
-    RETRIES = "retries"  # the last attempt failed
-    DEAD_ON = "dead_on"  # the exception is one of the task's dead_on
+    RETRIES = "retries"  # the last permitted attempt failed
+    DEAD_ON = "dead_on"  # the exception is in the task's dead_on
     NOT_RETRIED = "not_retried"  # the exception is not in the task's retry_on
     REQUESTED = "asked"  # the task raised rota.Dead
     BACKOFF = "backoff"  # the task's backoff function failed or did not return a duration
@@ -34,7 +35,7 @@ class DeadReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """The decision that there is no further attempt. `why` is a sentence for people."""
+    """The decision that there is no further attempt. `why` explains it to people."""
 
     reason: DeadReason
     why: str
@@ -43,7 +44,7 @@ class GiveUp:
 def decide(
     options: TaskOptions, failures: int, exception: BaseException, random: Callable[[], float]
 ) -> RetryOutcome | GiveUp:
-    """Decide what follows an attempt that ended with `exception`.
+    """Decide whether another attempt follows one that ended with `exception`, and after which delay.
 
     `failures` counts this attempt, so it is `entry.failures + 1`. `random` returns a number in [0, 1).
     """
@@ -65,7 +66,7 @@ def decide(
 def _end(options: TaskOptions, failures: int, exception: BaseException) -> GiveUp | None:
     if isinstance(exception, Dead):
         why: object = exception.why
-        text = why if isinstance(why, str) else error_line(exception)  # `why` may be any object
+        text = why if isinstance(why, str) else error_line(exception)  # the application may pass any object as `why`
         return GiveUp(DeadReason.REQUESTED, text or "the task raised rota.Dead")
     if _is_of_debugger(exception):
         return GiveUp(DeadReason.NOT_RETRIED, _NO_TERMINAL)
@@ -79,14 +80,15 @@ def _end(options: TaskOptions, failures: int, exception: BaseException) -> GiveU
 
 
 def _is_of_debugger(exception: BaseException) -> bool:
-    bdb = sys.modules.get("bdb")  # the module is loaded if there was a breakpoint
+    bdb = sys.modules.get("bdb")  # not an import: a breakpoint has loaded the module if there was one
     return bdb is not None and isinstance(exception, bdb.BdbQuit)
 
 
 def _is_retried(options: TaskOptions, exception: BaseException) -> bool:
     if isinstance(exception, (Retry, *options.retry_on)):
         return True
-    # sys.exit() and the soft time limit fail an attempt like any Exception.
+    # If every Exception is retried, so are sys.exit() and the soft time limit, although they do not derive from
+    # Exception.
     return Exception in options.retry_on and not isinstance(exception, Exception)
 
 

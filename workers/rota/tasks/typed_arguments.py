@@ -1,8 +1,8 @@
-"""The typed arguments of a task, which are arguments and results whose annotations are types that JSON does not have.
+"""Conversion of a task's arguments and result, if their annotations are types that JSON does not have.
 
 JSON has None, bool, int, float, str, list, and dict with str keys. An annotation made of those types needs no
-conversion. For other annotations, if there is a conversion for their types, the argument is dumped at the call and
-loaded before the function is called. This module is loaded when a task is first used.
+conversion. If there is a conversion for another annotation, the argument is converted to JSON when the task is called,
+and converted back before the worker calls the function. This module is loaded when a task is first used.
 """
 
 import collections.abc
@@ -41,7 +41,7 @@ _OBJECTS: Final = {dict, collections.abc.Mapping, collections.abc.MutableMapping
 _SETS: Final = {set, frozenset, collections.abc.Set, collections.abc.MutableSet}
 _UNIONS: Final = {Union, UnionType}
 _CONVERTED: Final = {*_JSON, *_LISTS, *_OBJECTS, *_SETS, *_UNIONS, tuple, bytes, bytearray}
-_OF_LIBRARIES: Final = {  # by name, so that an application that does not use these modules does not import them
+_OF_LIBRARIES: Final = {  # listed by name, so that these modules need not be imported
     *(("datetime", name) for name in ("datetime", "date", "time", "timedelta")),
     ("uuid", "UUID"),
     ("decimal", "Decimal"),
@@ -50,15 +50,16 @@ _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSIT
 
 
 class Parameters(NamedTuple):
-    """The parameters of a function, to find the parameter for an argument."""
+    """The names of a function's parameters, to find out which parameter receives an argument."""
 
     positional: tuple[str, ...] = ()
     keywords: frozenset[str] = frozenset()
-    rest: str = ""  # takes further positional arguments; "" if the function has no such parameter
-    others: str = ""  # takes further keyword arguments; "" if the function has no such parameter
+    rest: str = ""  # name of the parameter `*rest`; "" if the function has none
+    others: str = ""  # name of the parameter `**others`; "" if the function has none
 
     def of(self, argument: int | str) -> tuple[str, str]:
-        """Return the parameter of an argument, given by number or keyword, and the name of the argument in messages."""
+        """Return the parameter that receives an argument, and the name of the argument for messages. `argument` is the
+        number of a positional argument, or a keyword."""
         if isinstance(argument, str):
             return (
                 (argument, argument)
@@ -71,7 +72,7 @@ class Parameters(NamedTuple):
 
 
 def parameters_of(signature: inspect.Signature | None) -> Parameters:
-    """Return the parameters of a function, or no parameters if it has no signature."""
+    """Return the parameters of a function, or empty parameters if it has no signature."""
     every = () if signature is None else tuple(signature.parameters.values())
     return Parameters(
         tuple(each.name for each in every if each.kind in _POSITIONAL),
@@ -82,18 +83,20 @@ def parameters_of(signature: inspect.Signature | None) -> Parameters:
 
 
 class Annotation(NamedTuple):
-    """An annotation as it was written, perhaps as a text. `may_be_none` is whether the parameter's default is None."""
+    """An annotation as it was written, which may be a string. `may_be_none` is true if the parameter's default is
+    None."""
 
     written: Any
     may_be_none: bool = False
 
     @property
     def shown(self) -> str:
-        """The annotation as a message shows it."""
+        """The annotation in the form in which messages show it."""
         return self.written if isinstance(self.written, str) else inspect.formatannotation(self.written)
 
     def resolved(self, function: Callable[..., Any]) -> Any:
-        """Return the type of the annotation in the function's module. Raises any error that the lookup raises."""
+        """Return the type of the annotation, with its names looked up in the function's module. Raises any error of
+        that lookup."""
         written_in = getattr(inspect.unwrap(function), "__globals__", {})
         holder = SimpleNamespace(__annotations__={"it": self.written})
         found = get_type_hints(holder, globalns=written_in, include_extras=True)["it"]
@@ -101,7 +104,7 @@ class Annotation(NamedTuple):
 
 
 def annotations_of(signature: inspect.Signature | None) -> dict[str, Annotation]:
-    """Return the annotations by parameter. The annotation of the result has the key `return`."""
+    """Return the annotations by the name of their parameter. The annotation of the result has the key `return`."""
     if signature is None:
         return {}
     found = {each.name: Annotation(each.annotation, each.default is None) for each in signature.parameters.values()}
@@ -110,7 +113,7 @@ def annotations_of(signature: inspect.Signature | None) -> dict[str, Annotation]
 
 
 def is_plain(annotation: Any) -> bool:
-    """Whether the annotation is made of the types of JSON and needs no conversion."""
+    """Whether the annotation is made only of types that JSON has, so that no conversion is needed."""
     origin = get_origin(annotation)
     args = get_args(annotation)
     if origin is Annotated:
@@ -128,7 +131,8 @@ def is_plain(annotation: Any) -> bool:
 
 
 def unknown_in(annotation: Any) -> str:
-    """Return the first type in the annotation for which there is no conversion, or "" if there is none."""
+    """Return the name of the first type in the annotation for which there is no conversion, or "" if all can be
+    converted."""
     return next((getattr(each, "__qualname__", repr(each)) for each in _leaves(annotation) if not _is_known(each)), "")
 
 
@@ -147,7 +151,7 @@ def _leaves(annotation: Any) -> Iterator[Any]:
 
 
 def _named(annotation: Any) -> Any:
-    """Return the type that a NewType or a `type` statement names."""
+    """Return the type behind a NewType or a `type` statement, or the annotation itself if it is neither."""
     return getattr(annotation, "__supertype__", getattr(annotation, "__value__", annotation))
 
 
@@ -170,37 +174,37 @@ _NO_MSGSPEC = "converting it requires msgspec, which is not installed: pip insta
 
 @dataclass(frozen=True)
 class TypedArguments:
-    """A converter of the arguments and the result of one task. Arguments without a converter stay as they are."""
+    """Converts the arguments and the result of one task. Arguments without a converter stay as they are."""
 
     name: str
     parameters: Parameters
     converters: "Mapping[str, Converter | PydanticConverter]"
-    shown: Mapping[str, str]  # each annotation as it was written
+    shown: Mapping[str, str]  # each annotation as it was written, by parameter
 
     def dump(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        """Return the arguments as JSON values. Raises InvalidArguments if an argument would arrive changed."""
+        """Convert the arguments to JSON values. Raises InvalidArguments if an argument would arrive changed."""
         require_collections(self.name, args, kwargs)
         return self._each(args, kwargs, dumps=True)
 
     def load(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return the arguments as the function takes them. Raises InvalidArguments if an argument does not fit its
-        annotation."""
+        """Convert arguments that are JSON values to the types that the function takes. Raises InvalidArguments if an
+        argument does not fit its annotation."""
         loaded, named = self._each(args, kwargs, dumps=False)
         return tuple(loaded), named
 
     def ordered(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Return JSON values that are the same for equal arguments. `args` and `kwargs` are as the function takes
-        them."""
+        """Convert the function's arguments to JSON values that are the same for equal arguments."""
         from rota.tasks.conversion import ordered  # noqa: PLC0415 - loaded already, with the converters
 
         return ordered([args, kwargs])
 
     def dump_result(self, value: Any) -> Any:
-        """Return the result as JSON values. Raises Misfit if the client would get a different value."""
+        """Convert the result to JSON values. Raises Misfit if the client would get a different value."""
         return self.converters[RESULT].dump(value) if RESULT in self.converters else value
 
     def load_result(self, wire: Any) -> Any:
-        """Return the result as the function returned it. Raises Misfit if it does not fit the annotation."""
+        """Convert a result from JSON values to the type that the function returned. Raises Misfit if it does not fit
+        the annotation."""
         return self.converters[RESULT].load(wire) if RESULT in self.converters else wire
 
     def _each(self, args: Sequence[Any], kwargs: Mapping[str, Any], *, dumps: bool) -> tuple[list[Any], dict[str, Any]]:
@@ -222,7 +226,7 @@ class TypedArguments:
 def typed_arguments(
     name: str, function: Callable[..., Any], signature: inspect.Signature | None, *, with_pydantic: bool
 ) -> TypedArguments | None:
-    """Return the converter that a task's annotations need, or None if they need none, as for most tasks.
+    """Return the converter that a task's annotations need. For most tasks they need none, and this returns None.
 
     With pydantic, raises TypeError if pydantic does not support an annotation, and ModuleNotFoundError if pydantic is
     not installed.
@@ -242,8 +246,8 @@ def typed_arguments(
 def described(
     function: Callable[..., Any], signature: inspect.Signature | None, argument: int | str
 ) -> tuple[str, str]:
-    """Return, for messages, the name of an argument that is not JSON, and either its valid values or why its annotation
-    is not used."""
+    """Return the name of an argument that is not JSON, and the advice for it: which values are valid, or why its
+    annotation does not help. Both are for error messages."""
     parameter, path = parameters_of(signature).of(argument)
     annotation = annotations_of(signature).get(parameter)
     found = None if annotation is None else _converter_or_why(function, annotation)
@@ -269,7 +273,8 @@ def _converter_or_why(function: Callable[..., Any], annotation: Annotation) -> "
         return Converter(found)
     except ModuleNotFoundError as error:
         return _NO_MSGSPEC if error.name == "msgspec" else str(error)
-    except (TypeError, ValueError, NameError, AttributeError, RecursionError) as error:  # also from its classes
+    # Classes of the application may raise these too.
+    except (TypeError, ValueError, NameError, AttributeError, RecursionError) as error:
         return f"it cannot be used for conversion: {str(error).partition(' - type ')[0]}"
 
 

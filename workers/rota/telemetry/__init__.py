@@ -1,1 +1,1 @@
-"""The telemetry of a fleet: events, log lines, and metrics in shared memory."""
+"""The telemetry of a fleet: its events, its log lines, and metrics in shared memory."""

@@ -11,8 +11,8 @@
    `adopt`), and also the text that it prints, unless `capture_output` is set.
 
 With CPython 3.11, an attempt's line of 16 fields as JSON takes 4.7 us, including 1.5 us for the write to a file. It
-takes 4.0 us if it is held, and 9.1 us without a form. A line below the level takes 0.1 us, plus 0.04 us for each field
-collected for it.
+takes 4.0 us if it is held, and 9.1 us without a `Form`. A call for a line that is not logged because of its level takes
+0.1 us, plus 0.04 us for each field.
 """
 
 import fcntl
@@ -47,8 +47,8 @@ _DEBUG, _INFO, _WARNING, *_ = LEVELS.values()
 
 
 class _Sink:
-    """The descriptor to which lines are written. Lines of the thread that creates the sink may wait in `held` for more
-    lines."""
+    """The descriptor to which lines are written. Lines of the thread that creates the sink may be kept in `held`, so
+    that several are written at once."""
 
     def __init__(self, fd: int, counts: Counts, held: HeldLines | None) -> None:
         self._counts = counts
@@ -69,7 +69,8 @@ class _Sink:
         self._put(text)
 
     def hold(self, line: bytes) -> None:
-        """Hold a line, to write it together with other lines before they exceed the size of one write."""
+        """Hold a line, so that it is written together with others. The held lines are written before they exceed the
+        size of one write."""
         if self._held is None:
             self._put(line)
         elif not self._held.add(line):
@@ -77,14 +78,15 @@ class _Sink:
             self._held.add(line)
 
     def write_held(self) -> None:
-        """Write the held lines. No other thread and no forked child writes them."""
+        """Write the held lines. Other threads and forked children do not write them, because the lines belong to the
+        thread that created the sink."""
         if self._held and get_ident() == self._thread:
             self._put(self._held.text())
             self._held.clear()
 
     def _put(self, text: bytes) -> None:
-        # If O_NONBLOCK cannot be set, poll() shows whether there is room: a pipe then has 4,096 bytes free, a socket
-        # three quarters of its buffer.
+        # If O_NONBLOCK could not be set, poll() shows whether a write would block: if there is room, a pipe has 4,096
+        # bytes free, and a socket three quarters of its buffer.
         if self._room is not None and not self._room.poll(0):
             self._counts.dropped += text.count(b"\n")
             return
@@ -92,7 +94,7 @@ class _Sink:
             os.write(self._fd, text)
         except BlockingIOError:
             self._counts.dropped += text.count(b"\n")
-        except OSError:  # ENOSPC, EPIPE, EIO: a failing log must not stop the work
+        except OSError:  # a log that fails, for example with ENOSPC, EPIPE or EIO, must not stop the work
             self._counts.dropped += text.count(b"\n")
             self._counts.failed += text.count(b"\n")
 
@@ -105,22 +107,25 @@ class _Sink:
 
 
 def _reopen(fd: int) -> int | None:
-    # Make a new open file description, so that O_NONBLOCK is not set for a shell's terminal too.
+    # Open the file again, to get a new open file description. If O_NONBLOCK were set on the old one, a shell that
+    # shares the terminal would get it too.
     flags = os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     try:
         own = os.open(f"/proc/self/fd/{fd}", flags)
-    except OSError:  # a socket (for example from journald), a file of another user, or no /proc
+    # The descriptor is a socket (for example from journald) or a file of another user, or there is no /proc.
+    except OSError:
         return None
-    # In a file, for example after `rota run > log 2>&1`, text that a task prints would overwrite our lines, because the
-    # shell's description has its own offset, which our writes do not move.
+    # The log may be a file, for example after `rota run > log 2>&1`. Text that a task prints through the old
+    # description has its own offset, which our writes do not move, so it would overwrite our lines. O_APPEND prevents
+    # this.
     if stat.S_ISREG(os.fstat(fd).st_mode):
         fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_APPEND)
     return own
 
 
 class Logger:
-    """A writer of events with fields, if their level is logged. `exc_info` is an exception, or True for the exception
-    that is being handled. It becomes the field `exception`."""
+    """Writes events with fields as lines, if their level is logged. The field `exc_info` is an exception, or True for
+    the exception that is being handled. It is written as the field `exception`."""
 
     __slots__ = ("_least", "_lines", "close", "hold", "write", "write_held")
 
@@ -133,8 +138,8 @@ class Logger:
         self.close = sink.close
 
     def form(self, level: str, event: str, fields: Fields) -> Form:
-        """Return a form for lines of this level and event. Callers `write` its lines after they have checked the
-        level."""
+        """Return a form with which a caller can make many lines of this level and event. The caller checks the level
+        and passes the lines to `write`."""
         return Form(self._lines, level, event, fields)
 
     def debug(self, event: str, /, **fields: Any) -> None:
@@ -162,23 +167,23 @@ _logger: Logger | None = None
 
 def configure(settings: LogSettings, fd: int = STDERR, held: HeldLines | None = None, **bound: Any) -> None:
     """Set up this process's log on `fd`. This may be called again. All lines have the `bound` fields. Lines of this
-    thread may wait in `held`."""
+    thread may be held in `held`, so that several are written at once."""
     global _logger  # noqa: PLW0603 - a process has one log, as it has one stderr
     lines = _lines(settings.format, fd, bound)
     before = _logger
     _logger = Logger(settings.level, lines, _Sink(fd, _counts, held))
-    if before is not None:  # at the end, so that the log stays as it was if anything above fails
+    if before is not None:  # closed last, so that the log stays as it was if anything above fails
         before.close()
 
 
 def of_process(role: str, namespace: str, node: str, **identity: Any) -> Fields:
-    """Return the fields that all lines of a process of the fleet have. `identity` distinguishes the process from others
-    of its role."""
+    """Return the fields that every line of a process of the fleet has. `identity` has the fields that distinguish it
+    from other processes of its role, for example its slot."""
     return {"role": role, **identity, "pid": os.getpid(), "node": node, "namespace": namespace}
 
 
 def logger() -> Logger:
-    """Return this process's logger: `logger().info(events.WORKER_STARTED, slot=3)`."""
+    """Return this process's logger, for calls such as `logger().info(log_events.WORKER_STARTED, owner=name)`."""
     if _logger is None:
         configure(LogSettings())
     assert _logger is not None
@@ -186,12 +191,12 @@ def logger() -> Logger:
 
 
 def counts() -> Counts:
-    """Return the counts of this process's lines that were dropped or cut so far."""
+    """Return how many lines of this process have been dropped or cut so far."""
     return _counts
 
 
 class LineCounters:
-    """A recorder that copies the counts of log lines into the slot of the process."""
+    """Copies the counts of dropped and cut log lines into the slot of the process."""
 
     def __init__(self, recorder: "Recorder") -> None:
         self._dropped = recorder.counter(m.LOG_LINES_DROPPED)
@@ -200,7 +205,7 @@ class LineCounters:
         self._recorded = Counts()
 
     def record(self) -> None:
-        """Add the counts since the last call. The process calls this from time to time."""
+        """Add the counts since the last call to the metrics. The process calls this from time to time."""
         if _counts != self._recorded:
             self._dropped.add(_counts.dropped - self._recorded.dropped)
             self._failed.add(_counts.failed - self._recorded.failed)
@@ -212,14 +217,14 @@ def _lines(name: str, fd: int, bound: dict[str, Any]) -> LogLines:
     on_terminal = os.isatty(fd)
     if name == "json" or (name == "auto" and not on_terminal):
         return JsonLines(bound, _counts)
-    # Imported here because both formats use structlog, which JSON, the format for production, does not need.
+    # Imported only here, because these formats use structlog, which JSON, the format for production, does not need.
     from rota.telemetry.log_text import text_lines  # noqa: PLC0415
 
     return text_lines(name, bound, _counts, colors=on_terminal and not os.environ.get("NO_COLOR"))
 
 
 class OnceAMinute:
-    """A limit on repetitions: the same words are reported at most once a minute. `clock` returns monotonic
+    """Limits repeated reports: a report with the same words is made at most once a minute. `clock` returns monotonic
     seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -228,7 +233,8 @@ class OnceAMinute:
         self._since = clock()
 
     def is_due(self, *what: str) -> bool:
-        """Whether these words were not reported within the last minute. If so, the caller reports them."""
+        """Whether these words have not been reported in the last minute. If so, they count as reported now, and the
+        caller has to report them."""
         if self._clock() - self._since > REPEAT_SECONDS:
             self._reported.clear()
             self._since = self._clock()
@@ -241,8 +247,8 @@ _STREAM_LEVELS: Final = {"stdout": "info", "stderr": "warning"}
 
 
 class ForeignHandler(logging.Handler):
-    """A handler that passes records of the standard library's logging to the `logger`, with the fields that `of_task`
-    returns."""
+    """A logging handler that writes the records of the standard library's logging through `logger`. The fields that
+    `of_task` returns are added."""
 
     def __init__(self, logger: Callable[[], Logger], of_task: Callable[[], Fields] = dict) -> None:
         super().__init__()
@@ -258,7 +264,7 @@ class ForeignHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             message = record.getMessage()
-        # A wrong number of % arguments is a mistake of the caller, which must not raise here.
+        # If the number of % arguments is wrong, the caller made a mistake, which must not raise an exception here.
         except (TypeError, ValueError):
             message = str(record.msg)
         fields = {"exc_info": record.exc_info} if record.exc_info else {}
@@ -267,7 +273,7 @@ class ForeignHandler(logging.Handler):
 
 
 def adopt(settings: LogSettings, of_task: Callable[[], Fields] = dict) -> None:
-    """Send the standard library's logging to our log, unless the application has set up its own logging.
+    """Send records of the standard library's logging to our log, unless the application has set up its own logging.
 
     With `settings.capture_output`, also turn what this process prints into log lines. `of_task` returns the fields that
     name the current task. Call this after the application's modules were imported, because a root logger that has a
@@ -287,9 +293,10 @@ def _handle_records(level: str, of_task: Callable[[], Fields]) -> None:
 
 
 class PrintedLines(io.TextIOBase):
-    """A replacement for `sys.stdout` or `sys.stderr`. Each printed line becomes a log line, so printing never blocks.
+    """A replacement for `sys.stdout` or `sys.stderr` that turns each printed line into a log line, so that printing
+    never blocks.
 
-    Text without an end of line is kept until the end arrives, until a flush, or until it would fill a log line.
+    Text without an end of line is kept until its end arrives, until a flush, or until it would fill a log line.
     """
 
     encoding = "utf-8"
@@ -298,7 +305,8 @@ class PrintedLines(io.TextIOBase):
         self._stream = stream
         self._of_task = of_task
         self._partial = ""
-        self._lock = threading.RLock()  # for the threads of tasks; reentrant, because a signal handler may print too
+        # Used by the threads of tasks; reentrant, because a signal handler may print too.
+        self._lock = threading.RLock()
 
     def writable(self) -> bool:
         return True

@@ -1,4 +1,4 @@
-"""Every event that Rota logs, as a constant. No other module contains the name of an event. `docs/events.md` lists
+"""The names of all events that Rota logs. No other module contains the name of an event. `docs/events.md` lists
 them."""
 
 from typing import Final

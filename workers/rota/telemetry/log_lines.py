@@ -1,7 +1,8 @@
-"""Log lines. All formats share the time, the order of fields, the form of exceptions, and the limit of one write.
+"""Log lines: what all formats share, and the JSON format.
 
-This module also has the JSON format, which is the format for production and makes the constant parts of a line only
-once. A `Form` makes lines that are written repeatedly.
+All formats share the time, the order of fields, the form of exceptions, and the limit of one write. JSON is the format
+for production. It makes the constant parts of a line only once, and a `Form` does so for lines that are written
+repeatedly.
 """
 
 import json.encoder
@@ -18,9 +19,9 @@ LINE_BYTES: Final = LOG_BYTES
 FIRST: Final = ("timestamp", "level", "event")
 EXCEPTION: Final = "exception"
 _EXC_INFO: Final = "exc_info"
-_KEPT_CHARACTERS: Final = 64  # no field is cut shorter than this
-# The limits, in characters, if a line with a traceback has to be cut: for each message in the traceback, and for each
-# field beside it.
+_KEPT_CHARACTERS: Final = 64  # no field is cut to fewer characters than this
+# Limits that apply if a line with a traceback has to be cut: the characters of each message in the traceback, and of
+# each field besides it.
 _MAX_MESSAGE_CHARACTERS: Final = 1000
 _MAX_FIELD_CHARACTERS: Final = 500
 _CUT_ROUNDS: Final = 32
@@ -31,20 +32,23 @@ _TIME: Final = '{"timestamp":"'
 
 Fields = dict[str, Any]
 Render = Callable[[Fields], str]
-LogLines = Callable[[str, str, Fields], bytes]  # makes a line of at most LINE_BYTES from level, event and fields
+# Takes level, event and fields, and returns a line of at most LINE_BYTES.
+LogLines = Callable[[str, str, Fields], bytes]
 
 
 @dataclass(slots=True)
 class Counts:
-    """The number of log lines of this process that were not written as they should be."""
+    """The numbers of log lines of this process that were dropped or cut."""
 
-    dropped: int = 0  # not written at all
-    failed: int = 0  # dropped because the write failed; all others did not fit, because the log's reader is slow
-    truncated: int = 0  # cut to fit
+    dropped: int = 0  # number of lines that were not written at all
+    # Number of dropped lines whose write failed; the other ones had no room, because the reader of the log is slow.
+    failed: int = 0
+    truncated: int = 0  # number of lines that were cut to fit
 
 
 class Traceback(str):
-    """The text of a traceback. `shortened` has all its frames, but only the beginning of long messages."""
+    """The text of a traceback. `shortened` is the same traceback with all its frames, but with only the beginning of
+    long messages."""
 
     __slots__ = ("shortened",)
     shortened: str
@@ -59,10 +63,12 @@ class Traceback(str):
 
 
 class Clock:
-    """The current UTC time to the microsecond, as `2026-11-21T13:37:00.000001Z`. The text of a second is made once."""
+    """Returns the current UTC time to the microsecond, as `2026-11-21T13:37:00.000001Z`. The part up to the seconds is
+    formatted only once per second."""
 
     def __init__(self) -> None:
-        self._second = (-1, "")  # one value, so that no thread sees the number of one second and the text of another
+        # One tuple, so that no thread can combine the number of one second with the text of another.
+        self._second = (-1, "")
 
     def __call__(self) -> str:
         second, microsecond = divmod(time.time_ns() // 1000, _MICROSECONDS)
@@ -74,7 +80,8 @@ class Clock:
 
 
 def all_fields(timestamp: str, level: str, event: str, bound: Mapping[str, Any], given: Mapping[str, Any]) -> Fields:
-    """Return the fields of a line in order: time, level, event, bound fields, given fields, exception."""
+    """Return the fields of a line in the order in which they are written: time, level, event, bound fields, given
+    fields, exception."""
     first = {"timestamp": timestamp, "level": level, "event": event}
     fields = {**first, **bound, **given, **first}
     if _EXC_INFO in fields:
@@ -86,20 +93,21 @@ def all_fields(timestamp: str, level: str, event: str, bound: Mapping[str, Any],
 
 
 def fit(fields: Fields, render: Render, counts: Counts) -> bytes:
-    """Render a line of at most LINE_BYTES with its newline. The longest fields are cut first."""
+    """Render the fields as a line of at most LINE_BYTES, with its newline. If the line is too long, its longest fields
+    are cut first."""
     line = _encoded(render(fields))
     if len(line) <= LINE_BYTES:
         return line
     counts.truncated += 1
     fields = {**fields, "truncated": True}
-    # The frames of a traceback are worth more than the end of a long message.
+    # First cut long messages and other fields, because the frames of a traceback are worth more.
     if isinstance(found := fields.get(EXCEPTION), Traceback):
         fields = {key: _beside_a_traceback(value) for key, value in fields.items()} | {EXCEPTION: found.shortened}
     for _ in range(_CUT_ROUNDS):
         line = _encoded(render(fields))
         if len(line) <= LINE_BYTES or not _cut_longest(fields, len(line) - LINE_BYTES):
             break
-    if len(line) > LINE_BYTES:  # of hundreds of fields, only time, level and event remain
+    if len(line) > LINE_BYTES:  # the line has hundreds of fields, so keep only time, level and event
         minimal: Fields = {key: str(fields[key])[:_KEPT_CHARACTERS] for key in FIRST if key in fields}
         line = _encoded(render({**minimal, "truncated": True}))
     return line[:LINE_BYTES]
@@ -116,7 +124,7 @@ def _cut_longest(fields: Fields, excess: int) -> bool:
     keep = max(_KEPT_CHARACTERS, min(len(text) - excess, len(text) * 3 // 4))
     if keep >= len(text):
         return False
-    # The end of a traceback is its most useful part.
+    # Cut a traceback at its beginning, because its end is more useful.
     fields[longest] = "..." + text[len(text) - keep + 3 :] if longest == EXCEPTION else _cut(text, keep)
     return True
 
@@ -131,7 +139,7 @@ def _cut(text: str, most: int) -> str:
 
 
 def as_text(value: object) -> str:
-    """Return a value as text, as it is cut and shown to people."""
+    """Return a value as the text that is cut and shown to people."""
     return value if isinstance(value, str) else repr(value)
 
 
@@ -141,9 +149,9 @@ def as_text(value: object) -> str:
 def _encoder() -> Callable[[object], str]:
     """Return the function that encodes a value as JSON. A value that JSON does not have is encoded as its repr.
 
-    `JSONEncoder.encode` makes its C encoder again at each call, which takes 0.9 of the 3.2 us for the fields of an
-    attempt. This function keeps the C encoder if Python has it. msgspec would need 0.4 us, but takes 1.2 MB in each
-    process, and encodes dates, sets, bytes, enums and NaN differently.
+    `JSONEncoder.encode` creates its C encoder again in each call, which takes 0.9 of the 3.2 us for the fields of an
+    attempt. This function creates the C encoder only once, if Python has it. msgspec would need 0.4 us, but takes 1.2
+    MB in each process, and encodes dates, sets, bytes, enums and NaN differently.
     """
     make = getattr(json.encoder, "c_make_encoder", None)
     if make is None:
@@ -159,7 +167,7 @@ _quoted: Final = json.encoder.encode_basestring
 
 
 class JsonLines:
-    """A maker of JSON log lines that all have the `bound` fields. It counts the lines that it had to cut."""
+    """Makes JSON log lines that all have the `bound` fields, and counts the lines that it has to cut."""
 
     def __init__(self, bound: Mapping[str, Any], counts: Counts) -> None:
         self._bound = {name: value for name, value in bound.items() if name not in FIRST}
@@ -177,9 +185,12 @@ class JsonLines:
         return fit(all_fields(now, level, event, self._bound, fields), _render, self._counts)
 
     def around(self, level: str, event: str, fields: Fields) -> tuple[str, str] | None:
-        """Return the constant parts of lines with these fields, for `Form`. These are the part between the time and the
-        value of the first field, and the rest, with `%` placeholders for the values for which `fields` has types.
-        Returns None if a field would replace another field of the line."""
+        """Return the constant parts of lines with these fields, for `Form`. There are two parts: the part between the
+        time and the value of the first field, and the rest of the line. For each value for which `fields` has a type,
+        the rest has a `%` placeholder.
+
+        Returns None if one of `fields` has the name of a field that all lines have.
+        """
         if not self._own_names.isdisjoint(fields):
             return None
         first, *others = fields.items()
@@ -205,7 +216,8 @@ def _render(fields: Fields) -> str:
 def _json(fields: Fields) -> str:
     try:
         return _encode(fields)
-    except (TypeError, ValueError, RecursionError):  # a key that is not a text, or an object that contains itself
+    # For example a key that is not a string, or an object that contains itself.
+    except (TypeError, ValueError, RecursionError):
         return _encode({key: value if isinstance(value, str) else repr(value) for key, value in fields.items()})
 
 
@@ -213,10 +225,11 @@ def _json(fields: Fields) -> str:
 
 
 class Form:
-    """A maker of lines of one level and event that differ only in the values of some fields. `fields` has a type in
-    place of each such value: `str` for the first field, `int` or `float` (seconds to the microsecond) for others.
+    """A template for lines of one level and event that differ only in the values of some fields. In `fields`, each such
+    value is replaced by its type: `str` for the first field, `int` or `float` for others. A float is written with six
+    digits.
 
-    Such a line takes a third of the time of any other JSON line, because its constant parts are put together in
+    Making such a line takes a third of the time of another JSON line, because its constant parts are put together in
     advance.
     """
 
@@ -230,7 +243,7 @@ class Form:
         self._now = lines.now if isinstance(lines, JsonLines) else Clock()
 
     def __call__(self, text: str, *numbers: float) -> bytes:
-        """Return the line with these values."""
+        """Return the line with these values in place of the types."""
         if self._rest:
             line = f"{_TIME}{self._now()}{self._head}{_quoted(text)}{self._rest % numbers}"
             encoded = _encoded(printable_json(line))
@@ -239,7 +252,7 @@ class Form:
         return self._lines(self._level, self._event, self.filled(text, *numbers))
 
     def filled(self, *values: str | float) -> Fields:
-        """Return all fields with these values."""
+        """Return all fields, with these values in place of the types."""
         left = iter(values)
         given = {name: next(left) for name, value in self._fields.items() if isinstance(value, type)}
         rounded = {name: round(value, _DIGITS) if isinstance(value, float) else value for name, value in given.items()}

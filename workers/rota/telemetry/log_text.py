@@ -1,4 +1,4 @@
-"""Log lines for people (console) and for logfmt, rendered by structlog."""
+"""Log lines in the formats console, for people, and logfmt. structlog renders them."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -10,19 +10,21 @@ from rota.telemetry import log_lines as lines
 from rota.telemetry.log_lines import EXCEPTION, Fields
 
 _MASTER: Final = "master"
-_TIME: Final = slice(11, 23)  # the time in a timestamp, to the millisecond
+_TIME: Final = slice(11, 23)  # the part of a timestamp that shows the time to the millisecond
 _EVENT_WIDTH: Final = 14
 _WHO_WIDTH: Final = 9
 _UNIT: Final = "_seconds"
-# The fields that come first on the console, without their names. All others follow in their order, with their names.
+# On the console, these fields come first, without their names. All others follow in their order, with their names.
 _WITHOUT_NAMES: Final = ("timestamp", "level", "event", "who", "task", "task_id")
-# Fields that are the same in all lines of a fleet, that the event implies, or that are not worth showing.
+# Fields that the console leaves out, because they are the same in all lines of a fleet, follow from the event, or are
+# not worth showing.
 _LEFT_OUT: Final = frozenset({"pid", "node", "namespace", "outcome", "wait_seconds"})
 _PLAIN: Final = {"kind": "immediate", "attempt": 1, "promotion_lag_seconds": 0.0, "pool": "default", "queue": "default"}
 
 
 def text_lines(name: str, bound: Mapping[str, Any], counts: lines.Counts, *, colors: bool) -> lines.LogLines:
-    """Return the function that makes lines in the named format. Raises ValueError if there is no such format."""
+    """Return the function that makes log lines in the format with this name. Raises ValueError if there is no such
+    format."""
     render = _renderer(name, colors=colors)
     now = lines.Clock()
 
@@ -32,7 +34,7 @@ def text_lines(name: str, bound: Mapping[str, Any], counts: lines.Counts, *, col
     return line
 
 
-# Values are made printable before the rendering, because colors are escape sequences too.
+# Values are made printable before they are rendered, because the colors that are added then are escape sequences too.
 def _renderer(name: str, *, colors: bool) -> lines.Render:
     match name:
         case "logfmt":
@@ -67,13 +69,14 @@ def _printable(value: object) -> object:
 
 
 def for_people(fields: Fields) -> Fields:
-    """Return the fields of a line that a person needs, with the process first, without usual values, and with units for
-    durations."""
-    own = ("role",) if fields.get("role") == _MASTER else ("role", "slot")  # a master logs the slots of others
+    """Return the fields of a line that a person needs. The process comes first, usual values are left out, and
+    durations have units."""
+    # Lines of the master may be about other slots, so its own is left out.
+    own = ("role",) if fields.get("role") == _MASTER else ("role", "slot")
     who = " ".join(str(fields[key]) for key in own if key in fields)
     shown = {**fields, "timestamp": fields["timestamp"][_TIME], "who": who}
     names = [*_WITHOUT_NAMES, *(key for key in fields if key not in (*_WITHOUT_NAMES, *_LEFT_OUT, *own))]
-    if EXCEPTION in fields and "error" in names:  # the error is shown below, as the last line of the traceback
+    if EXCEPTION in fields and "error" in names:  # the error is also the last line of the traceback below
         names.remove("error")
     return dict(_for_people(key, shown[key]) for key in names if key in shown and shown[key] != _PLAIN.get(key))
 

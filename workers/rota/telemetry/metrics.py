@@ -1,4 +1,5 @@
-"""Every metric of Rota: name, type, help, labels, buckets, and the processes that compute it. Names are public.
+"""The definitions of all metrics of Rota: name, type, help, labels, buckets, and the processes that compute the metric.
+Names are public.
 
 A process counts with a `recorder.Recorder` in its own slot. The exporter reads all slots and queries Redis for the
 queues:
@@ -7,8 +8,9 @@ queues:
 * MASTER writes its definitions, including the fleet's gauges, into slot 0;
 * EXPORTER computes the rest at each scrape: from Redis, slot headers, its settings and /proc.
 
-Series whose label values are known in advance exist from the start, with the value 0. Queues of a pattern come and go
-without limit, but series stay, so counters of such queues are kept for the pattern as a whole (`QueueLabels`).
+Series whose label values are known in advance exist from the start, with the value 0. A pattern can match any number of
+queues over time, but series are never removed. Counters of such queues are therefore kept for the pattern as a whole
+(`QueueLabels`).
 """
 
 from collections.abc import Callable, Iterable
@@ -20,8 +22,9 @@ from rota.protocol.entry import Kind
 from rota.protocol.keys import STAR, is_pattern
 from rota.protocol.outcome import Outcome
 
-OTHER: Final = "_other"  # the value of every label of a series that is not shown under its own labels
-# Without the kinds that most queues never have.
+OTHER: Final = "_other"  # the value of the labels of a series that counts everything without a series of its own
+# The kinds for which every queue has series. THROTTLED and RECOVERED are missing, because most queues never have such
+# tasks.
 KINDS: Final = tuple(kind.label for kind in Kind if kind not in (Kind.THROTTLED, Kind.RECOVERED))
 WORKER_STATES: Final = ("booting", "running", "quiet", "draining", "backoff", "fatal")
 RESTART_REASONS: Final = (
@@ -32,20 +35,21 @@ CHILD_ROLES: Final = ("exporter", "zygote", "poller", "worker")
 RECOVERY_REASONS: Final = ("child_exit", "lease_expired")
 RELOAD_RESULTS: Final = ("success", "failure")
 OUTCOMES: Final = tuple(outcome.label for outcome in get_args(Outcome))
-# All series exist once the first one does, so that the next occurrence counts in an `increase()`.
+# When the first of these series is created, the others are created too, so that `increase()` counts even their first
+# occurrence.
 OCCURRENCE_OUTCOMES: Final = ("enqueued", "missed", "skipped")
 LAG_BUCKETS: Final = (
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
     2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0,
 )  # fmt: skip
-# Labels whose values are not known in advance. A metric with none of them has a fixed number of series.
+# Labels whose values are not known in advance. A metric without such a label has a fixed number of series.
 OPEN_LABELS: Final = frozenset({"queue", "task", "schedule", "source"})
 
 
 class QueueLabels:
-    """The labels of queues, based on the names and patterns in tiers. The label of a queue is its name if the tiers
-    list it, and otherwise the longest pattern that the name fits. This works like `rota.protocol.keys.served_as`, but
-    is fast enough for each task."""
+    """Determines the value of the label `queue` from the names and patterns in the tiers. It is the queue's name if the
+    tiers list it, and otherwise the longest pattern that matches it. The result is that of
+    `rota.protocol.keys.served_as`, but this class is fast enough to be used for each task."""
 
     def __init__(self, served: Iterable[str] = ()) -> None:
         names = frozenset(served)
@@ -64,7 +68,7 @@ class QueueLabels:
 
 
 class Writer(StrEnum):
-    """The process that computes a metric."""
+    """A kind of process that computes metrics."""
 
     MASTER = "master"
     WORKER = "worker"
@@ -74,7 +78,7 @@ class Writer(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """The base of the definitions of metrics. `writers` are the processes that compute the metric."""
+    """The base class of the definitions of metrics. `writers` lists the kinds of processes that compute the metric."""
 
     name: str
     help: str
@@ -83,17 +87,17 @@ class Definition:
 
     @property
     def numbers(self) -> int:
-        """The count of numbers in a record of this metric."""
+        """The number of values in a record of this metric."""
         return 1
 
     @property
     def is_open(self) -> bool:
-        """Whether the number of this metric's label sets is unlimited."""
+        """Whether the metric has a label with any number of values, so that the number of its series is not limited."""
         return not OPEN_LABELS.isdisjoint(self.labels)
 
     @property
     def is_of_tasks(self) -> bool:
-        """Whether each task of a queue has its own series."""
+        """Whether the metric has a series for each task of a queue."""
         return self.labels[:2] == ("queue", "task")
 
     def as_other(self, labels: tuple[str, ...]) -> tuple[str, ...]:
@@ -104,30 +108,31 @@ class Definition:
         )
 
     def tasks_as_other(self, labels: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the labels with `_other` in place of the task."""
+        """Return the labels with `_other` in place of the task, if the metric has a series for each task."""
         return (labels[0], OTHER, *labels[2:]) if self.is_of_tasks else labels
 
 
 @dataclass(frozen=True, slots=True)
 class CounterDefinition(Definition):
-    """A metric that only increases, even across restarts. Slots are summed."""
+    """A metric that only increases, even across restarts. The values of all slots are added."""
 
 
 @dataclass(frozen=True, slots=True)
 class GaugeDefinition(Definition):
-    """A metric that increases and decreases. It counts only while the process that set it is alive. Slots of living
-    processes are summed, or the highest value is shown."""
+    """A metric that increases and decreases. Its value counts only while the process that set it is alive. The values
+    of living processes are added, or, with `takes_highest`, the highest value is shown."""
 
     takes_highest: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class PeakDefinition(Definition):
-    """The highest value that any slot saw in about the last minute, or 0 if there was none. It is shown as a gauge.
+    """A metric that shows the highest value that any process observed in about the last minute, or 0 if there was none.
+    It is exported as a gauge.
 
-    A record has two pairs of numbers for two half minutes, used in turn: the number of the half minute of
-    CLOCK_BOOTTIME, and the highest value in it. So the peak is right even if it is rarely read, and even after the
-    process has died.
+    A record has two pairs of numbers, which are used in turn for half minutes of CLOCK_BOOTTIME. Each pair has the
+    number of the half minute and the highest value in it. The peak is therefore correct even if it is rarely read, and
+    even after the process has died.
     """
 
     @property
@@ -137,13 +142,15 @@ class PeakDefinition(Definition):
 
 @dataclass(frozen=True, slots=True)
 class HistogramDefinition(Definition):
-    """A metric that counts observations in `buckets`, which are upper bounds in ascending order. Slots are summed."""
+    """A metric that counts observations in `buckets`, which are upper bounds in ascending order. The counts of all
+    slots are added."""
 
     buckets: tuple[float, ...] = LAG_BUCKETS
 
     @property
     def numbers(self) -> int:
-        """The count of numbers in a record: one for each bucket, one for values above the last, and the sum."""
+        """The number of values in a record of this metric: one for each bucket, one for values above the last bucket,
+        and the sum."""
         return len(self.buckets) + 2
 
 
@@ -180,32 +187,36 @@ TASK_LAG = _histogram("rota_task_lag_seconds", _WORKER, "Start time of a task mi
 TASK_STARTS = _counter(
     "rota_task_starts_total",
     _EXPORTER,
-    "Starts: the count of rota_task_lag_seconds, exported as 0 before the first start.",
+    "Starts of tasks. This is the count of rota_task_lag_seconds, but exported as 0 before the first start.",
     "queue kind",
 )
 TASK_LAG_OBJECTIVE_MISSES = _counter(
-    "rota_task_lag_objective_misses_total", _WORKER, "Starts later than the lag objective of their queue.", "queue kind"
+    "rota_task_lag_objective_misses_total",
+    _WORKER,
+    "Starts that missed the lag objective of their queue.",
+    "queue kind",
 )
 TASK_LAG_WORST = PeakDefinition(
     "rota_task_lag_worst_seconds",
-    "The highest lag of a start in about the last minute, 0 without starts. Kind throttled is excluded.",
+    "The highest lag of a start in about the last minute, or 0 if there was none. Throttled tasks are excluded.",
     ("queue",),
     _WORKER,
 )
 PROMOTION_LAG = _histogram(
     "rota_promotion_lag_seconds",
     _WORKER,
-    "Time from due to ready, for tasks that waited for a due time: the part of the lag that pollers cause.",
+    "Time from the due time until the task was ready, for tasks that waited for a due time. Pollers cause this "
+    "part of the lag.",
     "queue",
 )
 QUEUE_WAIT = _histogram(
     "rota_queue_wait_seconds",
     _WORKER,
-    "Time from ready to start: the part of the lag that workers cause.",
+    "Time from when the task was ready until its start. Workers cause this part of the lag.",
     "queue kind",
 )
 TASK_EARLY_STARTS = _counter(
-    "rota_task_early_starts_total", _WORKER, "Starts before the task was due. Expected 0.", "queue"
+    "rota_task_early_starts_total", _WORKER, "Starts before the task was due. This should be 0.", "queue"
 )
 QUEUE_LAG_OBJECTIVE = _gauge("rota_queue_lag_objective_seconds", _EXPORTER, "The configured lag objective.", "queue")
 QUEUE_LAG_TARGET = _gauge(
@@ -218,7 +229,7 @@ REDIS_CLOCK_OFFSET = _gauge("rota_redis_clock_offset_seconds", _EXPORTER, "Redis
 QUEUE_READY = _gauge("rota_queue_ready_tasks", _EXPORTER, "Tasks in both lanes.", "queue")
 QUEUE_SCHEDULED = _gauge("rota_queue_scheduled_tasks", _EXPORTER, "Tasks that wait for their due time.", "queue")
 QUEUE_OVERDUE = _gauge("rota_queue_overdue_tasks", _EXPORTER, "Scheduled tasks whose due time has passed.", "queue")
-QUEUE_INFLIGHT = _gauge("rota_queue_inflight_tasks", _EXPORTER, "Tasks claimed and not settled.", "queue")
+QUEUE_INFLIGHT = _gauge("rota_queue_inflight_tasks", _EXPORTER, "Tasks that are claimed and not settled yet.", "queue")
 QUEUE_DEAD = _gauge("rota_queue_dead_tasks", _EXPORTER, "Tasks set aside as dead.", "queue")
 QUEUE_OLDEST_READY_AGE = _gauge(
     "rota_queue_oldest_ready_age_seconds", _EXPORTER, "How long the oldest ready task has been ready.", "queue"
@@ -242,7 +253,7 @@ QUEUE_CLOSED = _gauge(
 QUEUE_CLOSED_AGE = _gauge(
     "rota_queue_closed_age_seconds",
     _EXPORTER,
-    "How long the queue has been paused, or its condition has kept tasks waiting. 0 if neither is the case.",
+    "How long the queue has been paused, or its condition has kept tasks waiting; 0 if neither is the case.",
     "queue",
 )
 CONDITION_ERRORS = _counter(
@@ -293,13 +304,13 @@ TASK_RUNTIME = _histogram(
 TASKS_PROCESSED = _counter(
     "rota_tasks_processed_total",
     (Writer.WORKER, Writer.MASTER),
-    f"Attempts ended: {', '.join(OUTCOMES[:-1])} or {OUTCOMES[-1]}.",
+    f"Attempts that have ended, by outcome: {', '.join(OUTCOMES[:-1])} or {OUTCOMES[-1]}.",
     "queue task outcome",
 )
 TASK_RETRIES = _counter(
     "rota_task_retries_total",
     (Writer.WORKER, Writer.MASTER),
-    "Attempts that failed and will be repeated.",
+    "Attempts that failed and will be retried.",
     "queue task",
 )
 TASKS_DEAD = _counter(
@@ -337,7 +348,8 @@ FLEET_WORKERS_WANTED = _gauge(
 POOL_WORKERS = _gauge(
     "rota_pool_workers",
     _MASTER,
-    "Workers of a pool with a range on this node: wanted and actual workers, and the range's ends, min and max.",
+    "Workers on this node of a pool with a range: how many are wanted, how many there are, and the ends of the range, "
+    "min and max.",
     "pool count",
 )
 SCALING_LIMITED = _gauge(
@@ -346,7 +358,7 @@ SCALING_LIMITED = _gauge(
 STARTS_HELD = _gauge(
     "rota_starts_held",
     _EXPORTER,
-    "1 while starts are delayed: back-off or fatal. The pool is empty except for workers.",
+    "1 while starts of processes are delayed: back-off or fatal. For roles other than worker, the label pool is empty.",
     "role pool",
 )
 WORKERS_BUSY = _gauge("rota_workers_busy", _WORKER, "Running tasks, as reported by each worker.", "pool")
@@ -399,7 +411,7 @@ DOORBELL_RESCUES = _counter(
 INFLIGHT_ORPHANS = _gauge(
     "rota_inflight_orphans",
     _POLLER,
-    "In-flight lists whose owner is not registered, at the last scan. Expected 0.",
+    "In-flight lists whose owner was not registered at the last scan. This should be 0.",
     highest=True,
 )
 ADOPTED = _counter("rota_adopted_total", _POLLER, "Items of legacy lists that became tasks.", "source")
@@ -427,7 +439,9 @@ REDIS_ROUND_TRIP = _gauge(
     "How long the master waits for a reply: the quickest of its last six commands. Absent while Redis is unreachable.",
 )
 REDIS_EVICTS_KEYS = _gauge(
-    "rota_redis_evicts_keys", _MASTER, "1 while Redis is configured to drop keys when its memory is full. Expected 0."
+    "rota_redis_evicts_keys",
+    _MASTER,
+    "1 while Redis is configured to drop keys when its memory is full. This should be 0.",
 )
 REDIS_ERRORS = _counter("rota_redis_errors_total", _ALL_WITH_REDIS, "Calls to Redis that failed, by reason.", "reason")
 REDIS_COMMAND = _histogram(
@@ -438,21 +452,24 @@ REDIS_COMMAND = _histogram(
     COMMAND_BUCKETS,
 )
 AUDIT_MISSING = _gauge(
-    "rota_audit_missing_tasks", _EXPORTER, "Accepted tasks that the counters cannot account for. Expected 0."
+    "rota_audit_missing_tasks", _EXPORTER, "Accepted tasks that the counters cannot account for. This should be 0."
 )
 AUDIT_UNPLACED = _gauge(
     "rota_audit_unplaced_tasks",
     _POLLER,
-    "Live tasks in no lane or list at the last scan; exported by the node whose poller scans the fleet. Expected 0.",
+    "Live tasks in no lane or list at the last scan. Exported by the node whose poller scans the fleet. This should be "
+    "0.",
     highest=True,
 )
 
 # The telemetry itself.
 
-BUILD_INFO = _gauge("rota_build_info", _EXPORTER, "1, with the version and the protocol.", "version protocol")
+BUILD_INFO = _gauge(
+    "rota_build_info", _EXPORTER, "Always 1. The labels are the version and the protocol.", "version protocol"
+)
 START_TIME = _gauge("rota_start_time_seconds", _MASTER, "Unix time of the master's start.")
 COLLECT_SECONDS = _gauge(
-    "rota_metrics_collect_seconds", _EXPORTER, "How long it took to collect and write this response."
+    "rota_metrics_collect_seconds", _EXPORTER, "How long it took to collect and write this response of the exporter."
 )
 SERIES_DROPPED = _counter(
     "rota_metrics_series_dropped_total",

@@ -1,5 +1,5 @@
-"""Captured calls, assertions about them, and the clock that decides when they are due. The calls run only when the test
-drains them."""
+"""Captured calls, assertions about them, and a clock that determines when they are due. The calls run only when the
+test drains them."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rota.client.task import Task
 
 
-_ANY_QUEUE: Final = "any"  # for a call that is only compared
+_ANY_QUEUE: Final = "any"  # the queue of a call that is made only for comparison
 _ANY_SIZE_KB: Final = 1 << 30
 _ARGUMENTS: Final = ("args", "kwargs")
 _ARGUMENTS_NAMED: Final = "arguments"
@@ -39,8 +39,8 @@ _MILLISECONDS: Final = 1000
 
 
 class Expected(TypedDict, total=False):
-    """The expected properties of a call. Properties that are not given may have any value. If only one of `args` and
-    `kwargs` is given, the other is expected to be empty."""
+    """The properties that a test expects of a call. Properties that are not given may have any value. If only one of
+    `args` and `kwargs` is given, the other is expected to be empty."""
 
     args: Sequence[Any]
     kwargs: Mapping[str, Any]
@@ -59,7 +59,7 @@ class Expected(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class CapturedCall:
-    """One accepted call."""
+    """A call that was accepted while calls are captured."""
 
     task: str
     args: list[Any]  # as stored in the body, after JSON
@@ -69,14 +69,14 @@ class CapturedCall:
     delay: float = 0.0  # seconds, or 0 for no delay
     at: datetime | None = None  # the time for which the call was scheduled, or None
     unique: bool = False  # whether the call holds a unique key
-    unique_for: float | None = None  # the seconds for which the key is held, or None for the task's lifetime
-    retries: int = 0  # in force: given with the call, or else as declared
+    unique_for: float | None = None  # how many seconds the unique key is held, or None for the task's lifetime
+    retries: int = 0  # the number in force, given with the call or declared
     expires: float | None = None  # in force
     result_ttl: float = 0.0  # in force
     front: bool = False
     kind: str = Kind.IMMEDIATE.label  # immediate, delayed or periodic
     namespace: str = ""
-    # The arguments in the form in which calls are compared.
+    # The arguments in the form in which calls are compared: bound to the function's parameters.
     bound: tuple[tuple[Any, ...], dict[str, Any]] = field(default=((), {}), repr=False, compare=False)
 
     def __str__(self) -> str:
@@ -93,7 +93,7 @@ class CapturedCall:
 
 class Reading(NamedTuple):
     """A body as a worker reads it. The arguments are bound to the function's parameters, so that f(1) and f(x=1) are
-    equal. The options are the ones in force."""
+    equal. `options` are the options in force."""
 
     args: Sequence[Any]
     kwargs: Mapping[str, Any]
@@ -110,7 +110,7 @@ def read(body: bytes) -> Reading:
 
 
 def captured_call(namespace: str, new: NewTask, kind: Kind) -> CapturedCall:
-    """Return an enqueued task as the call that a test sees."""
+    """Return the CapturedCall, which the test sees, for an enqueued task."""
     body = decode_body(new.body)
     reading = read(new.body)
     due = new.due.removesuffix(FRONT)
@@ -136,8 +136,8 @@ def captured_call(namespace: str, new: NewTask, kind: Kind) -> CapturedCall:
 
 
 class WantedCalls:
-    """The calls of one task that a test expects. Raises InvalidArguments if no call of the task could have the
-    arguments, and TypeError for an unknown property."""
+    """The calls of one task that a test expects. The constructor raises InvalidArguments if no call of the task could
+    have the arguments, and TypeError for an unknown property."""
 
     def __init__(self, task: "Task[..., Any] | str", expected: Expected) -> None:
         if unknown := set(expected).difference(Expected.__annotations__):
@@ -152,7 +152,7 @@ class WantedCalls:
         return f"{self.name} with {self._properties}" if self._properties else self.name
 
     def differences(self, call: CapturedCall) -> list[str]:
-        """Return the names of the properties in which a call differs."""
+        """Return the names of the properties in which a call differs from the expected one."""
         if call.task != self.name:
             return ["task"]
         found = [name for name, value in self._values.items() if _comparable(name, getattr(call, name)) != value]
@@ -160,7 +160,7 @@ class WantedCalls:
 
 
 def _name_of(task: Any) -> str:
-    if isinstance(task, Call):  # The arguments of the Call would be ignored.
+    if isinstance(task, Call):  # the test would otherwise ignore the arguments of this Call
         raise TypeError(f"pass the task and the expected call, as in ({task.name}, args=[7]), got {task!r}")
     name = getattr(task, "name", None)
     if not isinstance(name, str):
@@ -173,15 +173,16 @@ def _comparable(name: str, value: Any) -> Any:
 
 
 def _bound(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    # Arguments are prepared like those of a real call, so that a change by JSON affects both.
+    # Prepare the arguments like those of a real call, so that both are changed in the same way by the conversion to
+    # JSON.
     queue = None if name in default_registry else _ANY_QUEUE
     reading = read(prepare(Call(name, args, kwargs, queue=queue), default_registry, _ANY_SIZE_KB).body)
     return tuple(reading.args), dict(reading.kwargs)
 
 
 def list_of_calls(calls: Sequence[CapturedCall], wanted: WantedCalls) -> str:
-    """Return a text that lists the calls that were enqueued instead, with their differences. Calls of the task come
-    first."""
+    """Return a text for an error message that lists the calls that were enqueued instead, with their differences from
+    the expected call. Calls of the same task come first."""
     if not calls:
         return "nothing was enqueued"
     lines = sorted((_line(call, wanted.differences(call)) for call in calls), key=lambda line: line[0])
@@ -206,8 +207,8 @@ _MAX_OCCURRENCES: Final = 10_000
 
 
 class CaptureClock:
-    """A clock that stands still until it is moved. It begins at the time when the capture began, or at the time given
-    to it. Moving it makes tasks due, which `drain` then runs."""
+    """A clock that shows the same time until it is moved. It begins at the time when the capture began, or at the time
+    given to it. When it is moved, tasks become due, and `drain` can run them."""
 
     def __init__(self, moved: Callable[[int, int], None], at: datetime | None = None) -> None:
         self.now_us = round(time.time() * MICROSECONDS) if at is None else unix_microseconds(at, "at")
@@ -222,13 +223,13 @@ class CaptureClock:
         return utc_datetime(self.now_us)
 
     def move(self, by: Duration) -> datetime:
-        """Move forward by seconds or a timedelta, and return the time. Raises TypeError, or ValueError if `by` is
-        negative."""
+        """Move the clock forward by seconds or a timedelta, and return the new time. Raises TypeError, or ValueError if
+        `by` is negative."""
         return self._move_to(self.now_us + microseconds(by, "by"))
 
     def move_to(self, when: datetime) -> datetime:
-        """Move forward to an aware datetime, and return the time. Raises TypeError, or ValueError if `when` is naive or
-        in the past."""
+        """Move the clock forward to an aware datetime, and return the new time. Raises TypeError, or ValueError if
+        `when` is naive or in the past."""
         return self._move_to(unix_microseconds(when, "when"))
 
     def _move_to(self, now_us: int) -> datetime:
@@ -238,14 +239,15 @@ class CaptureClock:
         self.now_us = now_us
         try:
             self._moved(before_us, now_us)
-        except ValueError:  # The move is too long.
+        except ValueError:  # a schedule occurs too often in this time
             self.now_us = before_us
             raise
         return self.now
 
 
 def _occurrences_between(after_us: int, until_us: int) -> list[NewTask]:
-    """Return the tasks of the declared schedules, in order. Raises ValueError if a schedule has more than 10,000."""
+    """Return the tasks that the declared schedules enqueue between two times, in order. Raises ValueError if a schedule
+    has more than 10,000."""
     from rota.schedules.occurrences import body_of, occurrences  # noqa: PLC0415 - reads cron expressions
 
     found: list[tuple[int, NewTask]] = []
@@ -265,11 +267,11 @@ def _occurrences_between(after_us: int, until_us: int) -> list[NewTask]:
 
 
 class EndlessDrain(RuntimeError):
-    """Raised if a drain has made its maximum number of attempts, and there are still tasks to run."""
+    """Raised if `drain` has made its maximum number of attempts and there are still tasks to run."""
 
 
 class Capture(Sequence[CapturedCall]):
-    """The calls that were enqueued, in order, without duplicates. `clock` decides which of them are due.
+    """The calls that were enqueued, in order, without duplicates. `clock` determines which of them are due.
 
     `capture()` returns this to a test.
     """
@@ -298,7 +300,7 @@ class Capture(Sequence[CapturedCall]):
         return f"<capture of {list(map(str, self._calls))}>"
 
     def clear(self) -> None:
-        """Remove all calls and their tasks. The clock keeps its time."""
+        """Remove all calls and their tasks. The clock does not change."""
         self._calls.clear()
         self._stand_in.clear()
         self._waiting.clear()
@@ -344,10 +346,10 @@ class Capture(Sequence[CapturedCall]):
         """Run the tasks that are due by the clock, and the tasks that they enqueue, until none is left. Return the
         attempts in order.
 
-        If a task fails and `raises` is true, its exception is raised here and the other tasks remain to be drained.
-        Otherwise only the attempt has the exception. A failed task that has retries left is due again after its longest
-        back-off, because the jitter is not random here. `limits` decides whether the soft time limit is raised. Raises
-        EndlessDrain after `most` attempts.
+        If a task fails and `raises` is true, its exception is raised here, and the next drain runs the other tasks. If
+        `raises` is false, the exception is only stored in the attempt. A failed task that has retries left is due again
+        after its longest back-off, because jitter is not random in tests. If `limits` is true, soft time limits are
+        enforced. Raises EndlessDrain after `most` attempts.
         """
         ran: list[Ran] = []
         while (kept := self._waiting.next(self.clock.now_us)) is not None:
@@ -393,8 +395,8 @@ def capture(*, at: datetime | None = None, schedules: bool = True) -> Iterator[C
     """Collect the calls that any client of this process enqueues in the block, instead of sending them. This needs
     neither a server nor a configuration. Yields the calls, with a clock to move and `drain` to run them.
 
-    `at` is an aware datetime at which the clock begins, instead of now. `schedules` decides whether the schedules of
-    declared tasks occur as the clock is moved. Handles work inside the block: `status` and `cancel` work as with a
+    The clock begins at `at`, an aware datetime, or now if it is not given. If `schedules` is true, moving the clock
+    also enqueues the tasks of declared schedules. Handles work inside the block: `status` and `cancel` work as with a
     server, and `wait` and `result` raise NotRun for tasks that were not drained.
     """
     calls = Capture(at=at, schedules=schedules)

@@ -1,4 +1,5 @@
-"""Attempts that run in the test's process as they would in a worker, and calls that run when they are enqueued."""
+"""Attempts that run in the test's process as they would in a worker, and `eager`, which runs each call when it is
+enqueued."""
 
 import asyncio
 import contextvars
@@ -46,13 +47,15 @@ IN_TESTS: Final = DefaultRunSettings()
 
 
 def is_in_main_thread() -> bool:
-    """Whether this thread can be interrupted: Python runs signal handlers only in the main thread."""
+    """Whether this thread is the main thread, the only one in which Python runs signal handlers. Tasks in other threads
+    cannot be interrupted."""
     return threading.current_thread() is threading.main_thread()
 
 
 @contextmanager
 def limit_enforced(record: TaskRecord) -> Iterator[None]:
-    """Interrupt the task that the record shows when it exceeds its soft limit. Use this in the main thread."""
+    """Interrupt the task that the record shows if it exceeds its soft limit during the `with` block. Use this only in
+    the main thread."""
     _install()
     over = threading.Event()
     watch = threading.Thread(target=_watch, args=(record, over), name="rota-testing-limit", daemon=True)
@@ -66,7 +69,7 @@ def limit_enforced(record: TaskRecord) -> Iterator[None]:
         _limited.remove(record)
 
 
-@cache  # The handler stays installed, and so do the functions that are called at forks.
+@cache  # installed only once, because the handler and the functions that are called at forks stay
 def _install() -> None:
     soft_limit.install(SOFT_LIMIT_SIGNAL, lambda: any(record.is_cancelled() for record in _limited))
 
@@ -82,37 +85,37 @@ def _watch(record: TaskRecord, over: threading.Event) -> None:
 
 
 _LONGEST_NS: Final = 1 << 62
-_LONGEST_DELAY: Final = 1.0  # the longest jitter instead of a random one, so that all runs are the same
+_LONGEST_DELAY: Final = 1.0  # tests use the longest jitter instead of a random one, so that all runs are the same
 
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """An attempt that was made."""
+    """An attempt that was made in a test."""
 
     task: str
     id: str
     attempt: int
-    outcome: str  # `retry`, or the state in which the task ended, for example `done`
-    exception: BaseException | None = None  # raised by the task
+    outcome: str  # `retry`, or the state in which the task has ended, for example `done`
+    exception: BaseException | None = None  # the exception that the task raised
     error: str = ""  # the exception in one line, or why the task could not be called
-    delay: float = 0.0  # seconds until the next attempt, if there is a retry
-    result: Any = None  # the result as a handle returns it, if `result_ttl` stores it
+    delay: float = 0.0  # if there is a retry, seconds until the next attempt
+    result: Any = None  # if `result_ttl` stores the result, the result as a handle returns it
 
     @property
     def has_failed(self) -> bool:
-        """Whether the attempt failed, with or without a further attempt."""
+        """Whether the attempt failed, regardless of whether another one follows."""
         return self.outcome in (RetryOutcome.label, DeadOutcome.label)
 
 
 class RunMode(NamedTuple):
-    """The way to run tasks: whether failed tasks are retried, and whether soft limits are enforced."""
+    """The mode in which tasks run: whether failed tasks are retried, and whether soft limits are enforced."""
 
     retries: bool
     limits: bool
 
 
 def run_attempt(kept_tasks: KeptTasks, kept: KeptTask, now_us: int, mode: RunMode) -> Ran:
-    """Make the next attempt of a task, and record its outcome. Raises KeyboardInterrupt."""
+    """Make the next attempt of a task, and store its outcome. If the task raises KeyboardInterrupt, so does this."""
     entry = kept.entry
     attempt = _attempt(kept, now_us, mode)
     kept_tasks.settle(kept, attempt)
@@ -121,7 +124,7 @@ def run_attempt(kept_tasks: KeptTasks, kept: KeptTask, now_us: int, mode: RunMod
 
 
 def raise_failure(ran: Ran, kept: KeptTask) -> NoReturn:
-    """Raise the task's exception, or TaskDead if the task could not be called."""
+    """Raise the exception of a task that is dead, or TaskDead if the task could not be called."""
     if ran.exception is not None:
         raise ran.exception
     raise TaskDead(f"task {ran.id} ({ran.task}) is dead: {ran.error}", status_of(ran.id, kept.found()))
@@ -135,14 +138,14 @@ def _with_outcome(ran: Ran, outcome: Outcome, kept: KeptTask) -> Ran:
             return replace(ran, outcome=outcome.label, delay=delay_us / MICROSECONDS)
         case DeadOutcome() | EndedEarly():
             return replace(ran, outcome=outcome.label)
-        case Release():  # Tasks that run here are never given back.
+        case Release():  # tasks that run here are never given back
             raise AssertionError(ran)
         case _:
             assert_never(outcome)
 
 
 def _returned(kept: KeptTask) -> Any:
-    """Return the result as a handle returns it."""
+    """Return the task's result as its handle would return it, or None if it is not stored."""
     found = kept.found()
     try:
         return result_of(status_of(kept.entry.id, found), found.result)
@@ -189,8 +192,8 @@ def _executor(slot: Slot, runner: Runner) -> Executor:
 
 
 class _Runner(Runner):
-    """A worker's runner. If an event loop already runs in this thread, a task's coroutine runs in a separate thread
-    with its own loop."""
+    """A worker's runner, except that it also works in a thread in which an event loop is already running. In that case
+    it runs a task's coroutine in another thread with its own loop."""
 
     def _await(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         if asyncio._get_running_loop() is None:  # noqa: SLF001 - the public function raises instead
@@ -215,11 +218,11 @@ def eager(*, retries: bool = False, limits: bool = False, raises: bool = True) -
     """Run each call that is enqueued in the block, in this process, before the enqueue returns. Yields the list of
     attempts.
 
-    A task runs at once, even if it is due later. Tasks that it enqueues run after it. If `retries` is true, failed
-    tasks are retried at once, as their options allow; otherwise the first failure is final. If `limits` is true, soft
-    time limits are raised in tasks that the main thread enqueues. If `raises` is true, the enqueue raises the exception
-    of a task that is dead; otherwise only its handle reports that. Handles work inside the block, and have the results
-    that a worker would store (`result_ttl`).
+    A task runs at once, even if it would be due later. The tasks that it enqueues run after it. If `retries` is true,
+    failed tasks are retried at once, as their options allow; otherwise the first failure is final. If `limits` is true,
+    soft time limits are raised in tasks that the main thread enqueues. If `raises` is true, the enqueue raises the
+    exception of a task that is dead; otherwise only its handle reports that. Handles work inside the block, and have
+    the results that a worker would store (`result_ttl`).
     """
     runs = _EagerRuns(RunMode(retries=retries, limits=limits), raises=raises)
     with stand_in_installed(StandIn(runs.kept_tasks, runs.accepted, _HOW_TO_RUN)):
@@ -227,7 +230,8 @@ def eager(*, retries: bool = False, limits: bool = False, raises: bool = True) -
 
 
 class _EagerRuns:
-    """Runs tasks in the order in which they are enqueued. A task that another task enqueues goes to the end."""
+    """Runs tasks in the order in which they are enqueued. A task that is enqueued by another task is added at the
+    end."""
 
     def __init__(self, mode: RunMode, *, raises: bool) -> None:
         self.kept_tasks = KeptTasks(_now_us)
@@ -236,7 +240,7 @@ class _EagerRuns:
         self._raises = raises
 
     def accepted(self, _namespace: str, tasks: Sequence[tuple[NewTask, KeptTask]]) -> None:
-        """Run the tasks now, or after the current task if this is called in one."""
+        """Run the tasks now. If a running task has enqueued them, run them after that task."""
         accepted = deque(kept for _, kept in tasks)
         running = _running.get()
         if running is not None and running[0] is self:
@@ -249,7 +253,7 @@ class _EagerRuns:
         try:
             while waiting:
                 kept = waiting.popleft()
-                if kept.ended is None:  # Otherwise the task was cancelled.
+                if kept.ended is None:  # otherwise the task was cancelled while it waited
                     self._run(kept)
         finally:
             _running.reset(token)

@@ -1,5 +1,5 @@
-"""The server's state of tasks in tests: which tasks are live, which unique keys are held, and each task's state and
-end. For one task, this does what the scripts do, without lanes, owners and leases."""
+"""The state of tasks in the stand-in for the server: which tasks are live, which unique keys are held, and each task's
+state and end. For one task this does the same as the scripts, without lanes, owners and leases."""
 
 import heapq
 import time
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 Accepted = Callable[[str, Sequence[tuple[NewTask, "KeptTask"]]], None]
 """A function that takes the accepted tasks of one call, with their namespace."""
 
-OWNER = "testing:0:1"  # the node, slot and nonce of the process that runs tasks in tests
+OWNER = "testing:0:1"  # name of the owner that runs tasks in tests: node, slot and nonce
 _NO_RUN = b" 0 0"
 
 
@@ -47,12 +47,13 @@ class KeptTask:
     is_front: bool  # whether the task was enqueued at the front
     state: State
     attempt_records: list[bytes] = field(default_factory=list)  # the records of its failed attempts
-    ended: TaskState | None = None  # set once the task has ended, is dead, or is unknown
-    record: TaskRecord | None = None  # set once the task was run; the worker's code records the task here
+    ended: TaskState | None = None  # the final state once the task has ended or is dead; None before
+    # None until the task is run; then the record in which the worker's code shows the task.
+    record: TaskRecord | None = None
 
     @property
     def is_live(self) -> bool:
-        """Whether the id is taken. A dead task keeps its id until it is revived or purged."""
+        """Whether the task still has its id. A dead task keeps it until it is revived or purged."""
         return self.ended is None or self.state is State.DEAD
 
     def found(self) -> TaskState:
@@ -74,7 +75,7 @@ class KeptTask:
 
 
 class KeptTasks:
-    """The tasks of all namespaces, at the time that `now_us` returns. `on_end` is called for each task that has ended
+    """The tasks of all namespaces. `now_us` returns the current time. `on_end` is called for each task that has ended
     or is dead."""
 
     def __init__(self, now_us: Callable[[], int]) -> None:
@@ -89,8 +90,8 @@ class KeptTasks:
         self._keys.clear()
 
     def accept(self, namespace: str, new: NewTask, kind: Kind | None = None) -> tuple[Enqueued, KeptTask | None]:
-        """Accept a task, or return None with the reply if it is a duplicate. `kind` is for tasks that no call
-        enqueued."""
+        """Accept a task. Returns the server's reply, and the accepted task, or None if it is a duplicate. `kind` is
+        given only for tasks that no call has enqueued."""
         live = self.find(namespace, new.id)
         if live is not None and live.is_live:
             return Enqueued(duplicate=True), None
@@ -116,13 +117,13 @@ class KeptTasks:
         return TaskState(State.UNKNOWN) if kept is None else kept.found()
 
     def promote(self, kept: KeptTask) -> None:
-        """Make a task ready, at or before its due time."""
+        """Make a task ready. If its due time is in the future, it becomes now."""
         kept.state = State.READY
         now_us = self.now_us()
         self._become(kept, due_us=min(kept.entry.due_us, now_us), ready_us=now_us)
 
     def cancel(self, namespace: str, task_id: str) -> CancelStatus:
-        """End a waiting task, or notify a running one."""
+        """Cancel a task: end it if it is waiting, or notify it if it is running."""
         kept = self.find(namespace, task_id)
         if kept is None or not kept.is_live:
             return CancelStatus.UNKNOWN
@@ -131,7 +132,8 @@ class KeptTasks:
         if kept.state is State.RUNNING and kept.record is not None:
             kept.record.cancelled = kept.record.number
             return CancelStatus.RUNNING
-        # Like `lua/cancel.lua`, which does not know the times of tasks that are ready.
+        # `lua/cancel.lua` does not know the times of tasks that are ready, so the entry is stored without them here
+        # too.
         due_us = kept.entry.due_us if kept.state is State.SCHEDULED else 0
         self._become(kept, due_us=due_us, ready_us=0)
         self._end(kept, State.CANCELLED, _NO_RUN + ran_by(0, decode_body(kept.body).name), "-")
@@ -182,7 +184,7 @@ class KeptTasks:
         self.on_end(kept, State.DEAD)
 
     def _end(self, kept: KeptTask, how: State, run: bytes, owner: str = OWNER, result: bytes | None = None) -> None:
-        # Without the record of a run, the end of a task is not stored.
+        # If no record of the run is stored, the server does not remember the end of the task.
         kept.state = how if run else State.UNKNOWN
         self._free_keys(kept)
         kept.ended = TaskState(kept.state, result=result)
@@ -201,7 +203,7 @@ class KeptTasks:
 
 
 class WaitingTasks:
-    """The tasks that wait to be drained: the ready tasks in order, and the tasks that are due later."""
+    """The tasks that the next drains can run: the ready tasks in order, and the tasks that are due later."""
 
     def __init__(self, kept_tasks: KeptTasks) -> None:
         self._kept_tasks = kept_tasks
@@ -215,7 +217,7 @@ class WaitingTasks:
         self._scheduled.clear()
 
     def add(self, kept: KeptTask) -> None:
-        """Add a task at the end, or at the front if it was enqueued there."""
+        """Add a task at the end, or at the front if it was enqueued with `front`."""
         if kept.state is State.SCHEDULED:
             heapq.heappush(self._scheduled, _Due(kept.entry.due_us, next(self._numbers), kept))
         elif kept.is_front:
@@ -224,7 +226,7 @@ class WaitingTasks:
             self._ready.append(kept)
 
     def next(self, now_us: int) -> KeptTask | None:
-        """Remove and return the next task that is ready at this time, or None."""
+        """Remove and return the next task that is ready at this time, or None if there is none."""
         while self._scheduled and self._scheduled[0].due_us <= now_us:
             kept = heapq.heappop(self._scheduled).kept
             if kept.state is State.SCHEDULED:
@@ -232,12 +234,12 @@ class WaitingTasks:
                 self.add(kept)
         while self._ready:
             kept = self._ready.popleft()
-            if kept.state is State.READY:  # Otherwise the task was cancelled.
+            if kept.state is State.READY:  # otherwise the task was cancelled while it waited
                 return kept
         return None
 
     def put_back(self, kept: KeptTask) -> None:
-        """Return a task to the front."""
+        """Put a task back to the front."""
         self._ready.appendleft(kept)
 
 
@@ -261,12 +263,13 @@ def _due_us(due: str, now_us: int) -> int:
     if text[0] == "+":
         return now_us + int(text[1:])
     at_us = int(text[1:])
-    # The application reads a clock that has advanced since this clock was last set.
+    # The application reads the real clock, which has advanced since this clock was last set. So a time before the real
+    # time counts as now.
     return now_us if at_us <= time.time() * MICROSECONDS else at_us
 
 
 def _written(entry: Entry) -> Entry:
-    """Return the entry with its text updated from its fields."""
+    """Return the entry with its text made from its other fields."""
     kind = entry.kind.value
     counters = f"{entry.failures} 0 0 0 -"
     text = f"{entry.id} {entry.queue} {kind} {entry.due_us} {entry.ready_us} {counters}"

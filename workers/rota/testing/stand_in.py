@@ -1,5 +1,5 @@
-"""The replacement for the server in tests, with its state of chains and groups: the successors of each task, and the
-members of a group that have not ended. At the end of a task, this does what `lua/shared/following.lua` does."""
+"""The replacement for the server in tests, and its chains and groups: the tasks that follow each task, and the members
+of a group that have not ended. When a task ends, this does the same as `lua/shared/following.lua`."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -20,8 +20,8 @@ from rota.protocol.wire import text_of, unpack
 from rota.testing.kept_tasks import Accepted, KeptTask, KeptTasks
 
 _FIRST: Final = 7
-_FIELDS: Final = 5  # arguments per member
-_REMEMBERED_US: Final = 50_000_000  # ENDED_MS of lua/shared/following.lua
+_FIELDS: Final = 5  # number of script arguments for each member
+_REMEMBERED_US: Final = 50_000_000  # the server's ENDED_MS in lua/shared/following.lua
 _OVER: Final = (GroupPhase.CANCELLED, GroupPhase.ENDED)
 
 
@@ -29,20 +29,20 @@ _OVER: Final = (GroupPhase.CANCELLED, GroupPhase.ENDED)
 class KeptGroup:
     """A group, with the state of its members."""
 
-    then: bytes  # the tasks that follow the group, packed
-    on_dead: bytes  # the tasks that follow instead if a member is dead, packed
+    then: bytes  # the tasks that follow the group, as `follow_text` wrote them
+    on_dead: bytes  # the same for a group with a dead member
     opened_us: int
     phase: GroupPhase = GroupPhase.OPEN
-    cursor: int = 0  # number of items that a long enqueue has added so far
+    cursor: int = 0  # number of items that an enqueue in several calls has added so far
     total: int = 0  # number of members
     live: set[str] = field(default_factory=set)  # ids of members that have not ended
-    ended: Counter[str] = field(default_factory=Counter)  # number of members by outcome
+    ended: Counter[str] = field(default_factory=Counter)  # number of ended members by outcome
     is_cancelled: bool = False
     ended_us: int | None = None
-    followed_by: str = ""  # id of the task that followed the group
+    followed_by: str = ""  # id of the task that was enqueued when the group ended; "" for none
 
     def state(self, group_id: str) -> GroupState:
-        """Return the state of the group, as the store does."""
+        """Return the state of the group, in the form in which the typed store returns it."""
         return GroupState(
             group_id, self.phase, self.is_cancelled, self.total, len(self.live), self.cursor, self.opened_us,
             self.ended_us, self.followed_by, self._to_come(self.then), self._to_come(self.on_dead),
@@ -55,14 +55,14 @@ class KeptGroup:
 
 
 class _Links(NamedTuple):
-    # The group of a task, or "" for no group, and the tasks that follow the task in its chain.
+    # The group of a task ("" for none), and the other tasks of its chain that follow it.
     group: str
     following: Sequence[NewTask]
 
 
 class KeptGroups:
-    """The chains and groups of all namespaces. `accepted` is called with the tasks that follow others, as it is with
-    enqueued tasks."""
+    """The chains and groups of all namespaces. When tasks are enqueued because others have ended, `accepted` is called
+    with them, as it is for tasks that a client enqueues."""
 
     def __init__(self, kept_tasks: KeptTasks, accepted: Accepted) -> None:
         self._kept_tasks = kept_tasks
@@ -85,7 +85,7 @@ class KeptGroups:
 
     def wait(self, namespace: str, query: GroupQuery) -> Room | None:
         """Return the reply to a query about a group, or None if the query waits for the end of a group that has not
-        ended. Further members are accepted at once, because no task runs while the client waits."""
+        ended. A client that waits for room for further members gets it at once, because no task runs while it waits."""
         found = self._find(namespace, query.group)
         if found is None or found.phase is GroupPhase.ENDED:
             return Room(has_come=True, left=None)
@@ -106,7 +106,7 @@ class KeptGroups:
         return Predecessor(self.follows(namespace, text_of(args[0])), "")
 
     def _find(self, namespace: str, group_id: str) -> KeptGroup | None:
-        """Return a group that has not ended, or that ended recently."""
+        """Return a group unless it is unknown or ended so long ago that the server would have forgotten it."""
         found = self._groups.get((namespace, group_id))
         if found is None or found.ended_us is None or self._kept_tasks.now_us() < found.ended_us + _REMEMBERED_US:
             return found
@@ -169,7 +169,7 @@ class KeptGroups:
         self._end_if_over(namespace, links.group)
 
     def _follow(self, namespace: str, links: _Links) -> str:
-        """Enqueue the first of the following tasks. Returns its id, or "" if there is none or its id is taken."""
+        """Enqueue the first of the tasks that follow. Returns its id, or "" if there is none or if its id is taken."""
         if not links.following:
             return ""
         new, *rest = links.following
@@ -226,17 +226,17 @@ _STARTED: Final = (State.RUNNING, State.DONE, State.DEAD)
 
 
 class NotRun(WaitTimeout):
-    """Raised if a test waits for a task that has not been run. With workers, the wait would not have ended in time, if
-    at all."""
+    """Raised if a test waits for a task that has not been run. With real workers too, the wait would end late or
+    never."""
 
 
 class NeedsServer(RotaError, NotImplementedError):
-    """Raised for a command that was sent to the stand-in, but that only a real server can process."""
+    """Raised for a command that only a real server can process."""
 
 
 class StandIn:
-    """Accepts the tasks that clients enqueue, passes them to `accepted`, and replies to queries about them.
-    `how_to_run` explains, in errors, what a test must do to run a task."""
+    """Accepts the tasks that clients enqueue, passes them to `accepted`, and replies to queries about them. Its error
+    messages end with `how_to_run`, which explains what a test must do to run a task."""
 
     def __init__(self, kept_tasks: KeptTasks, accepted: Accepted, how_to_run: str) -> None:
         self._kept_tasks = kept_tasks
@@ -256,8 +256,8 @@ class StandIn:
         return [reply for _, reply, _ in taken]
 
     def run(self, namespace: str, command: ScriptCall[T]) -> T:
-        """Report the state of a task, cancel a task, or run a command about groups. Raises NeedsServer for any other
-        command."""
+        """Run a command: report the state of a task, cancel a task, or do something with a group. Raises NeedsServer
+        for any other command."""
         args = unpack(command.args)
         name = command.script.name
         if name in ("status", "cancel"):
@@ -271,7 +271,7 @@ class StandIn:
         return cast("T", self._groups.handlers[name](namespace, args))
 
     def wait(self, namespace: str, query: TaskQuery) -> TaskState:
-        """Return the state of a task that has reached the goal. Raises NotRun if it has not."""
+        """Return the state of a task if it has reached the goal of the query. Raises NotRun if it has not."""
         kept = self._kept_tasks.find(namespace, query.task_id)
         if kept is None and (before := self._groups.follows(namespace, query.task_id)):
             raise NotRun(f"{query.subject} is pending, because it follows {before}: {self._how_to_run}")
@@ -290,7 +290,7 @@ class StandIn:
 
 @contextmanager
 def stand_in_installed(interceptor: Interceptor) -> Iterator[None]:
-    """Make the interceptor reply to all clients of this process until the block ends."""
+    """Make the interceptor reply to all clients of this process during the `with` block."""
     before = interception.interceptor
     interception.interceptor = interceptor
     try:

@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from rota.tasks.registry import TaskDefinition
 
 _EXIT_RAISED: Final = 1
-_MADV_WIPEONFORK: Final = 18  # in Linux since 4.14; mmap has no name for it
+_MADV_WIPEONFORK: Final = 18  # Linux has had this flag since 4.14, but mmap has no name for it
 
 
 class NoCopies:
-    """A block around a call of the application's code. If the code forks, the forked copy exits at the end of the
-    block.
+    """A context manager around a call of the application's code. If the code forks, the forked copy exits at the end of
+    the `with` block.
 
     The copy calls `os._exit` with Python's usual exit code. If it continued after the block, it would be a second
-    worker with the same owner. It would also flush buffers and run exit handlers that belong to this process. A copy is
-    recognised by a memory page that the kernel wipes in every forked process. A comparison of process ids would take a
-    system call after each task, which made short tasks a tenth slower.
+    worker with the same owner. It would also flush buffers and run exit handlers that belong to this process. The class
+    recognises a copy by a memory page that the kernel wipes in every forked process. Comparing process ids instead
+    would take a system call after each task, which made short tasks a tenth slower.
     """
 
     __slots__ = ("page",)
@@ -55,8 +55,8 @@ class NoCopies:
 
 
 class TaskBoundary:
-    """A block in which a task is the current task. An exception that the block raises, even SystemExit, is caught and
-    kept in `exception`. A forked copy of this process exits at the end of the block."""
+    """A context manager in which a task is the current task. An exception that the `with` block raises, even
+    SystemExit, is caught and kept in `exception`. A forked copy of this process exits at the end of the block."""
 
     __slots__ = ("_current", "_page", "_token", "exception")
 
@@ -114,7 +114,7 @@ def call_hook(hook: Callable[..., object], *args: Any) -> str:
 class Runner:
     """Calls a task's function. If the function returns a coroutine, the runner awaits the coroutine.
 
-    The event loop is made for the first async task. The loop, and everything that tasks left running in it, is kept
+    The event loop is created for the first async task. The loop, and everything that tasks leave running in it, is kept
     until the worker ends. `limit` ends a call from outside.
     """
 
@@ -128,7 +128,7 @@ class Runner:
         """Call the function and return its value. Raises the function's exception, Cancelled if the task was cancelled,
         or TimeLimit after the soft deadline (CLOCK_BOOTTIME, 0 for none)."""
         value = self._limit.call(soft_deadline_ns, task.function, args, kwargs)
-        # Look at the value, not the function: a plain wrapper around an `async def` returns a coroutine as well.
+        # Check the value, not the function, because a plain wrapper around an `async def` also returns a coroutine.
         if value is not None and isinstance(value, Coroutine):
             return self._await(_limited(self._limit, value))
         return value
@@ -144,8 +144,8 @@ class Runner:
             import asyncio  # noqa: PLC0415 - takes 5 MB, which a worker without async tasks does not need
 
             self._loop = asyncio.Runner()
-        # By default all calls would share the runner's context. Instead, give each task a copy of the context that it
-        # runs in.
+        # Without a context, all calls would share that of the runner. Give each task a copy of the context that it runs
+        # in.
         return self._loop.run(coroutine, context=contextvars.copy_context())
 
 
@@ -164,9 +164,9 @@ async def _limited(limit: SoftLimit, coroutine: Coroutine[Any, Any, Any]) -> Any
             task.cancel()
 
     def cancel_soon(ending: Ending) -> None:
-        # The loop cancels between two steps. A task that is cancelled during its last step would end as cancelled,
-        # regardless of its return value.
-        with contextlib.suppress(RuntimeError):  # The application has closed the loop.
+        # The loop delivers a cancellation between two steps. If it arrived during the task's last step, the task would
+        # end as cancelled, regardless of its return value.
+        with contextlib.suppress(RuntimeError):  # the application has closed the loop
             loop.call_soon_threadsafe(cancel, ending)
 
     try:

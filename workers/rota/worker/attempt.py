@@ -53,26 +53,27 @@ NO_TASK: Final = ""  # the name, in metrics and logs, of a task whose body was n
 
 @dataclass(slots=True)
 class Attempt:
-    """An attempt that the slot shows or that has ended."""
+    """An attempt that is running, and therefore shown in the slot, or that has ended."""
 
     entry: Entry  # as claimed, or as Redis updated it before the start
     name: str  # name of the task
-    limit_ns: int  # hard time limit
-    record: TaskRecord  # shows the attempt in the slot
+    limit_ns: int  # hard time limit in nanoseconds
+    record: TaskRecord  # the record in the slot that shows the attempt
     number: int  # identifies the attempt in its record
     prepared: Runnable | Unfit | None  # None if the task was cancelled after a claim whose reply was lost
     needs_permission: bool = False  # whether Redis has to permit the start
-    ran_by: bytes = b""  # for the record of the attempt in Redis; empty if no record is stored
-    times: Times = NOT_STARTED  # until the call, the times of a call at the attempt's start
+    ran_by: bytes = b""  # process and task name for the run record in Redis; empty if no record is stored
+    times: Times = NOT_STARTED  # set when the attempt starts, and again just before the call if hooks ran before it
     runtime_seconds: float = 0.0  # run time of the function
     outcome: Outcome = DONE
-    reason: str = ""  # why the task is dead
+    reason: str = ""  # why the task is dead; empty if it is not
     error: str = ""  # one line
-    exception: BaseException | None = None  # raised by the task
-    soft_limit_ns: int = 0  # 0 for none
-    soft_deadline_ns: int = 0  # CLOCK_BOOTTIME, 0 for none
-    extend_soft_limit: Callable[[int], None] = soft_limit.extend  # called with each new soft deadline
-    _current: CurrentTask | None = None  # made on first use
+    exception: BaseException | None = None  # the exception that the function raised
+    soft_limit_ns: int = 0  # soft time limit in nanoseconds, 0 for none
+    soft_deadline_ns: int = 0  # soft deadline by CLOCK_BOOTTIME, 0 for none
+    # Called with the new soft deadline when the task extends its limit.
+    extend_soft_limit: Callable[[int], None] = soft_limit.extend
+    _current: CurrentTask | None = None  # created on first use by `current`
 
     def current(self) -> CurrentTask:
         """Return the attempt as the application sees it. The object is made on first use because most tasks never need
@@ -102,13 +103,14 @@ class Attempt:
         return "" if self._current is None else self._current.trace_id
 
     def steps_to_start(self, starts: StartSteps) -> StartGenerator:
-        """Return the steps through which Redis permits the start of a task that `needs_permission`."""
+        """Return the steps that ask Redis for permission to start this task. Call it only if `needs_permission` is
+        set."""
         assert isinstance(self.prepared, Runnable)
         return starts.steps(self.entry, self.prepared)
 
     def may_start(self, permission: MayStart) -> bool:
-        """Whether the attempt may start. If so, it takes over the entry's current state from Redis, and expires if it
-        is late."""
+        """Whether the attempt may start. If so, the attempt takes over the entry's current state from Redis, and
+        expires if it is late."""
         if permission.entry is None:
             return False
         if permission.entry is not self.entry:
@@ -119,7 +121,7 @@ class Attempt:
         return True
 
     def called(self, times: Times) -> None:
-        """Note that the function is called now."""
+        """Store the start times. This is called just before the function."""
         self.times = times
         if self._current is not None:
             self._current.lag_seconds = times.lag_seconds
@@ -140,19 +142,19 @@ class Attempt:
         return _settlement((self.entry, outcome, run))
 
     def die(self, reason: str, why: str, owner: str) -> None:
-        """Make the task dead, without a further attempt."""
+        """Make the task dead, so that it gets no further attempt."""
         trace = "" if self.exception is None else traceback_text(self.exception)
         self.reason = str(reason)
         self.error = why
         self.outcome = DeadOutcome(self._failure_record(self.reason, trace, owner))
 
     def fail(self, delay_us: int, exception: BaseException, owner: str) -> None:
-        """Schedule a further attempt in `delay_us`."""
+        """Schedule the next attempt in `delay_us`."""
         self.error = error_line(exception)
         self.outcome = RetryOutcome(delay_us, self._failure_record(FAILED, "", owner))
 
     def failure(self) -> AttemptFailure | None:
-        """Return how the attempt failed, or None if it did not fail or requested its retry itself."""
+        """Return how the attempt failed, or None if it did not fail or if the task itself requested the retry."""
         match self.outcome:
             case Done():
                 return None
@@ -185,30 +187,30 @@ class Attempt:
         self.record.report_progress(self.entry.text, progress_text(done, total, note, at_us))
 
 
-_settlement: Final = partial(tuple.__new__, Settlement)  # faster than calling the class, as for `Entry`
+_settlement: Final = partial(tuple.__new__, Settlement)  # calling `tuple.__new__` is faster than calling the class
 
 
-_ROUND_NS: Final = NANOSECONDS  # the usual interval of the master's checks
+_ROUND_NS: Final = NANOSECONDS  # how often the master checks its workers unless a soft limit is shorter
 _REMEMBERED_NS: Final = 60 * NANOSECONDS  # the master remembers a limit for some seconds more, in case a write is late
 
 
 def kill_policy_of(options: TaskOptions, failures: int, random: Callable[[], float]) -> KillPolicy:
-    """Return what follows if the hard time limit ends this attempt, or if the attempt kills its worker. `failures` is
-    the number of earlier attempts that failed.
+    """Return what the master does with the task if the hard time limit ends this attempt, or if the attempt kills its
+    worker. `failures` is the number of earlier attempts that failed.
 
-    A kill policy is used only once because the worker dies and the next worker decides again, with another random
-    number.
+    The retry delay in a kill policy may be random. That is safe, because a policy is used only once: the worker dies,
+    and the next worker computes its own policies.
     """
     if options.is_started_once:
-        return KillPolicy()  # there is no second attempt once it has started
+        return KillPolicy()  # a task that is started only once gets no second attempt
     decided = decide(options, failures + 1, TimeLimit("the time limit has passed"), random)
     retry_us = decided.delay_us if isinstance(decided, RetryOutcome) else None
     return KillPolicy(counts_as_failure=True, retry_us=retry_us, crash_limit=options.crash_limit or 0)
 
 
 class ShortLimits:
-    """Shows the master the shortest soft limit of the last minute, if it is under a second. It determines how often the
-    master checks."""
+    """Shows the master the shortest soft limit of the last minute, if that limit is under a second. The master then
+    checks its workers often enough to enforce this limit in time."""
 
     def __init__(self, slot: Slot, ring_master: Callable[[], None]) -> None:
         self._slot = slot
@@ -217,7 +219,7 @@ class ShortLimits:
         self._met_ns = 0
 
     def met(self, soft_limit_ns: int, at_ns: int) -> None:
-        """Note that the slot shows a task with this limit, which began at `at_ns` (CLOCK_BOOTTIME)."""
+        """Report the soft limit of a task that the slot has shown since `at_ns` (CLOCK_BOOTTIME)."""
         if soft_limit_ns >= _ROUND_NS:
             return
         is_news = soft_limit_ns < self._shortest_ns or at_ns - self._met_ns > _REMEMBERED_NS
@@ -225,7 +227,7 @@ class ShortLimits:
             self._shortest_ns = soft_limit_ns
             self._met_ns = at_ns
             self._slot.show_soft_limit(soft_limit_ns, at_ns)
-        if is_news:  # The task may end before the master's next regular check.
+        if is_news:  # wake the master, because the task may end before the master's next regular check
             self._ring_master()
 
 
@@ -233,10 +235,10 @@ class ShortLimits:
 class AttemptMaker:
     """Makes attempts."""
 
-    limit_ns: int  # the fleet's time limit
+    limit_ns: int  # the fleet's hard time limit in nanoseconds
     preparer: Preparer
     hooks: Hooks
-    started: Callable[[Entry, Times], None]  # called before the function, in case the task kills its worker
+    started: Callable[[Entry, Times], None]  # called just before the function, in case the task kills its worker
     no_copies: NoCopies  # ends copies of this process that a task forks
     random: Callable[[], float]  # returns a number in [0, 1)
     short_limits: ShortLimits  # shows short soft limits to the master
@@ -246,7 +248,7 @@ class AttemptMaker:
     def open(self, record: TaskRecord, claimed: Claimed, at_ns: int) -> Attempt:
         """Show a claimed task in the slot, and decode it. Never raises; a task that cannot be decoded is `Unfit`."""
         entry = claimed.entry
-        # This comes first, so that the master knows the task if anything below ends the process.
+        # Write the entry first, so that the master knows the task if a later line ends the process.
         deadline_ns = at_ns + self.limit_ns
         number = record.start(entry.text, "", at_ns, deadline_ns, claimed.anchor.received_ns, claimed.unstarted)
         prepared = self.preparer.prepare(claimed.body) if claimed.body else None
@@ -281,7 +283,7 @@ class AttemptMaker:
         return None
 
     def _start_limited(self, attempt: Attempt, settings: CallSettings, at_ns: int) -> bool:
-        """Show the limits in the slot. Returns False if the task has expired, or was late when Redis was queried."""
+        """Show the limits in the slot. Returns False if the task has expired, or if Redis reported that it is late."""
         if settings.soft_limit_ns:
             attempt.soft_limit_ns = settings.soft_limit_ns
             attempt.soft_deadline_ns = at_ns + settings.soft_limit_ns
@@ -297,11 +299,11 @@ class AttemptMaker:
     def failed(self, attempt: Attempt, ready: Runnable, exception: BaseException) -> None:
         """Decide the outcome of an attempt whose function raised an exception."""
         attempt.exception = exception
-        if isinstance(exception, Cancelled) or attempt.is_cancelled():  # no next attempt, regardless of the exception
+        if isinstance(exception, Cancelled) or attempt.is_cancelled():  # a cancelled task is never retried
             attempt.outcome = CancelledOutcome()
             attempt.error = error_line(exception)
             return
-        with self.no_copies:  # The back-off may be a function of the application.
+        with self.no_copies:  # the back-off may be a function of the application, which may fork
             decided = decide(ready.settings.options, attempt.entry.failures + 1, exception, self.random)
         match decided:
             case RetryOutcome(delay_us):
@@ -313,7 +315,7 @@ class AttemptMaker:
 
     def call_failure_hooks(self, attempt: Attempt) -> None:
         """Call the hooks for a failed attempt. Its outcome is in the slot already, so it counts even if a hook kills
-        the worker. The hooks have a separate time limit, which is the fleet's."""
+        the worker. The hooks have a time limit of their own: the fleet's hard limit, counted from now."""
         if attempt.outcome is DONE or (failure := attempt.failure()) is None:
             return
         attempt.record.extend(boottime_ns() + self.limit_ns, 0)
@@ -323,8 +325,8 @@ class AttemptMaker:
             call_hook(dead_hook, attempt.current(), attempt.error)
 
     def _decide(self, settings: CallSettings, failures: int) -> int:
-        """Decide what the master does if it has to end this attempt. This is decided once for each number of
-        failures."""
-        with self.no_copies:  # The back-off may be a function of the application.
+        """Return the kill policy for attempts after `failures` failures, as the number that is written into the slot.
+        Each policy is computed only once."""
+        with self.no_copies:  # the back-off may be a function of the application, which may fork
             word = settings.kill_policies[failures] = kill_policy_of(settings.options, failures, self.random).to_word()
         return word

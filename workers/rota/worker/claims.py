@@ -22,9 +22,11 @@ from rota.protocol.turns import Claim, Turn, TurnReply, TurnStatus
 from rota.protocol.wire import Packed
 from rota.worker.redis_times import Anchor
 
-# The run time that a claim should contain, and the age up to which its entries may be started without a turn.
+# A claim should contain tasks that take this long together. Entries of a claim that is older than this may only be
+# started after a turn.
 CLAIM_NS: Final = 5_000_000
-# The maximum age of a claim when the next one is made. The master takes nothing back from claims younger than 25 ms.
+# The maximum age of a claim when the next claim is made. The master takes nothing back from a claim that is younger
+# than 25 ms.
 SAFE_CLAIM_AGE_US: Final = 20_000
 SAFE_CLAIM_AGE_NS: Final = SAFE_CLAIM_AGE_US * 1000
 # A worker lists its held tasks at least this often, even if Redis should know them. Otherwise a server that lost
@@ -35,21 +37,24 @@ _NO_ANCHOR: Final = Anchor(0, 0, 0)
 
 
 class Claimed(NamedTuple):
-    """An entry to be started, and the reading of Redis time that came with its claim."""
+    """A claimed entry that is about to be started, with the reading of Redis time that came with the claim."""
 
     entry: Entry
     body: bytes
     anchor: Anchor
-    unstarted: int  # number of entries after this one; at least 1 while a turn that may bring more is under way
-    start_by_ns: int  # CLOCK_BOOTTIME; later, query Redis first because the master may have given it back
+    # Number of claimed entries behind this one; at least 1 while a turn that may bring more is under way.
+    unstarted: int
+    # CLOCK_BOOTTIME; after this time, query Redis before the start, because the master may have given the entry back.
+    start_by_ns: int
 
 
-_claimed: Final = partial(tuple.__new__, Claimed)  # faster than calling the class, as for `Entry`
+_claimed: Final = partial(tuple.__new__, Claimed)  # calling `tuple.__new__` is faster than calling the class
 
 
 @dataclass(slots=True)
 class _Outcomes:
-    """Outcomes that are sent together. `plain` holds the outcomes of successes that need no further fields."""
+    """Outcomes that are sent together. `plain` holds the successes that need no further fields, and `finished` all
+    other outcomes."""
 
     finished: list[bytes] = field(default_factory=list)
     plain: list[bytes] = field(default_factory=list)
@@ -68,16 +73,17 @@ class _Outcomes:
 
 @dataclass(slots=True, kw_only=True)
 class Unconfirmed:
-    """Outcomes and tokens that no reply has confirmed.
+    """The outcomes and doorbell tokens that no reply has confirmed yet.
 
-    Tasks may end while a turn is under way, so outcomes that were sent and outcomes that came later are kept apart.
+    Tasks may end while a turn is under way, so the outcomes that this turn sent are kept apart from those that came
+    later.
     """
 
     tokens: list[str] = field(default_factory=list)  # doorbell tokens
     # Whether Redis may hold tasks for this worker that are not recorded here, because a claim has had no reply or
     # because a task was forgotten.
     may_hold_more: bool = False
-    _sent: _Outcomes = field(default_factory=_Outcomes)  # sent by a turn without a reply so far
+    _sent: _Outcomes = field(default_factory=_Outcomes)  # sent by a turn that has had no reply yet
     _later: _Outcomes = field(default_factory=_Outcomes)  # not sent yet
 
     @property
@@ -103,12 +109,12 @@ class Unconfirmed:
         return packed
 
     def outcomes_to_send(self) -> tuple[Packed, tuple[bytes, ...]]:
-        """Return all outcomes for the turn to make now: the settlements, and the lines of the plain outcomes."""
+        """Return all outcomes for the next turn: the packed settlements, and the lines of the plain outcomes."""
         self._sent.take(self._later)
         return join_settlements(self._sent.finished), tuple(self._sent.plain)
 
     def outcomes_confirmed(self) -> None:
-        """Remove the outcomes that were sent, because the reply to that turn has confirmed them."""
+        """Remove the outcomes that the last turn sent, because its reply has arrived."""
         self._sent.clear()
 
 
@@ -118,26 +124,28 @@ class InFlight(Unconfirmed):
 
     waiting: deque[Claim] = field(default_factory=deque)  # claimed tasks that have not started
     _given_back: set[bytes] = field(default_factory=set)  # entries that were given back since the last reply
-    _anchor: Anchor = _NO_ANCHOR  # reading of Redis time of the last claim
+    _anchor: Anchor = _NO_ANCHOR  # the reading of Redis time that came with the last claim
     _start_by_ns: int = 0  # deadline for the next start (CLOCK_BOOTTIME)
 
     def is_overrun(self, at_ns: int) -> bool:
-        """Whether there are waiting entries that may not be started without a turn because their claim is too old."""
+        """Whether entries are waiting whose claim is so old that they may not be started before the next turn."""
         return bool(self.waiting) and at_ns > self._start_by_ns
 
     def turn(self, limit: int, limits: Packed = NO_LIMITS) -> Turn:
-        """Return the turn to make now. The turn stays the same until there is a reply."""
+        """Return the turn to send now. It claims at most `limit` tasks. If there is no reply, the next call returns a
+        turn with the same outcomes and tokens."""
         self.may_hold_more |= limit > 0
         held = tuple(claim.entry.id for claim in self.waiting)
         settlements, plain = self.outcomes_to_send()
         return Turn(limit, held, tuple(self.tokens), settlements, limits, plain)
 
     def pipelined(self, limit: int, limits: Packed) -> Turn:
-        """Return the turn to send now, whose reply is read after all waiting tasks have run. No other turn may be under
-        way."""
+        """Return a turn to send now whose reply is read only after all waiting tasks have run. No other turn may be
+        under way."""
         self.may_hold_more = True
         settlements, plain = self.outcomes_to_send()
-        claim_by_us = self._anchor.now_us + SAFE_CLAIM_AGE_US  # Redis read that time before the claim arrived
+        # Redis read `now_us` before the claim arrived, so this limit is rather early, which is safe.
+        claim_by_us = self._anchor.now_us + SAFE_CLAIM_AGE_US
         return Turn(limit, None, (), settlements, limits, plain, claim_by_us=claim_by_us)
 
     def take_reply(self, reply: TurnReply, anchor: Anchor, ran_until_ns: int = 0) -> None:
@@ -149,7 +157,9 @@ class InFlight(Unconfirmed):
         if reply.status is not TurnStatus.MORE:
             self.tokens.clear()
         if self.may_hold_more:
-            return  # The master may have taken back the new claims. The next turn lists the held tasks.
+            # The master may have taken back the new claims. The next turn lists the held tasks, and its reply returns
+            # those that are still held.
+            return
         if reply.claims and not self.waiting:
             # The master takes back only entries behind a running task, so the first entry of a claim may start at any
             # time.
@@ -166,20 +176,20 @@ class InFlight(Unconfirmed):
         return _claimed((entry, body, anchor, len(self.waiting) or int(self.may_hold_more), start_by_ns))
 
     def put_back(self, claimed: Claimed) -> None:
-        """Return an unstarted entry to the front."""
+        """Put an entry that was not started back to the front of the waiting entries."""
         self.waiting.appendleft(Claim(claimed.entry, claimed.body))
 
     def give_back(self) -> list[Settlement]:
-        """Convert the entries that were not started into releases. The entry claimed last comes first, which keeps the
-        order."""
+        """Remove the entries that were not started, and return a release for each. The entry that was claimed last
+        comes first, so that the queue keeps its order."""
         released = [Settlement(claim.entry, Release()) for claim in reversed(self.waiting)]
         self.waiting.clear()
         self._given_back.update(settlement.entry.text for settlement in released)
         return released
 
     def was_given_back(self, text: bytes) -> bool:
-        """Whether the worker has given back the entry. In that case it is no error if the master gave it back
-        earlier."""
+        """Whether the worker has given back the entry since the last reply. If so, it is no error if the master gave
+        the entry back earlier."""
         return text in self._given_back
 
 
@@ -187,13 +197,14 @@ class InFlight(Unconfirmed):
 class Ledger(Unconfirmed):
     """The tasks and outcomes of a worker that runs up to `concurrency` tasks at once."""
 
-    concurrency: int  # maximum number of tasks
-    quarantined: bytes = b""  # the entry that has to run alone, for which this worker lets its other tasks end
-    _held: dict[int, str] = field(default_factory=dict)  # task ids by task index
+    concurrency: int  # maximum number of tasks that run at once
+    # An entry that has to run alone; until its other tasks have ended, this worker claims nothing.
+    quarantined: bytes = b""
+    _held: dict[int, str] = field(default_factory=dict)  # ids of the held tasks, by task index
     _free: list[int] = field(init=False)  # free task indexes
     _sent_tokens: int = 0  # number of tokens in the turn under way
-    _listed_ns: int | None = None  # when a turn last listed the held tasks
-    _has_forgotten: bool = False  # whether a task was forgotten since the last turn was made
+    _listed_ns: int | None = None  # CLOCK_BOOTTIME when a turn last listed the held tasks
+    _has_forgotten: bool = False  # whether a task was forgotten after the last turn was made
 
     def __post_init__(self) -> None:
         self._free = list(reversed(range(self.concurrency)))  # low indexes first, because unused ones take no memory
@@ -209,8 +220,11 @@ class Ledger(Unconfirmed):
         return len(self._free)
 
     def turn(self, picks: int, at_ns: int) -> Turn:
-        """Return the turn to make now, which claims up to `picks` tasks. The turn lists the held tasks only if Redis
-        may hold other tasks for the worker, because the script has to compare the list."""
+        """Return the turn to send now, which claims up to `picks` tasks.
+
+        The turn lists the held tasks only if Redis may hold other tasks for this worker, or at least once a second,
+        because comparing the list costs the script time.
+        """
         held = tuple(self._held.values()) if self._lists_held(at_ns) else None
         self.may_hold_more |= picks > 0
         self._has_forgotten = False
@@ -227,7 +241,8 @@ class Ledger(Unconfirmed):
         )
 
     def take_reply(self, reply: TurnReply) -> None:
-        """Take the reply to that turn."""
+        """Process the reply to the last turn: keep what it states, and remove the outcomes and tokens that it
+        confirms."""
         self.may_hold_more = self._has_forgotten  # The reply does not cover tasks that were forgotten later.
         self.quarantined = reply.quarantined
         if reply.status is not TurnStatus.MORE:
@@ -235,18 +250,19 @@ class Ledger(Unconfirmed):
         self.outcomes_confirmed()
 
     def add(self, task_id: str) -> int:
-        """Give a claimed task an index, and return the index."""
+        """Record a claimed task under a free task index, and return that index."""
         task_index = self._free.pop()
         self._held[task_index] = task_id
         return task_index
 
     def remove(self, task_index: int) -> None:
-        """Free the index of a task that has ended, or that was not started and belongs to another worker now."""
+        """Free the index of a task that has ended, or of a task that was not started and is no longer held."""
         del self._held[task_index]
         self._free.append(task_index)
 
     def forget(self, task_index: int) -> None:
-        """Free the index of a task that was not started but is still held. A later reply will return the task again."""
+        """Free the index of a task that was not started but that Redis still holds for this worker. A later reply
+        returns the task again."""
         self.remove(task_index)
         self.may_hold_more = self._has_forgotten = True
 
@@ -258,12 +274,14 @@ class Ledger(Unconfirmed):
         return False
 
 
-# The next turn is sent before the last tasks of a claim, which are expected to take this long together.
+# The next turn is sent before the last few tasks of a claim, if those tasks are expected to take at most this long
+# together.
 PIPELINED_NS: Final = 1_500_000
-# If the queue is backlogged, the next turn is sent before a task that is expected to take at most this long.
+# If the queue is backlogged, the next turn is sent before the last task, if that task is expected to take at most this
+# long.
 PREFETCH_NS: Final = 15_000_000
-MOST: Final = 128  # more would hardly reduce the round trip's share of a task, and a crash would affect more tasks
-_FALL: Final = 0.25  # an estimate falls by this share of its difference from the last claim
+MOST: Final = 128  # a larger claim would hardly save more time per task, but a crash would affect more tasks
+_FALL: Final = 0.25  # if a claim had shorter tasks than estimated, the estimate falls by this share of the difference
 _LONGEST_SHARE: Final = 1 / 16
 _GROWTH: Final = 4
 
@@ -272,15 +290,15 @@ _GROWTH: Final = 4
 class ClaimTimes:
     """The run times of the tasks of one claim."""
 
-    queue: str  # the queue's pattern, if it has one
-    at_ns: int  # when the last task ended
+    queue: str  # name of the queue, or its pattern if it has one
+    at_ns: int  # CLOCK_BOOTTIME when the last task ended
     tasks: int = 0
     total_ns: int = 0
     longest_ns: int = 0
-    squares_ns: int = 0  # sum of the squares
+    squares_ns: int = 0  # sum of the squared run times
 
     def ended(self, at_ns: int) -> None:
-        """Count a task that ended."""
+        """Add a task that ended at `at_ns` (CLOCK_BOOTTIME)."""
         took_ns = at_ns - self.at_ns
         self.at_ns = at_ns
         self.tasks += 1
@@ -292,7 +310,7 @@ class ClaimTimes:
 
 @dataclass(slots=True)
 class _RunTimes:
-    """The run times of a queue's tasks, and how many to claim next."""
+    """Estimates of the run times of a queue's tasks, and how many tasks to claim next."""
 
     mean_ns: float = 0.0
     longest_ns: float = 0.0
@@ -310,15 +328,15 @@ def _smoothed(known: float, seen: float) -> float:
 
 
 class Prefetch:
-    """Decides how many tasks of each queue to claim at once. The queues of a pattern are treated alike. `limits` holds,
-    for a turn, the queues and patterns from which more than one task may be claimed.
+    """Decides how many tasks of each queue to claim at once. The queues of a pattern are treated alike. The next turn
+    sends `limits`, which lists the queues and patterns from which more than one task may be claimed.
 
     A claim should hold about 5 ms of work. Many short tasks are claimed at once, so that they share the round trip and
     the script; a task of 5 ms or longer is claimed alone. The estimate for a task comes from the recent claims of its
-    queue. It is their mean, or a share of the longest task if that is more, so that fewer tasks are claimed from a
-    queue with occasional long tasks than its mean would allow. Both numbers rise at once and fall by a share with each
-    claim. The number of tasks grows at most fourfold from one claim to the next, because the first tasks are a small
-    sample.
+    queue. It is the mean run time, or a sixteenth of the longest run time if that is more. A queue with occasional long
+    tasks therefore gets smaller claims than its mean alone would allow. Both numbers rise at once when a claim took
+    longer, and fall gradually when claims take less time. The number of tasks grows at most fourfold from one claim to
+    the next, because the first tasks are a small sample.
     """
 
     def __init__(self) -> None:
@@ -326,12 +344,12 @@ class Prefetch:
         self._run_times: dict[str, _RunTimes] = {}
 
     def left_at_turn(self, queue: str, tasks: int, *, is_backlogged: bool) -> int:
-        """Return how many of the `tasks` of a claim are left to run when the next turn is sent, so that its
-        reply arrives by the time they have ended.
+        """Return how many of the `tasks` of a claim are still to run when the worker sends the next turn. The worker
+        sends that turn early, so that the reply has arrived when the last of these tasks ends.
 
-        Returns 0, which sends the turn after all tasks, if a task may take so long, including a wait for a processor,
-        that the new claim would be too old by then. Returns 1 only if the queue is backlogged, because otherwise other
-        workers may be idle while the new task waits here.
+        Returns 0, so that the turn is sent after all tasks, if a task may take so much time to run, or to wait for a
+        processor, that the new claim would be too old by then. Returns 1 only if the queue is backlogged, because
+        otherwise the newly claimed task would wait here while other workers are idle.
         """
         run_times = self._run_times.get(queue)
         if run_times is None or run_times.longest_ns > PREFETCH_NS:

@@ -1,8 +1,8 @@
 """Listening at the doorbells: BLPOP, with poll() around it so that a stop signal takes effect at once.
 
-The worker sends its next turn directly after the BLPOP. The server does not process the turn before the BLPOP has
-ended, and then replies to both at once. This saves one round trip, in which the server's process and then the worker
-would have to wake up.
+The worker sends its next turn directly after the BLPOP. The server processes the turn only when the BLPOP has ended,
+and then replies to both at once. This saves a round trip, for which the server and then the worker would have to wake
+up once more.
 """
 
 from collections.abc import Callable, Iterable
@@ -22,11 +22,11 @@ from rota.server.server_errors import REASON_SILENT, ConnectionLost, UnknownScri
 from rota.server.session import NO_REPLY
 
 _NO_SIGN: Final = f"no reply from the server and no renewal of the lease for {PARK_SECONDS + GRACE_SECONDS:g} s"
-_SHORTEST_SECONDS: Final = 0.02  # for shorter waits, the round trip of the BLPOP would take too large a share
+_SHORTEST_SECONDS: Final = 0.02  # for a wait shorter than this, the round trip of the BLPOP would be too large a share
 
 
 class DoorbellWait(NamedTuple):
-    """The end of a wait at the doorbells."""
+    """The end of a wait at the doorbells, with the reply to the turn that followed it."""
 
     queue: str  # the queue whose token was taken, "" if no doorbell rang
     reply: TurnReply  # the reply to the turn that was sent with the BLPOP
@@ -35,8 +35,9 @@ class DoorbellWait(NamedTuple):
 class Bell:
     """The doorbells of a worker's queues. The doorbells of higher tiers come first.
 
-    `park_seconds` is the longest wait. `last_reply_ns` returns the time when this process or the master last sent a
-    call that was replied to (CLOCK_BOOTTIME). A long wait ends early if there has been no reply for a while.
+    `park_seconds` is the longest wait. `last_reply_ns` returns when this process or the master last sent a call that
+    got a reply (CLOCK_BOOTTIME). A long wait ends early if neither has had a reply for a while, because the server may
+    be gone.
     """
 
     def __init__(
@@ -49,8 +50,8 @@ class Bell:
         self._last_reply_ns = last_reply_ns
 
     def wait_seconds(self, wait_us: int) -> float:
-        """Return for how many seconds to listen if a rate limit or a condition opens in `wait_us` microseconds (0 if
-        none does). Return 0.0 if it opens too soon to listen."""
+        """Return for how many seconds to listen at the doorbells. `wait_us` is the time until a rate limit or a
+        condition opens, 0 for none; the wait ends by then. Returns 0.0 if that is too soon for a BLPOP."""
         seconds = min(self.longest_seconds, wait_us / MICROSECONDS) if wait_us else self.longest_seconds
         return seconds if seconds >= _SHORTEST_SECONDS else 0.0
 
@@ -60,9 +61,9 @@ class Bell:
         """Wait until a doorbell rings or the wait times out, and take the turn's reply. Returns None if a signal comes
         first.
 
-        At the timeout the server is nudged, because it would otherwise end the BLPOP up to 0.1 s late. After None or an
-        error, the caller must close the connection, because replies may still arrive. Raises ServerError, and Orphaned
-        if the master has died.
+        At the timeout this sends the server a nudge, because the server would otherwise end the BLPOP up to 0.1 s late.
+        After None or an error, the caller must close the connection, because replies may still arrive. Raises
+        ServerError, and Orphaned if the master has died.
         """
         parked_ns = boottime_ns()
         has_nudged = False
@@ -83,18 +84,18 @@ class Bell:
                 return None
         try:
             reply = read_reply(turn, connection.receive())
-        except UnknownScript:  # The server lost its scripts in the meantime.
+        except UnknownScript:  # the server lost its scripts during the wait
             reply = connection.run(turn)
         return DoorbellWait(self.rung(rung), reply)
 
     def _seconds_to_give_up(self, parked_ns: int, now_ns: int) -> float:
-        """Return the number of seconds after which to give up on the server, even during the wait, unless the server is
-        known to have replied."""
+        """Return how many more seconds to wait before the connection counts as lost, although the BLPOP has not ended.
+        Each call of this process or the master that gets a reply extends that time."""
         last_reply_ns = max(parked_ns, self._last_reply_ns())
         return PARK_SECONDS - (now_ns - last_reply_ns) / NANOSECONDS + GRACE_SECONDS
 
     def call(self, seconds: float) -> bytes:
-        """Return the command that waits for this long, in wire form."""
+        """Return the BLPOP command that waits for `seconds`, in wire form."""
         return command((self._start, pack((f"{seconds:.3f}",))))
 
     def rung(self, reply: list[bytes] | None) -> str:

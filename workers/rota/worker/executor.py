@@ -1,4 +1,4 @@
-"""Executors run attempts. Here are the parts that all executors share, and the executor that runs one attempt at a
+"""Executors, which run attempts: the parts that all executors share, and the executor that runs one attempt at a
 time."""
 
 from collections.abc import Callable
@@ -27,8 +27,8 @@ THROTTLED if its rate limit did not permit the start; then the worker no longer 
 
 @dataclass(frozen=True, slots=True)
 class Executor:
-    """Runs one attempt at a time, all in the same record. `check_start` finds out from Redis whether a task may start:
-    see `rota.tasks.claimed_call`."""
+    """Runs one attempt at a time, and shows each in the same record of the slot. `check_start` asks Redis whether a
+    task may start; see `rota.tasks.claimed_call`."""
 
     maker: AttemptMaker
     record: TaskRecord
@@ -44,7 +44,7 @@ class Executor:
         """
         maker = self.maker
         attempt = maker.open(self.record, claimed, at_ns)
-        start_ns = boottime_ns()  # Read after the slot was written: see `rota.worker.claims`.
+        start_ns = boottime_ns()  # read after the slot was written, as `rota.worker.claims` requires
         if start_ns > claimed.start_by_ns:
             self.record.end()
             return None
@@ -59,11 +59,9 @@ class Executor:
             return attempt
         with TaskBoundary(attempt.current, maker.no_copies) as boundary:
             if maker.hooks.around:
-                with (
-                    maker.hooks.wrapped(attempt.current()),
-                    maker.no_copies,
-                ):  # A forked copy must not run the ends of the hooks.
-                    attempt.called(times_of(attempt.entry, claimed.anchor, boottime_ns()))  # Hooks count as lag.
+                # A forked copy must not run the ends of the hooks. The time in hooks counts as lag.
+                with maker.hooks.wrapped(attempt.current()), maker.no_copies:
+                    attempt.called(times_of(attempt.entry, claimed.anchor, boottime_ns()))
                     self._call(ready, attempt)
             else:
                 self._call(ready, attempt)
@@ -85,14 +83,15 @@ class Executor:
 
 @dataclass(frozen=True, slots=True)
 class StartChecker:
-    """Takes the steps that permit a start, and blocks while it waits."""
+    """Asks Redis whether a task may start, and blocks until there is an answer."""
 
     starts: StartSteps
     link: Link
     waiter: Waiter
 
     def check_start(self, attempt: Attempt) -> MayStart:
-        """Return whether a task may start. Raises Orphaned if the master has died."""
+        """Return the permission for this attempt to start, or the reason why it may not. Waits and repeats queries
+        while Redis is unavailable. Raises Orphaned if the master has died."""
         return take_steps(attempt.steps_to_start(self.starts), self._take)
 
     def _take(self, step: ScriptCall[Any] | float) -> Any:
@@ -109,5 +108,5 @@ class StartChecker:
 
     def _wait(self, seconds: float) -> None:
         until_ns = boottime_ns() + round(seconds * NANOSECONDS)
-        while (left_ns := until_ns - boottime_ns()) > 0:  # A signal may end a pause early.
+        while (left_ns := until_ns - boottime_ns()) > 0:  # repeated, because a signal may end a pause early
             self.waiter.pause(left_ns / NANOSECONDS)

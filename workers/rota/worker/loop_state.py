@@ -29,13 +29,14 @@ from rota.worker.redis_times import Anchor, RedisClock
 from rota.worker.worker_report import Report
 
 _MEBIBYTE: Final = 1 << 20
-_EVERY_NS: Final = 100_000_000  # reading the memory use takes 3 us; a short task takes only 10 us
+# Memory is read at most this often, because reading it takes 3 us, and a short task only 10 us.
+_EVERY_NS: Final = 100_000_000
 _LINE_BYTES: Final = 128
 
 
 class Span(NamedTuple):
-    """The number of attempts that a worker makes. From `request_at` attempts on, the worker requests its replacement
-    and keeps working until the master stops it. At `end_at` the worker stops claiming."""
+    """The number of attempts that a worker makes. After `request_at` attempts the worker requests its replacement, and
+    keeps working until the master stops it. After `end_at` attempts it stops claiming."""
 
     request_at: int
     end_at: int
@@ -45,10 +46,11 @@ ENDLESS: Final = Span(sys.maxsize, sys.maxsize)
 
 
 def span_of(max_tasks: int, jitter: float, random: float) -> Span:
-    """Return the span of a worker that makes at most `max_tasks` attempts, 0 for no limit.
+    """Return the span of a worker that makes at most `max_tasks` attempts (0 for no limit).
 
-    `random` is in [0, 1). `jitter` is the largest share by which the number is reduced, so that workers that started
-    together do not all request their replacement at the same time.
+    The worker requests its replacement earlier, after a number of attempts that is reduced by up to the share `jitter`.
+    `random`, in [0, 1), decides by how much. Without this, workers that started together would all be replaced at the
+    same time.
     """
     if max_tasks == 0:
         return ENDLESS
@@ -56,8 +58,8 @@ def span_of(max_tasks: int, jitter: float, random: float) -> Span:
 
 
 class Growth:
-    """The growth of resident memory since this object was made. Pages shared with the zygote count in both
-    measurements."""
+    """The growth of this process's resident memory since this object was created. Pages that the process shares with
+    the zygote are part of both measurements, so they do not count as growth."""
 
     def __init__(self, max_mb: int) -> None:
         self._most_pages = max_mb * _MEBIBYTE // mmap.PAGESIZE
@@ -66,11 +68,11 @@ class Growth:
         self._checked_ns = 0
 
     def is_due(self, at_ns: int) -> bool:
-        """Whether it is time to check memory again, between two tasks."""
+        """Whether memory was last checked so long ago that another check is worth its cost."""
         return at_ns - self._checked_ns > _EVERY_NS
 
     def is_over(self, at_ns: int) -> bool:
-        """Whether memory has grown by more than the limit. This reads the current size."""
+        """Whether memory has grown by more than the limit. This reads the current size from /proc."""
         self._checked_ns = at_ns
         return self._resident_pages() - self._first_pages > self._most_pages
 
@@ -79,7 +81,8 @@ class Growth:
 
 
 class RecycleRequest:
-    """Shows the master why this worker requests its replacement. `growth` is None if memory has no limit."""
+    """Reports to the master, through the slot, that this worker should be replaced, and why. `growth` is None if memory
+    has no limit."""
 
     def __init__(self, process: ChildProcess, span: Span, growth: Growth | None) -> None:
         self._process = process
@@ -95,8 +98,7 @@ class RecycleRequest:
         return max(0, self._span.end_at - attempts)
 
     def worked(self, attempts: int, at_ns: int) -> None:
-        """Request a replacement if the worker has made enough attempts or holds too much memory. It has made `attempts`
-        so far."""
+        """Request a replacement if `attempts`, the number so far, is enough, or if the worker holds too much memory."""
         if attempts >= self._span.request_at:
             self._request(RecycleReason.MAX_TASKS)
         if self._growth is not None and self._growth.is_due(at_ns):
@@ -108,7 +110,7 @@ class RecycleRequest:
             self._request(RecycleReason.MAX_RSS)
 
     def _request(self, reason: RecycleReason) -> None:
-        """Show a reason, unless one is shown already."""
+        """Show the reason in the slot and wake the master, unless the slot already shows a reason."""
         if self._process.slot.recycle_reason is RecycleReason.NONE:
             self._process.slot.recycle_reason = reason
             self._process.ring_master()
@@ -120,49 +122,51 @@ class Step(Enum):
     RUN = "run"  # Run the claimed tasks.
     CLAIM = "claim"  # Make a turn that claims and settles.
     SETTLE = "settle"  # Make a turn that claims nothing.
-    PARK = "park"  # Wait at the doorbells.
-    HOLD = "hold"  # Wait, because nothing may be claimed.
+    PARK = "park"  # Wait at the doorbells until there are new tasks.
+    HOLD = "hold"  # Wait for a while, because nothing may be claimed.
     GIVE_BACK = "give back"  # Give back the claimed tasks that were not started.
-    QUERY = "query"  # Query once which tasks a call without a reply has claimed.
+    QUERY = "query"  # Query once which tasks were claimed by a call that got no reply.
     LEAVE = "leave"  # Exit.
 
 
 class _Key(Enum):
-    """A key of the table. Enum's own hash is a Python function, which would delay a worker that was just woken."""
+    """A key of the table `STEPS`. It has the hash of `object`, because Enum's own hash is a slower Python function,
+    which would delay a worker that was just woken."""
 
     __hash__ = object.__hash__
 
 
 class Mode(_Key):
-    """The mode of a worker, which decides what it may do. If several modes apply, the first one counts."""
+    """The mode of a worker, which decides what it may do. If several modes apply, the one that is listed first
+    counts."""
 
-    LOST = "lost"  # its owner is no longer registered
-    LEAVING = "leaving"  # a stop was requested
-    FENCED = "fenced"  # its lease may have expired
-    QUIET = "quiet"  # the master requested that it claim nothing
-    SPENT = "spent"  # it has made all its attempts
-    WORKING = "working"  # none of these
+    LOST = "lost"  # the worker's owner is no longer registered in Redis
+    LEAVING = "leaving"  # the worker was requested to stop
+    FENCED = "fenced"  # the worker's lease may have expired
+    QUIET = "quiet"  # the master has requested that the worker claim nothing
+    SPENT = "spent"  # the worker has made all attempts of its span
+    WORKING = "working"  # none of the modes above
 
 
 class Need(_Key):
-    """The most urgent need of the loop."""
+    """The most urgent need of the loop, which together with the mode decides the next step."""
 
     OVERRUN = "overrun"  # tasks were claimed so long ago that they may have been given back
-    CLAIMED = "claimed"  # tasks are claimed and not started
+    CLAIMED = "claimed"  # claimed tasks are waiting to be started
     UNCONFIRMED = "unconfirmed"  # there are outcomes or tokens that no reply has confirmed yet
-    UNKNOWN_CLAIM = "unknown claim"  # a claim was sent, and no reply has come
-    TURN = "turn"  # the last turn was long ago
+    UNKNOWN_CLAIM = "unknown claim"  # a claim was sent, but its reply has not come
+    TURN = "turn"  # the last turn was so long ago that the worker should make another
     SLEEP = "sleep"  # the last claim found nothing, and no doorbell has rung since
-    WORK = "work"  # none of these
+    WORK = "work"  # none of the needs above
 
 
 def _row(*steps: Step) -> dict[Need, Step]:
     return dict(zip(Need, steps, strict=True))
 
 
-# The columns, in the order of Need: OVERRUN, CLAIMED, UNCONFIRMED, UNKNOWN_CLAIM, TURN, SLEEP, WORK. A worker that may
-# not claim gives back the tasks that it has not started. Other workers can then start those tasks, and no crash is
-# counted against them if this worker's lease is lost.
+# The steps of each row are in the order of Need: OVERRUN, CLAIMED, UNCONFIRMED, UNKNOWN_CLAIM, TURN, SLEEP, WORK. A
+# worker that may not claim gives back the tasks that it has not started. Other workers can then start them, and if this
+# worker loses its lease, no crash is counted against these tasks.
 _RESTING = _row(Step.GIVE_BACK, Step.GIVE_BACK, Step.SETTLE, Step.SETTLE, Step.SETTLE, Step.HOLD, Step.HOLD)
 STEPS: Final = {
     Mode.LOST: dict.fromkeys(Need, Step.LEAVE),
@@ -175,7 +179,7 @@ STEPS: Final = {
 
 
 def mode_of(*, lost: bool, leaving: bool, fenced: bool, quiet: bool, spent: bool) -> Mode:
-    """Return the first mode that applies."""
+    """Return the first mode whose condition is true, or `WORKING`."""
     if lost:
         return Mode.LOST
     if leaving:
@@ -188,7 +192,7 @@ def mode_of(*, lost: bool, leaving: bool, fenced: bool, quiet: bool, spent: bool
 
 
 def need_of(*, unconfirmed: bool, may_hold_more: bool, turn_due: bool, nothing_found: bool) -> Need:
-    """Return the most urgent need of a worker that has started all claimed tasks."""
+    """Return the most urgent need of a worker that has started all the tasks that it claimed."""
     if unconfirmed:
         return Need.UNCONFIRMED
     if may_hold_more:
@@ -199,11 +203,14 @@ def need_of(*, unconfirmed: bool, may_hold_more: bool, turn_due: bool, nothing_f
 
 
 def is_passed_on(name: str, reply: TurnReply, served_as: Callable[[str], str]) -> bool:
-    """Whether the doorbell token that woke this worker need not be passed on to another worker.
+    """Whether the turn has taken care of the doorbell token that woke this worker. If not, the worker has to pass the
+    token on to another worker.
 
-    A turn that claims from a queue and leaves entries there rings that queue's doorbell, and the doorbell of its
-    pattern if any queue of the pattern has entries. A turn that finds nothing need not ring. So `name` may have entries
-    for which no worker was woken only if the turn claimed solely from queues that are served under another name.
+    `name` is the queue or pattern of the token, and `reply` is the reply to the turn that the worker made when it was
+    woken. A turn that claims from a queue and leaves entries there rings the doorbell of that queue, and that of its
+    pattern if any queue of the pattern has entries. A turn that finds nothing leaves nothing to ring for. So entries of
+    `name` may be left for which no worker was woken only if the turn claimed solely from queues that are served under
+    another name.
     """
     if reply.status is not TurnStatus.OK and reply.status is not TurnStatus.BACKLOGGED:
         return False
@@ -211,43 +218,44 @@ def is_passed_on(name: str, reply: TurnReply, served_as: Callable[[str], str]) -
 
 
 HOLD_SECONDS: Final = {Mode.FENCED: 0.2}
-REST_SECONDS: Final = 5.0  # how long a quiet worker waits if nothing wakes it
+REST_SECONDS: Final = 5.0  # how long a quiet worker waits at most if nothing wakes it
 LAST_QUERY_SECONDS: Final = 0.5  # how long a leaving worker waits for Redis to report what it still holds
-# While a worker claims nothing, it makes a turn at these intervals to learn its state in Redis. It does so more often
-# while it is fenced, because the reply may be `lost`.
+# A worker that claims nothing makes a turn at these intervals, to learn its state in Redis. A fenced worker does so
+# more often, because the reply may be that its owner is lost.
 _TURN_PERIODS_NS: Final = {Mode.FENCED: NANOSECONDS, Mode.QUIET: 5 * NANOSECONDS, Mode.SPENT: 5 * NANOSECONDS}
 
-# Switches between these two phases are not reported, because a worker makes many of them per second.
+# The master is not notified when the phase changes between these two, because that happens many times per second.
 _AT_WORK: Final = {Phase.IDLE, Phase.BUSY}
 
 
 @dataclass(slots=True, kw_only=True)
 class WorkerLoop:
-    """The loop of one worker process, from its first turn to its exit code."""
+    """The parts of a worker's loop that both kinds of worker share: its state, its mode, and its handling of
+    replies."""
 
     process: ChildProcess
     store: Store
-    tiers: Packed  # in wire form
+    tiers: Packed  # the worker's tiers, in wire form
     signals: StopSignals
     fence: Fence
     bell: Bell
     report: Report
-    recycling: RecycleRequest  # requests the replacement of this worker
+    recycling: RecycleRequest  # requests the replacement of this worker when it is due
     _slot: Slot = field(init=False)
     _load: SlotLoad = field(init=False)
-    _clock: RedisClock = field(default_factory=RedisClock)  # what is known about Redis time
-    _ready: bool = False  # whether a reply has arrived
-    _lost: bool = False  # whether Redis reported that the owner is not registered
+    _clock: RedisClock = field(default_factory=RedisClock)  # converts replies into readings of Redis time
+    _ready: bool = False  # whether a reply has arrived since the start of the process
+    _lost: bool = False  # whether Redis has reported that the owner is not registered
     _fenced: bool = False  # whether the fence was up at the last check
-    _shown: Phase = Phase.BOOTING  # the phase in the slot
+    _shown: Phase = Phase.BOOTING  # the phase that the slot shows
     _idle: bool = False  # whether the last claim found nothing and no doorbell has rung since
-    _wait_us: int = 0  # time until a rate limit or a condition opens, 0 for none
+    _wait_us: int = 0  # microseconds until a rate limit or a condition opens, 0 for none
     _attempts: int = 0  # number of attempts that this process has made
-    _last_turn_ns: int = 0  # when the last reply was received
-    _listed_ns: int = 0  # when the last reply to a turn that did not wait at the doorbells was received
-    _round_trip_ns: int = 0  # duration of that turn
-    _sent_before: bool = False  # whether the outcomes were sent before, without a reply
-    _sent_from_slot: tuple[int, int] = (0, 0)  # which outcomes in the slot the last turn sends
+    _last_turn_ns: int = 0  # CLOCK_BOOTTIME of the last reply to a turn
+    _listed_ns: int = 0  # CLOCK_BOOTTIME of the last reply to a turn that did not wait at the doorbells
+    _round_trip_ns: int = 0  # duration of that turn in nanoseconds
+    _sent_before: bool = False  # whether the outcomes were already sent once by a turn that got no reply
+    _sent_from_slot: tuple[int, int] = (0, 0)  # which outcomes in the slot the last turn has sent
     _prefetch_returned: int = 0  # the slot's `prefetch_returned` when the last turn was sent
 
     def __post_init__(self) -> None:
@@ -255,21 +263,21 @@ class WorkerLoop:
         self._load = self._slot.load
 
     def _count_failure(self, attempt: Attempt) -> None:
-        """Count the attempt in the load of this worker if it was a first attempt and failed. A retry that the task
+        """Count the attempt in this worker's load if it was a task's first attempt and it failed. A retry that the task
         itself requested is not a failure."""
         entry = attempt.entry
         if not (entry.failures or entry.crashes) and attempt.failure() is not None:
             self._load.first_failures += 1
 
     def _call(self, turn: Turn) -> ScriptCall[TurnReply]:
-        """Return the command for a turn that is sent now, and note which outcomes in the slot it sends and the current
-        `prefetch_returned`."""
+        """Return the command for a turn that is about to be sent. Also store which outcomes of the slot it sends, and
+        the current `prefetch_returned`."""
         self._sent_from_slot = self._slot.outcomes_left
         self._prefetch_returned = self._slot.prefetch_returned
         return self.store.turn(self.process.owner, self.tiers, turn)
 
     def _check_mode(self, now_ns: int, phase: Phase = Phase.IDLE) -> Mode:
-        """Return the worker's mode, and show its phase. `phase` is the phase to show if the worker may claim."""
+        """Return the worker's mode, and show its phase in the slot. If the worker may claim, its phase is `phase`."""
         fenced = self.fence.is_up(now_ns)
         quiet = self._slot.quiet_requested
         leaving = self.signals.stop_requested
@@ -292,7 +300,7 @@ class WorkerLoop:
             log.logger().warning(log_events.WORKER_FENCED, owner=self.process.owner)
 
     def _show(self, phase: Phase) -> None:
-        """Show the phase, and notify the master unless the phase only changes between idle and busy."""
+        """Show the phase in the slot. Notify the master too, unless the phase only changes between idle and busy."""
         before = self._shown
         self._shown = phase
         self._slot.phase = phase
@@ -300,13 +308,14 @@ class WorkerLoop:
             self.process.ring_master()
 
     def _report_ready(self) -> None:
-        """Report that this worker is ready, because the first reply has arrived."""
+        """Report that this worker is ready, because the first reply from Redis has arrived."""
         self._ready = True
         self._show(Phase.QUIET if self._slot.quiet_requested else Phase.IDLE)
         log.logger().info(log_events.WORKER_STARTED, owner=self.process.owner)
 
     def _note_immediate_reply(self, reply: TurnReply, sent_ns: int) -> Anchor:
-        """Note a reply to a turn that did not wait at the doorbells. Returns its reading of Redis time."""
+        """Process the times of a reply to a turn that did not wait at the doorbells, and return the reading of Redis
+        time from it."""
         if not self._ready:
             self._report_ready()
         received_ns = self._listed_ns = boottime_ns()
@@ -315,8 +324,8 @@ class WorkerLoop:
         return self._clock.from_immediate_reply(reply.now_us, sent_ns, received_ns)
 
     def _take_status(self, reply: TurnReply, anchor: Anchor, held: int) -> None:
-        """Note what a reply states about this worker, which held `held` tasks, and remove the confirmed outcomes from
-        the slot."""
+        """Store what a reply states about this worker, and remove the confirmed outcomes from the slot. `held` is the
+        number of tasks that the worker held, for the log."""
         self._slot.drop_outcomes(*self._sent_from_slot)
         self._sent_before = False
         self._lost = reply.status is TurnStatus.LOST

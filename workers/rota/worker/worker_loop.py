@@ -49,7 +49,7 @@ from rota.worker.loop_state import (
 )
 from rota.worker.redis_times import Anchor
 
-CLAIM_LIMIT: Final = 1  # for a queue whose tasks are long, or whose run times are not known yet
+CLAIM_LIMIT: Final = 1  # for a queue whose tasks are long or whose run times are still unknown
 
 
 @dataclass(slots=True, kw_only=True)
@@ -59,14 +59,17 @@ class Loop(WorkerLoop):
     link: Link
     waiter: Waiter
     executor: Executor
-    _in_flight: InFlight = field(default_factory=InFlight)  # the claimed tasks, and the outcomes that are not confirmed
+    # The claimed tasks, and the outcomes that no reply has confirmed.
+    _in_flight: InFlight = field(default_factory=InFlight)
     _prefetch: Prefetch = field(default_factory=Prefetch)  # how many tasks to claim from each queue
     _is_backlogged: bool = False  # whether the last reply reported a backlog
-    _prefetch_returned_before: int = 0  # the slot's `prefetch_returned` when the last turn with a reply was sent
-    _last_run: bytes = b""  # entry of the last task, if a return of prefetched tasks may have settled it too
+    _prefetch_returned_before: int = 0  # the slot's `prefetch_returned` when the turn before the last was sent
+    # Entry of the last task, if the master may have settled it when it returned prefetched tasks.
+    _last_run: bytes = b""
 
     def run(self) -> int:
-        """Work until there is a reason to leave, and return the exit code. Raises Orphaned if the master has died."""
+        """Run the worker until it has a reason to exit, and return the exit code. Raises Orphaned if the master has
+        died."""
         while self._slot.is_intact:
             self._slot.heartbeat()
             mode, need = self._mode_and_need()
@@ -105,12 +108,13 @@ class Loop(WorkerLoop):
         )
 
     def close(self) -> None:
-        """Close the runner, which holds the event loop of async tasks."""
+        """Close the runner, and with it the event loop of async tasks."""
         self.executor.runner.close()
 
     def _leave_without_slot(self) -> int:
-        """Settle finished tasks and give back the others, based on this process's own records. A task has overwritten
-        the slot, so the master can no longer see what this worker runs."""
+        """Settle the finished tasks and give back the others, from this process's own records, and return the exit
+        code. Called when a task has overwritten the slot, so that the master can no longer see what this worker
+        runs."""
         for settlement in self._in_flight.give_back():
             self._in_flight.finish(settlement)
         with contextlib.suppress(ServerError):  # If the turn fails, the master gives back the held tasks.
@@ -125,7 +129,7 @@ class Loop(WorkerLoop):
             self.waiter.pause(self.link.failed(error))
 
     def _take_pipelined(self, turn: Pipelined[TurnReply], ran_until_ns: int) -> None:
-        """Take the reply to a turn that was sent before the last tasks of a claim were run."""
+        """Read and process the reply to a turn that was sent before the last tasks of a claim were run."""
         try:
             reply = turn.reply()
         except ServerError as error:
@@ -137,7 +141,7 @@ class Loop(WorkerLoop):
         self._take_reply(reply, CLAIM_LIMIT, anchor, ran_until_ns)
 
     def _query_held_tasks(self) -> None:
-        """Before this worker leaves, query once which tasks it still holds. If there is no reply within
+        """Send one last query for the tasks that this worker still holds, before it exits. If there is no reply within
         `LAST_QUERY_SECONDS`, the master gives back the claimed tasks."""
         with self.waiter.within(LAST_QUERY_SECONDS):
             error = self._try_turn(0)
@@ -146,14 +150,14 @@ class Loop(WorkerLoop):
             self._in_flight.may_hold_more = False
 
     def _try_turn(self, limit: int) -> ServerError | None:
-        """Make a turn. Returns the error if there was no reply."""
+        """Make a turn that claims up to `limit` tasks. Returns the error if there was no reply."""
         call = self._call(self._in_flight.turn(limit, self._prefetch.limits))
         sent_ns = boottime_ns()
         try:
             reply = self.link.connection().run(call)
         except ServerError as error:
             self._sent_before = self._in_flight.has_outcomes
-            self._load.occupy(0, sent_ns)  # While Redis is unavailable, no task slot is occupied.
+            self._load.occupy(0, sent_ns)  # while Redis is unavailable, no task counts as running
             return error
         self._take_reply(reply, limit, self._note_immediate_reply(reply, sent_ns))
         return None
@@ -164,7 +168,8 @@ class Loop(WorkerLoop):
         in_flight = self._in_flight
         in_flight.take_reply(reply, anchor, ran_until_ns)
         self._load.occupy(1 if in_flight.waiting or in_flight.may_hold_more else 0, anchor.received_ns)
-        # If the master may have taken back these claims, they are counted when a later reply returns them.
+        # If the master may have taken back these claims, do not count them now, because a later reply returns those
+        # that are left.
         self.report.turn(reply, limit, counts_claims=not in_flight.may_hold_more)
         self._is_backlogged = reply.status is TurnStatus.BACKLOGGED
         if len(reply.claims) > 1:
@@ -173,13 +178,16 @@ class Loop(WorkerLoop):
         self._idle = limit > 0 and reply.status is TurnStatus.OK and not reply.claims
 
     def _request_watch(self) -> None:
-        """Have the master watch this worker, because prefetched tasks wait, or will wait, for the running task."""
+        """Request that the master watch this worker, because claimed tasks wait, or will wait, behind the running
+        task."""
         if self._slot.request_watch():
             self.process.ring_master()
 
     def _report_stale(self, reply: TurnReply) -> None:
-        """Report outcomes that found no entry to settle, except those that the master had settled or taken back."""
-        # The outcomes that this turn sent belong to tasks that have ended since the previous turn was sent.
+        """Report the outcomes that found no entry to settle, except those of tasks that the master has already settled
+        or taken back."""
+        # All outcomes of this turn belong to tasks that ended after the previous turn was sent, so a return by the
+        # master since then explains why they found no entry.
         was_returned = (
             self._slot.prefetch_returned != self._prefetch_returned_before and reply.status is not TurnStatus.LOST
         )
@@ -204,7 +212,7 @@ class Loop(WorkerLoop):
 
     def _listen(self, seconds: float) -> None:
         sent_ns = boottime_ns()
-        # The turn claims at most one task, so only that task is held up if this process is stopped in the meantime.
+        # Claim at most one task here. If this process is stopped in the meantime, only that task is held up.
         turn = self._call(self._in_flight.turn(CLAIM_LIMIT))
         try:
             waited = self.bell.listen(self.link.connection(), self.waiter, seconds, turn)
@@ -222,21 +230,21 @@ class Loop(WorkerLoop):
             self._take_turn(0)
 
     def _reconnect(self) -> None:
-        """Close the connection and claim again. A token or a claim may have been lost with the connection, or may still
-        arrive on it."""
+        """Close the connection, so that the next step claims again over a new one. A token or a claim may have been
+        lost with the old connection, or may still arrive on it."""
         self.link.close()
         self._idle = False
         self._last_turn_ns = 0
 
     def _hold(self, mode: Mode) -> None:
         """Claim nothing for a while, or until a signal arrives."""
-        self._idle = False  # claim again, because there may be new tasks, or a doorbell may have rung
+        self._idle = False  # claim again after the wait, because tasks may have arrived or a doorbell may have rung
         self.waiter.pause(HOLD_SECONDS.get(mode, REST_SECONDS))
 
     # Tasks
 
     def _run_claimed(self) -> None:
-        """Run the claimed tasks in order, until none is left or there is a reason to check the worker's state."""
+        """Run the claimed tasks in order, until none is left or until the worker has to check its mode."""
         self._slot.phase = Phase.BUSY
         self.report.running(1)
         batch = ClaimTimes(self.report.label_of_queue(self._in_flight.waiting[0].entry.queue), boottime_ns())
@@ -261,16 +269,18 @@ class Loop(WorkerLoop):
         load.show()
 
     def _run_batch(self, batch: ClaimTimes) -> Pipelined[TurnReply] | None:
-        """Run claimed tasks. Returns the next turn if it was sent before the last task was run."""
+        """Run the claimed tasks, and count each of them in `batch`. Returns the next turn if it was sent before the
+        last tasks ran, or None."""
         next_turn = None
         in_flight = self._in_flight
         tasks = min(len(in_flight.waiting), self.recycling.left(self._attempts))
         send_at = self._send_at(batch, tasks)
-        self.report.holds_lines = send_at > 1  # Only if tasks are short, so that no log line is delayed for long.
+        # Lines are held back only if tasks are short, so that none is delayed for long.
+        self.report.holds_lines = send_at > 1
         for left in range(tasks, 0, -1):
             if left == send_at and not in_flight.is_overrun(batch.at_ns):
                 self._request_watch()
-                log.logger().write_held()  # The log lines of the tasks that a turn settles are written before the turn.
+                log.logger().write_held()  # write the log lines of finished tasks before a turn settles these tasks
                 next_turn = self.link.pipeline(self._call(in_flight.pipelined(CLAIM_LIMIT, self._prefetch.limits)))
             ended_ns = self._run_next(batch.at_ns)
             if not ended_ns:
@@ -281,12 +291,13 @@ class Loop(WorkerLoop):
         return next_turn
 
     def _send_at(self, batch: ClaimTimes, tasks: int) -> int:
-        """Return how many of `tasks` are left when the next turn is sent, or 0 to send the turn after all of them.
+        """Return how many of the `tasks` of this claim are left to run when the worker sends its next turn, or 0 to
+        send it after all of them.
 
-        The turn is sent after all tasks if they are the last tasks of this worker, or if the round trip is so long that
-        an early turn would come too late to claim anything. It is also sent after all tasks if tokens must be passed
-        on, or if a turn that lists the held tasks is due. The reply to such a turn comes at once and yields a reading
-        of Redis time.
+        The turn is sent after all tasks if they are the last tasks of this worker's span, or if the round trip is so
+        long that an early turn would reach Redis too late to claim anything. It is also sent after all tasks if tokens
+        must be passed on, or if a turn that lists the held tasks is due. The reply to such a turn comes at once and
+        yields a reading of Redis time.
         """
         are_last = tasks == self.recycling.left(self._attempts)
         is_far = self._round_trip_ns > SAFE_CLAIM_AGE_NS // 2
@@ -295,7 +306,8 @@ class Loop(WorkerLoop):
         return self._prefetch.left_at_turn(batch.queue, tasks, is_backlogged=self._is_backlogged)
 
     def _run_next(self, at_ns: int) -> int:
-        """Run the next entry. Returns the time at which it ended, or 0 if no task may be started without a turn."""
+        """Run the next claimed task. Returns the time at which it ended (CLOCK_BOOTTIME), or 0 if the worker has to
+        make a turn before it may start another task."""
         claimed = self._in_flight.next()
         attempt = self.executor.attempt(claimed, at_ns)
         slot = self._slot
@@ -304,11 +316,12 @@ class Loop(WorkerLoop):
         packed = self._in_flight.finish(attempt.settlement())
         if slot.is_undisturbed(self._prefetch_returned):
             self._last_run = b""
-        elif slot.is_intact:  # A return settles this task only if the outcome was in the slot before.
+        # A return of prefetched tasks settled this task only if its outcome was already in the slot.
+        elif slot.is_intact:
             self._last_run = attempt.entry.text
         else:
             return 0
-        # The outcome is stored before the task is removed from the slot, so from here on a kill loses nothing.
+        # Store the outcome before the task is removed from the slot. From here on, a kill loses nothing.
         slot.add_outcomes(ARGS_PER_SETTLEMENT, packed)
         self.report.attempt(attempt)
         entry = attempt.entry
@@ -325,7 +338,7 @@ class Loop(WorkerLoop):
 
     def _unstarted(self, claimed: Claimed, status: ThrottleStatus | None) -> int:
         if status is ThrottleStatus.THROTTLED:
-            self._load.later_attempts += 1  # The task is counted when it has run.
+            self._load.later_attempts += 1  # the task will count as started when it has run
             return boottime_ns()
         self._in_flight.put_back(claimed)
         return 0

@@ -1,4 +1,4 @@
-"""A worker process around its loop: log, signals, hooks and exit."""
+"""A worker process around its loop: the log, signal handlers, hooks and exit code."""
 
 import random
 from typing import TYPE_CHECKING, Any
@@ -47,10 +47,11 @@ if TYPE_CHECKING:
 def run_worker(settings: WorkerSettings, process: ChildProcess) -> int:
     """Run a worker in this process, in its main thread, and return the exit code.
 
-    Signals may be blocked when this is called. They are unblocked once their handlers are installed. Raises StartFailed
+    Signals may be blocked when this is called; it unblocks them once their handlers are installed. Raises StartFailed
     if a start hook fails.
     """
-    growth = Growth(settings.max_rss_mb) if settings.max_rss_mb else None  # first, so that it counts from the fork
+    # Measured first, so that growth counts from the fork.
+    growth = Growth(settings.max_rss_mb) if settings.max_rss_mb else None
     _configure_log(settings, process)
     signals = StopSignals()
     signals.install()
@@ -91,7 +92,7 @@ def _configure_log(settings: WorkerSettings, process: ChildProcess) -> None:
 
 
 def _fields_of_task() -> dict[str, Any]:
-    """Return the log fields of the task in which the calling code runs, or none outside of a task."""
+    """Return the log fields for the task in which the calling code runs. Returns no fields outside of a task."""
     try:
         task = current_task()
     except NoCurrentTask:

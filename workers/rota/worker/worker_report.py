@@ -1,4 +1,4 @@
-"""The log lines and metrics of a worker: one line per attempt, and counters."""
+"""The log lines and metrics of a worker: one line for each attempt, and counters."""
 
 import time
 from dataclasses import dataclass
@@ -17,7 +17,8 @@ from rota.worker.redis_times import Times
 
 _SAMPLE_SECONDS: Final = 1.0  # with `log.tasks = "sample"`, at most one success per interval is logged
 _DIGITS: Final = 6
-_FORMS: Final = 256  # combinations of task, queue, kind and outcome; limited because a pattern may fit many queues
+# Number of combinations of task, queue, kind and outcome to cache; limited because a pattern may match many queues.
+_FORMS: Final = 256
 _LEVELS_WITH_SUCCESSES: Final = ("debug", "info")
 
 
@@ -40,29 +41,29 @@ _EVENTS: Final[dict[type[outcomes.Outcome], _OutcomeEvent]] = {
 
 @dataclass(frozen=True, slots=True)
 class _OfQueue:
-    """The metrics of each start, for one queue and kind. They are cached because a lookup costs as much as observing a
-    value."""
+    """The metrics that each start of a task updates, for one queue and kind. The objects are cached, because looking
+    them up costs as much as observing a value."""
 
-    lag: recorder.Histogram  # time from the due time to the start
-    wait: recorder.Histogram  # time from being ready to the start
-    worst: recorder.Peak | None  # the worst lag, None for throttled tasks
-    objective_seconds: float  # lags above this are counted as misses
+    lag: recorder.Histogram  # seconds from the due time to the start
+    wait: recorder.Histogram  # seconds from the time when the task was ready to its start
+    worst: recorder.Peak | None  # the worst recent lag in seconds; None for throttled tasks
+    objective_seconds: float  # lag objective of the queue; a lag above it counts as a miss
 
 
 @dataclass(frozen=True, slots=True)
 class _OfTask:
-    """The metrics of each success, for one queue and task."""
+    """The metrics that each successful attempt updates, for one queue and task."""
 
     done: recorder.Counter
     runtime: recorder.Histogram
 
 
 class Report:
-    """Writes to the metrics recorder of the worker's slot and to the log. If `holds_lines` is true, log lines of
-    successes may be buffered and written together."""
+    """Writes a worker's metrics into its slot, and its log lines. If `holds_lines` is true, the log lines of successes
+    may be collected and written together."""
 
     def __init__(self, settings: WorkerSettings, own: recorder.Recorder) -> None:
-        # Do not build lines that the log level would suppress.
+        # Successes are logged at level `info`. Above that level, do not even build their lines.
         self._log_tasks = settings.log.tasks if settings.log.level in _LEVELS_WITH_SUCCESSES else "failures"
         self._logs_successes = self._log_tasks != "failures"
         self._objective_seconds = settings.lag_objective_seconds
@@ -90,11 +91,11 @@ class Report:
         self._busy.set(tasks)
 
     def turn_took(self, seconds: float) -> None:
-        """Observe the duration of a turn that did not wait at the doorbells."""
+        """Observe the duration of a turn that did not include a wait at the doorbells."""
         self._turn_seconds.observe(seconds)
 
     def turn(self, reply: TurnReply, limit: int, *, counts_claims: bool = True) -> None:
-        """Count the reply to a turn. `counts_claims` is False if a later reply will bring the same claims again."""
+        """Count what a turn claimed. `counts_claims` is False if a later reply will bring the same claims again."""
         if reply.claims:
             queues = [claim.entry.queue for claim in reply.claims] if counts_claims else []
             for queue in set(queues):
@@ -111,13 +112,13 @@ class Report:
         self._unstarted(entry, outcomes.Release)
 
     def given_back(self, entry: Entry) -> None:
-        """Count a task that was given back because its claim was too old. It is not logged, because it is claimed again
-        at once."""
+        """Count a task that was given back because its claim was too old. This is not logged, because the task is
+        claimed again at once."""
         self._recorder.counter(metrics.TASKS_PROCESSED, entry.queue, NO_TASK, outcomes.Release.label).add()
 
     def throttled(self, queue: str, task: str) -> None:
-        """Count a task that may not start yet because of its rate limit. It is not logged, because a backlog would log
-        a line for each task."""
+        """Count a task that may not start yet because of its rate limit. This is not logged, because a backlog would
+        produce a line for each task."""
         self._recorder.counter(metrics.TASKS_THROTTLED, queue, task).add()
 
     def blocked(self, queue: str, task: str, task_id: str, seconds: float) -> None:
@@ -134,8 +135,8 @@ class Report:
         )
 
     def stale(self, text: bytes, *, sent_before: bool) -> None:
-        """Log an outcome that found no entry to settle. Either it was settled before, or this worker has lost the
-        entry."""
+        """Log an outcome that found no entry to settle. Either the task was settled before, or this worker no longer
+        holds it. `sent_before` is true if an earlier turn without a reply has sent the same outcome."""
         task_id = text.split(b" ", 1)[0].decode(errors="replace")
         write = log.logger().info if sent_before else log.logger().warning
         write(log_events.TASK_STALE, task_id=task_id, sent_before=sent_before)
@@ -238,7 +239,7 @@ class Report:
 
 
 def _new_form(event: _OutcomeEvent, label: str, task: str, queue: str, kind: Kind) -> Form:
-    """Return a form for the log lines of attempts with these fixed values."""
+    """Return a template for the log lines of attempts whose task, queue, kind and outcome have these values."""
     fields: Fields = {
         "task_id": str,
         "task": task,
@@ -255,7 +256,7 @@ def _new_form(event: _OutcomeEvent, label: str, task: str, queue: str, kind: Kin
 
 
 def _more_of(attempt: Attempt) -> Fields:
-    """Return the log fields that only some attempts have."""
+    """Return the log fields that apply only to some attempts."""
     entry = attempt.entry
     outcome = attempt.outcome
     more = Fields()

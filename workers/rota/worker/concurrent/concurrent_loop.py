@@ -2,8 +2,8 @@
 except the I/O of its tasks.
 
 The loop claims as many tasks as its concurrency has room for, and starts all of them at once. No claimed task waits for
-another, so there is nothing to take back. Only one turn is under way at a time; tasks that end during a turn are
-settled by the next turn.
+another, so the master never has to take any back. Only one turn is under way at a time; tasks that end during a turn
+are settled by the next turn.
 """
 
 import asyncio
@@ -47,31 +47,32 @@ from rota.worker.loop_state import (
 )
 from rota.worker.redis_times import Anchor
 
-_HEARTBEAT_SECONDS: Final = 0.25  # while tasks run, so that a loop which is blocked for a second is noticed
-_QUARANTINE_SECONDS: Final = 1.0  # how often to check whether another worker took the entry that has to run alone
-_ALWAYS: Final = 1 << 62  # claims are never taken back here, so their tasks may start at any time
+# Interval while tasks run; short, so that a loop that is blocked for a second is noticed.
+_HEARTBEAT_SECONDS: Final = 0.25
+_QUARANTINE_SECONDS: Final = 1.0  # how often to check whether another worker has taken the entry that has to run alone
+_ALWAYS: Final = 1 << 62  # a deadline that never passes, because no claim is taken back from this kind of worker
 
 
 @dataclass(slots=True, kw_only=True)
 class ConcurrentLoop(WorkerLoop):
-    """The loop of one worker process, from its first turn to its exit code."""
+    """The loop of a worker that runs many tasks at once, from its first turn to its exit code."""
 
     settings: WorkerSettings
     maker: AttemptMaker
-    starts: StartSteps  # the steps that permit a start
+    starts: StartSteps  # asks Redis whether a task may start
     recorder: Recorder
-    _ledger: Ledger = field(init=False)  # the held tasks, and the outcomes that are not confirmed
+    _ledger: Ledger = field(init=False)  # the held tasks, and the outcomes that no reply has confirmed
     _steps: StepWatcher = field(init=False)  # watches the steps of coroutines
-    _stacks: StackLogger = field(init=False)  # logs stacks on request
+    _stacks: StackLogger = field(init=False)  # logs the stacks of running tasks when the master requests it
     _outages: Outages = field(init=False)
-    _connection: AioConnection = field(init=False)  # for turns and queries
-    _doorbells: AioBell = field(init=False)  # use a separate connection
+    _connection: AioConnection = field(init=False)  # for turns, and for queries before a start
+    _doorbells: AioBell = field(init=False)  # waits at the doorbells over a connection of its own
     _executor: ConcurrentExecutor = field(init=False)
     _runner: asyncio.Runner = field(default_factory=asyncio.Runner)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)  # set to end a wait
-    _running: dict[int, RunningTask] = field(default_factory=dict)  # the running tasks by index
-    _fault: BaseException | None = None  # ends the worker
-    _has_ending: bool = False  # whether a task was cancelled or reached its limit, since this was last checked
+    _running: dict[int, RunningTask] = field(default_factory=dict)  # the running tasks, by task index
+    _fault: BaseException | None = None  # an exception that ends the worker, None so far
+    _has_ending: bool = False  # whether a limit or cancel signal has arrived that no task has been checked for yet
     _heartbeat_timer: asyncio.TimerHandle | None = None
 
     def __post_init__(self) -> None:
@@ -89,7 +90,8 @@ class ConcurrentLoop(WorkerLoop):
         )
 
     def run(self) -> int:
-        """Work until there is a reason to leave, and return the exit code. Raises Orphaned if the master has died."""
+        """Run the worker until it has a reason to exit, and return the exit code. Raises Orphaned if the master has
+        died."""
         return self._runner.run(self._work())
 
     def close(self) -> None:
@@ -120,7 +122,8 @@ class ConcurrentLoop(WorkerLoop):
                 case Step.PARK:
                     await self._park()
                 case _:
-                    self._idle = False  # claim again, because there may be new tasks, or a doorbell may have rung
+                    # Claim again after the wait, because tasks may have arrived or a doorbell may have rung.
+                    self._idle = False
                     await self._rest(HOLD_SECONDS.get(mode, REST_SECONDS))
         return await self._leave_without_slot()
 
@@ -137,7 +140,7 @@ class ConcurrentLoop(WorkerLoop):
 
     def _signalled(self) -> None:
         self.signals.empty()
-        self._raise_endings()  # Do this at once, because a turn may take seconds.
+        self._raise_endings()  # end the tasks now, because the loop may be waiting in a turn for seconds
         self._wake.set()
 
     def _orphaned(self) -> None:
@@ -146,8 +149,8 @@ class ConcurrentLoop(WorkerLoop):
         self._wake.set()
 
     def _on_limit_signal(self, number: int, frame: FrameType | None) -> None:
-        """Handle the signal for a cancellation or a soft limit. A plain function that runs in the loop is ended here. A
-        coroutine is ended between two of its steps."""
+        """Handle the signal that the master sends for a cancellation or a soft limit. If a plain function is running in
+        the loop, this handler ends it. The loop ends a coroutine later, between two of its steps."""
         self._has_ending = True
         self.signals.wake()
         soft_limit.signalled(number, frame)
@@ -169,7 +172,8 @@ class ConcurrentLoop(WorkerLoop):
         self._heartbeat_timer = asyncio.get_running_loop().call_later(seconds, self._heartbeat)
 
     async def _rest(self, seconds: float) -> bool:
-        """Wait until something wakes the loop, and return True; return False after `seconds`."""
+        """Wait until something wakes the loop, but at most `seconds`. Returns whether the loop was woken before the
+        time was up."""
         timer = asyncio.get_running_loop().call_later(seconds, self._wake.set)
         await self._wake.wait()
         self._wake.clear()
@@ -196,7 +200,8 @@ class ConcurrentLoop(WorkerLoop):
                 running.raise_ending()
 
     async def _park(self) -> None:
-        """If another task may be claimed, wait at the doorbells until something wakes the loop."""
+        """Wait until something wakes the loop. Listen at the doorbells meanwhile if the worker may claim another
+        task."""
         if self._ledger.free and not self._ledger.quarantined:
             self._doorbells.listen()
         most = _QUARANTINE_SECONDS if self._ledger.quarantined else REST_SECONDS
@@ -211,7 +216,7 @@ class ConcurrentLoop(WorkerLoop):
             await self._rest(self._outages.failed(error))
 
     async def _query_held_tasks(self) -> None:
-        """Before this worker leaves, query once which tasks it still holds. If there is no reply within
+        """Send one last query for the tasks that this worker still holds, before it exits. If there is no reply within
         `LAST_QUERY_SECONDS`, the master gives back the claimed tasks."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LAST_QUERY_SECONDS):
@@ -219,7 +224,7 @@ class ConcurrentLoop(WorkerLoop):
         self._ledger.may_hold_more = False
 
     async def _try_turn(self, picks: int) -> ServerError | None:
-        """Make a turn. Returns the error if there was no reply."""
+        """Make a turn that claims up to `picks` tasks. Returns the error if there was no reply."""
         call = self._turn(picks)
         sent_ns = boottime_ns()
         try:
@@ -235,8 +240,8 @@ class ConcurrentLoop(WorkerLoop):
         return self._call(self._ledger.turn(picks, boottime_ns()))
 
     async def _leave_without_slot(self) -> int:
-        """Settle finished tasks, based on this process's own records. A task has overwritten the slot, so the master
-        can no longer see what this worker runs."""
+        """Settle the finished tasks from this process's own records, and return the exit code. Called when a task has
+        overwritten the slot, so that the master can no longer see what this worker runs."""
         with contextlib.suppress(ServerError):
             await self._connection.run(self._turn(0))
         return EXIT_OVERWRITTEN
@@ -266,7 +271,7 @@ class ConcurrentLoop(WorkerLoop):
         for claim in claims[:starts]:
             self._start(claim, anchor)
         note = self.report.released if self.signals.stop_requested else self.report.given_back
-        for claim in reversed(claims[starts:]):  # Giving them back in reverse order keeps their order in the queue.
+        for claim in reversed(claims[starts:]):  # in reverse order, so that the queue keeps its order
             self._finish(Settlement(claim.entry, Release()))
             note(claim.entry)
 
@@ -296,7 +301,8 @@ class ConcurrentLoop(WorkerLoop):
         if isinstance(attempt, Attempt):
             self._ended(attempt)
         else:
-            self._attempts -= 1  # It was counted when claimed, so that the worker never claims more than it may run.
+            # The attempt was counted at the claim, so that the worker never claims more than it may run.
+            self._attempts -= 1
         running.record.end()
         task_index = running.record.task_index
         del self._running[task_index]
@@ -309,7 +315,7 @@ class ConcurrentLoop(WorkerLoop):
 
     def _ended(self, attempt: Attempt) -> None:
         settlement = attempt.settlement()
-        # The outcome is stored before the task is removed from the slot, so from here on a kill loses nothing.
+        # Store the outcome before the task is removed from the slot. From here on, a kill loses nothing.
         self._finish(settlement)
         self.report.attempt(attempt)
         self._count(attempt)

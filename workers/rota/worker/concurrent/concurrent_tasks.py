@@ -1,4 +1,4 @@
-"""The tasks that a concurrent worker runs, with their indexes, the steps of their coroutines, and their stacks.
+"""The tasks that a concurrent worker runs: their indexes, the steps of their coroutines, and their stacks.
 
 Each coroutine of a task, and each coroutine that the task starts, is driven by `_Stepped`. While a step runs, the slot
 shows the task's index. If the loop is blocked, the master then knows which task's stack to request.
@@ -29,12 +29,12 @@ from rota.worker.redis_times import times_of
 
 LONG_SECONDS: Final = 0.1
 _OWN: Final = str(Path(__file__).parent.parent)
-_MAX_FRAMES: Final = 20  # the innermost frames, because a log line has at most 4,096 bytes
+_MAX_FRAMES: Final = 20  # maximum number of frames to log, the innermost ones; a log line has at most 4,096 bytes
 
 
 class RunningTask:
-    """One task with its index. `attempt` is None until the slot shows it. `ending` is the exception that ends its
-    coroutine from outside."""
+    """A task that the loop runs, with the slot record of its index. `attempt` is None until the slot shows the task.
+    `ending` is the exception with which the loop ends the task's coroutine."""
 
     __slots__ = ("_is_awaited", "_limited_ns", "attempt", "driver", "ending", "entry", "record")
 
@@ -49,23 +49,23 @@ class RunningTask:
 
     @property
     def is_shown(self) -> bool:
-        """Whether the slot shows this task, which it does from the task's first step to its end."""
+        """Whether the slot shows this task. It does so from the task's first step until its end."""
         return self.attempt is not None and self.record.number == self.attempt.number
 
     def opened(self, attempt: Attempt) -> None:
-        """Note that the slot shows the task."""
+        """Store the attempt. This is called when the slot begins to show the task."""
         self.attempt = attempt
         attempt.extend_soft_limit = _extend_here
         self.record.enter_step()
 
     def enter_step(self) -> None:
-        """Mark the beginning of a step of this task, or of a coroutine that the task started and that may outlive
-        it."""
+        """Mark in the slot that a step of this task begins. The step may also be one of a coroutine that the task
+        started; if that coroutine has outlived the task, nothing is marked."""
         if self.is_shown:
             self.record.enter_step()
 
     def leave_step(self) -> None:
-        """Mark the end of the step."""
+        """Mark in the slot that the step has ended."""
         self.record.leave_step()
 
     async def wait_for(self, coroutine: Any) -> Any:
@@ -73,7 +73,7 @@ class RunningTask:
         loop, as `asyncio.timeout` does. Raises Cancelled or TimeLimit in that case."""
         self._is_awaited = True
         try:
-            self.raise_ending()  # An earlier signal may have had no effect because nothing was awaited.
+            self.raise_ending()  # an earlier signal had no effect, because nothing was awaited yet
             return await coroutine
         except asyncio.CancelledError as error:
             if self.ending is None:
@@ -83,8 +83,8 @@ class RunningTask:
             self._is_awaited = False
 
     def raise_ending(self) -> None:
-        """Cancel the awaited coroutine if the task was cancelled or its soft deadline has passed, once for each of
-        these reasons."""
+        """Cancel the awaited coroutine if the task was cancelled or its soft deadline has passed. A cancellation ends
+        it only once, and so does each deadline."""
         attempt = self.attempt
         if not self._is_awaited or attempt is None or isinstance(self.ending, Cancelled):
             return
@@ -102,8 +102,8 @@ class RunningTask:
 
 
 def _extend_here(deadline_ns: int) -> None:
-    # `soft_limit` watches the plain function that runs in the loop. A call from another thread concerns a coroutine,
-    # for which `look` reads the deadline.
+    # `soft_limit` is only for a plain function that runs in the loop, in the main thread. For a coroutine,
+    # `raise_ending` reads the deadline.
     if get_ident() == main_thread().ident:
         soft_limit.extend(deadline_ns)
 
@@ -113,7 +113,7 @@ _stepping: ContextVar[RunningTask] = ContextVar("rota_stepping")
 
 @dataclass(frozen=True, slots=True)
 class ConcurrentExecutor:
-    """Runs attempts like `Executor`, but awaits instead of blocking."""
+    """Runs attempts as `Executor` does, but awaits instead of blocking, so that many attempts can run at once."""
 
     maker: AttemptMaker
     check_start: Callable[[Attempt], Awaitable[MayStart]]
@@ -159,8 +159,8 @@ class ConcurrentExecutor:
 
 
 class StepWatcher:
-    """Watches all steps. `current` is the task whose step runs. `blocked` is called after each long step, with its
-    duration."""
+    """Tracks which task's step the loop is running, in `current`. After each step longer than `LONG_SECONDS` it calls
+    `blocked` with the task and the duration."""
 
     def __init__(self, no_copies: NoCopies, blocked: Callable[[RunningTask, float], None]) -> None:
         self.current: RunningTask | None = None
@@ -172,22 +172,23 @@ class StepWatcher:
         return self.current is not None and self.current.record.is_cancelled()
 
     def drive(self, coroutine: Coroutine[Any, Any, Any], running: RunningTask) -> asyncio.Task[Any]:
-        """Run the coroutine of an attempt."""
+        """Run the coroutine of an attempt in an asyncio task whose steps are watched."""
         return asyncio.Task(_Stepped(coroutine, running, self))
 
     def make_task(self, loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any) -> asyncio.Task[Any]:
-        """Make an asyncio task for the loop. A coroutine that a Rota task starts belongs to that task."""
+        """Create an asyncio task, as the loop's task factory. If a Rota task starts the coroutine, the coroutine's
+        steps are watched as steps of that Rota task."""
         running = _stepping.get(None)
         return asyncio.Task(coroutine if running is None else _Stepped(coroutine, running, self), loop=loop, **options)
 
 
 def belong_to(running: RunningTask) -> None:
-    """Assign the calling coroutine, and everything that it starts, to a task."""
+    """Assign the calling coroutine, and every coroutine that it starts, to a task."""
     _stepping.set(running)
 
 
 class _Stepped(Coroutine[Any, Any, Any]):
-    """A coroutine whose steps are watched."""
+    """A wrapper around a coroutine that reports each of its steps to the StepWatcher."""
 
     __slots__ = ("_coroutine", "_steps", "_task")
 
@@ -209,7 +210,7 @@ class _Stepped(Coroutine[Any, Any, Any]):
         return self._coroutine.__await__()
 
     def __getattr__(self, name: str) -> Any:
-        # asyncio inspects a coroutine's name and frame.
+        # asyncio inspects the name and the frame of a coroutine.
         return getattr(self._coroutine, name)
 
     def _step(self, step: Callable[..., Any], *given: Any) -> Any:
@@ -224,7 +225,7 @@ class _Stepped(Coroutine[Any, Any, Any]):
             raise
         except (SystemExit, KeyboardInterrupt) as error:
             steps.no_copies.leave_if_copy(error)
-            # asyncio would end the whole loop with this exception, and all other tasks with it.
+            # This exception would end the whole asyncio loop, and all other tasks with it.
             raise RuntimeError(f"a coroutine of the task exited with {error!r}") from error
         except BaseException as error:
             steps.no_copies.leave_if_copy(error)
@@ -239,14 +240,14 @@ class _Stepped(Coroutine[Any, Any, Any]):
 
 
 class StackLogger:
-    """Logs the stacks of the running tasks, once for each request of the master."""
+    """Logs the stacks of the running tasks once for each request from the master."""
 
     def __init__(self, slot: Slot) -> None:
         self._slot = slot
         self._logged = slot.stacks_requested
 
     def log_if_requested(self, tasks: Iterable[RunningTask]) -> None:
-        """Log the stacks of these tasks, if the master has requested them."""
+        """Log the stacks of these tasks if the master has requested them since the last call."""
         requested = self._slot.stacks_requested
         if requested != self._logged:
             self._logged = requested
@@ -267,7 +268,8 @@ def _log_stack(running: RunningTask) -> None:
 
 
 def stack_of(awaitable: Any) -> str:
-    """Return the chain of calls that a coroutine awaits, the innermost call first, without Rota's outermost frames."""
+    """Return the stack of a coroutine as one line: the chain of calls that it awaits, with the innermost call first.
+    Rota's own outermost frames are left out."""
     frames: list[str] = []
     while (frame := _frame_of(awaitable)) is not None:
         code = frame.f_code

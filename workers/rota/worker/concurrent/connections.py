@@ -18,12 +18,12 @@ _REPLY_SECONDS: Final = 5.0
 
 
 def turns_connection(address: Address, outages: Outages) -> AioConnection:
-    """Return the connection for turns, and for the queries before a start. It never repeats a command."""
+    """Return the connection for turns, and for queries about whether a task may start. It never repeats a command."""
     return AioConnection(Opener(address, outages.name), lambda: _REPLY_SECONDS, ConnectionWatch(up=outages.succeeded))
 
 
 class AioStartChecker:
-    """Takes the steps that permit a start, without blocking."""
+    """Asks Redis whether a task may start, without blocking the loop."""
 
     def __init__(self, starts: StartSteps, connection: AioConnection, outages: Outages) -> None:
         self._starts = starts
@@ -31,7 +31,8 @@ class AioStartChecker:
         self._outages = outages
 
     async def check_start(self, attempt: Attempt) -> MayStart:
-        """Return whether a task may start."""
+        """Return the permission for this attempt to start, or the reason why it may not. Waits and repeats queries
+        while Redis is unavailable."""
         steps = attempt.steps_to_start(self._starts)
         reply = None
         try:
@@ -50,10 +51,11 @@ class AioStartChecker:
 
 
 class AioBell:
-    """The doorbells of a concurrent worker.
+    """Waits at the doorbells for a concurrent worker.
 
-    `rung` is called with the queue whose token was taken. If the queue is unknown because the connection was lost or
-    closed during the wait, `rung` is called with all queues. If the wait timed out, it is called with no queue.
+    When a wait ends, `rung` is called with the queues that may have new tasks: the queue whose token was taken, no
+    queue if the wait timed out, or all queues if the connection was lost or closed during the wait, because then any
+    token may have been taken.
     """
 
     def __init__(self, bell: Bell, address: Address, outages: Outages, rung: Callable[[Iterable[str]], None]) -> None:
@@ -64,13 +66,13 @@ class AioBell:
         self._parked: asyncio.Task[None] | None = None
 
     def listen(self) -> None:
-        """Wait for a ring, unless a wait is under way already."""
+        """Start to wait at the doorbells, unless a wait is under way already."""
         if self._parked is None:
             self._parked = asyncio.create_task(self._listen(), name="rota-bell")
 
     async def leave(self) -> None:
-        """Stop listening. This closes the connection, because the turn that passes the tokens on could otherwise ring
-        this bell."""
+        """Stop waiting at the doorbells. This closes the connection, because otherwise the turn that passes tokens on
+        to other workers could ring this worker's own bell."""
         parked = self._parked
         self._parked = None
         if parked is not None:
