@@ -29,8 +29,8 @@ class Chain(CallChain, KnowsForeignNames, kind="flow"):
     """Calls that run one after the other, made by `rota.chain`.
 
     Each call is enqueued when the previous one is done, in the same step on the server. If a task ends otherwise (dead,
-    cancelled or expired), the rest of the chain is dropped. Results are not passed on. The `delay` of a later call
-    counts from the end of the previous one.
+    cancelled or expired), the rest of the chain is dropped. The result of a call is not passed to the next one. The
+    `delay` of a later call counts from the end of the previous one.
     """
 
     def enqueue(self, *, client: "Client | None" = None, on_commit: OnCommitOption = ...) -> "ChainHandle":
@@ -115,8 +115,8 @@ def map(  # noqa: A001 - `rota.map`, as the built-in one
         rota.map(resize, image_ids, max_waiting=5_000, then=publish.call())
 
     Each item is the only argument of its task. Items are sent in chunks of `chunk` (100), and at most `max_waiting`
-    (1,000) of the tasks are unfinished at a time, so the call waits for workers. It also waits while the server is
-    away. `items` may be an iterator over millions of items: only one chunk is in memory.
+    (1,000) of the tasks are unfinished at a time, so the call waits for workers. It also waits while the server cannot
+    be reached. `items` may be an iterator over millions of items: only one chunk is in memory.
 
     If a call with an `id` was interrupted, a call with the same id and the same items continues after the items that
     the server already has. `then` and `on_dead` have the same meaning as in `rota.group`. After each chunk, `progress`

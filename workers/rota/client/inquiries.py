@@ -1,4 +1,4 @@
-"""The requests of clients about tasks, queues and groups, and the errors of tasks without a result."""
+"""The requests with which clients inspect tasks, queues and groups, and the errors for tasks without a result."""
 
 import json
 from typing import TYPE_CHECKING, Any
@@ -110,7 +110,8 @@ def wanted_events(after: str | None, queue: str | None, task: str | None, timeou
 
 
 def _check_chosen(queue: str | None, task: str | None) -> None:
-    """Check the names that restrict a request, where None means all. Raises InvalidName."""
+    """Check the names of the queue and the task that a request is restricted to. None stands for all. Raises
+    InvalidName."""
     if queue is not None:
         check_queue(queue)
     if task is not None:
@@ -118,10 +119,8 @@ def _check_chosen(queue: str | None, task: str | None) -> None:
 
 
 def result_of(status: TaskStatus, kept: bytes | None) -> Any:
-    """Return the result of a task.
-
-    It has the type of the function's annotation if this process declares the task, and otherwise the JSON type. Raises
-    TaskDead, TaskCancelled, TaskExpired or ResultNotStored.
+    """Return the result of a task that has ended. If this process declares the task, the result is converted to the
+    type that the function's annotation names. Raises TaskDead, TaskCancelled, TaskExpired or ResultNotStored.
     """
     task = f"task {status.id}"
     match status.state:

@@ -71,7 +71,7 @@ class QueuedTask:
     due_at: datetime | None
     due_in_seconds: float | None  # Below 0 if the task is late.
     since: datetime | None  # When the task entered its lane, or died. None for a scheduled task.
-    age_seconds: float | None  # The time since then.
+    age_seconds: float | None  # How long ago `since` was.
     attempt: int  # The number of the attempt that runs, comes next, or was the last.
     failures: int
     crashes: int
@@ -99,7 +99,7 @@ class WantedTasks:
 
     @property
     def chooses(self) -> bool:
-        """Whether some of the tasks that are read may not match."""
+        """Whether tasks are filtered, so that some of the tasks that are read may not match."""
         return bool(self.task or (self.queue and self.state is not State.READY))
 
 
@@ -108,12 +108,15 @@ class TasksFound:
     """The tasks that were found."""
 
     tasks: list[QueuedTask]
-    searched: int  # How many tasks were read.
-    more: bool  # Whether there are more tasks. If fewer than wanted were found, the search has reached its limit.
+    searched: int  # How many tasks were read to find these.
+    # Whether there may be more tasks. If there are and fewer tasks than wanted were found, the search has reached its
+    # limit.
+    more: bool
 
 
 def listed_state(name: str) -> State:
-    """Return the state with that name. Raise ValueError if tasks in that state are not listed, for example `done`."""
+    """Return the state with that name. Raises ValueError if Rota has no list of the tasks in that state, for example
+    `done`."""
     if name not in LISTED:
         *first, last = (f'"{state}"' for state in LISTED)
         raise ValueError(f"state must be {', '.join(first)} or {last}, got {name!r}")
@@ -121,7 +124,7 @@ def listed_state(name: str) -> State:
 
 
 def find(store: Store, wanted: WantedTasks) -> Steps[TasksFound]:
-    """Search until the wanted number of tasks is found. If some may not match, stop after 10,000 tasks."""
+    """Search until the wanted number of tasks is found. If tasks are filtered, stop after reading 10,000 of them."""
     tasks: list[QueuedTask] = []
     searched = 0
     most = max(MOST_SEARCHED, wanted.limit)
@@ -151,7 +154,7 @@ def _queues(store: Store, wanted: WantedTasks) -> Steps[list[str]]:
 
 
 def queued(found: PeekedTask, state: State, now_us: int) -> QueuedTask:
-    """Return a task of a page that was read at `now_us`, with its state."""
+    """Return a task of a page in the form that callers get. `now_us` is the Redis time at which the page was read."""
     is_dead = state is State.DEAD
     death = attempts_of([read_attempt_record(found.detail, "error")]) if is_dead and found.detail else (None,)
     return QueuedTask(

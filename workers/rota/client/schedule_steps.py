@@ -1,4 +1,4 @@
-"""The requests of clients about schedules, which a node declared or a client created."""
+"""The requests with which clients read and change schedules, whether a node declared them or a client created them."""
 
 import os
 from collections.abc import Callable
@@ -29,7 +29,7 @@ from rota.tasks.registry import default_registry
 if TYPE_CHECKING:
     from rota.tasks.registry import TaskDefinition
 
-_TRIES: Final = 20  # An attempt fails if the record changes between the read and the call.
+_TRIES: Final = 20  # The number of attempts. One fails if the record changes between reading it and the call.
 _RANDOM_BYTES: Final = 8
 
 
@@ -76,7 +76,7 @@ def run_schedule_now(store: ScheduleStore, name: str) -> Steps[tuple[str, bool]]
 
 
 def require_schedule(store: ScheduleStore, name: str) -> Steps[FoundSchedule]:
-    """Return the schedule with that name. Raise UnknownSchedule if there is none."""
+    """Return the schedule with that name. Raises UnknownSchedule if there is none."""
     found = yield from find_schedule(store, name)
     if isinstance(found, FoundSchedule):
         return found
@@ -86,7 +86,7 @@ def require_schedule(store: ScheduleStore, name: str) -> Steps[FoundSchedule]:
 def unknown_schedule(store: ScheduleStore, name: str, why: str = "") -> Steps[UnknownSchedule]:
     """Return the error for a name that no schedule has.
 
-    Its message has the reason, or a similar name among the schedules that are due next.
+    Its message has the reason `why`. Without one, it suggests a similar name of a schedule that is due soon.
     """
     if why:
         return UnknownSchedule(f"there is no schedule {name!r}: {why}")

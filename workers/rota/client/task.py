@@ -31,7 +31,7 @@ class Task(TaskDefinition[P, R], KnowsForeignNames, kind="task"):
     """A function with a name and options, which workers run. Calling the task calls the function."""
 
     def __reduce__(self) -> tuple[Callable[[str, str], "Task[..., Any]"], tuple[str, str]]:
-        # A task is pickled and copied like a function, by its module and name.
+        # Like a function, a task is pickled by its module and name.
         return _declared_task, (self.function.__module__, self.name)
 
     def __copy__(self, memo: Any = None) -> Self:
@@ -58,7 +58,8 @@ class Task(TaskDefinition[P, R], KnowsForeignNames, kind="task"):
         try:
             return default_client().enqueue(plain_call(self.name, args, kwargs))
         except RotaError as error:
-            error.__traceback__ = None  # The fault is in the caller's line, or in the server, not in our code.
+            # The error is due to the caller's line or the server, so the traceback need not show frames of Rota.
+            error.__traceback__ = None
             raise
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> "AsyncHandle[R]":
@@ -130,7 +131,8 @@ class Task(TaskDefinition[P, R], KnowsForeignNames, kind="task"):
 
 
 class Using(KnowsForeignNames, Generic[P, R], kind="using"):
-    """A task with options for a call. The options are separate from the arguments, so their names never collide."""
+    """A task with options for a call. The options are given separately from the arguments, so their names cannot
+    collide."""
 
     def __init__(
         self,
@@ -217,7 +219,8 @@ class Declare:
         try:
             return self._task_of(function)
         except (TypeError, ValueError) as error:
-            error.__traceback__ = None  # The fault is in the caller's line, not in our code.
+            # The error is due to the caller's line, so the traceback need not show frames of Rota.
+            error.__traceback__ = None
             raise
 
     def _task_of(self, function: Callable[..., Any]) -> Task[..., Any]:
