@@ -73,7 +73,7 @@ class SoftLimit:
         try:
             self._start(deadline_ns, _raise)
             return function(*args, **kwargs)
-        # a context manager would not do: the handler could run in its `__exit__`, and raise before the limit is off
+        # A context manager would not do: the handler could run in its `__exit__`, and raise before the limit is off.
         finally:
             self._end = None
 

@@ -27,11 +27,11 @@ WAKE_SIGNAL: Final = signal.SIGRTMIN + 1  # makes the worker check its slot
 SOFT_LIMIT_SIGNAL: Final = signal.SIGRTMIN + 2  # the task's soft deadline has passed, or the task was cancelled
 STACK_SIGNAL: Final = signal.SIGRTMIN + 3  # makes the worker log its stack
 
-# share of the lease that is reserved for the time between checking the clock and calling the task
+# Share of the lease that is reserved for the time between checking the clock and calling the task.
 _MARGIN_SHARE: Final = 0.1
 _NO_FD: Final = -1
 _STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
-# a service manager may send these to all processes of a service
+# A service manager may send these to all processes of a service.
 IGNORED_SIGNALS: Final = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 

@@ -85,7 +85,7 @@ class PollerSettings:
     """The settings of a poller."""
 
     server: ServerSettings
-    # number of the poller on its node, from 0; it waits 3 ms per rank, so poller 0 usually does the work
+    # Number of the poller on its node, from 0; it waits 3 ms per rank, so poller 0 usually does the work.
     rank: int
     lease_seconds: float
     crash_limit: int  # a task that has killed this many workers is dead

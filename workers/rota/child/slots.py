@@ -445,7 +445,7 @@ class Slot(ProcessRow):
         """
         if self.is_watched:
             return False
-        # the time serves as a number that differs from all earlier ones
+        # The time serves as a number that differs from all earlier ones.
         self._words[HEADER.watch_requested] = boottime_ns()
         return True
 

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from rota.client.blocking.handles import Handle
 
 _DENIALS: Final = ("noperm", "noauth", "wrongpass")
-# the error texts of Valkey and of Redis
+# The error texts of Valkey and of Redis.
 _IN_SCRIPTS: Final = ("ACL failure in script", "The user executing the script can't")
 _NOT_REPEATABLE: Final = "only an enqueue can be repeated exactly, and only in the process that made it"
 

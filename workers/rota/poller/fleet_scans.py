@@ -33,7 +33,7 @@ ADOPTED_A_CALL: Final = 100
 _NO_NAME: Final = "[^-A-Za-z0-9_.:]*"  # matches only members that begin with a character that no id contains
 
 AUDIT_SECONDS: Final = 60.0
-# pause between two calls, which gives up to 100 calls per second with up to 500 ids each
+# Pause between two calls, which gives up to 100 calls per second with up to 500 ids each.
 AUDIT_PAUSE_SECONDS: Final = 0.01
 _REST_PER_SCAN: Final = 2  # the pause after a scan is this multiple of its duration, but at least AUDIT_SECONDS
 MOST_SUSPECTS: Final = 10_000

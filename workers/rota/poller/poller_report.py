@@ -17,7 +17,7 @@ from rota.telemetry.recorder import Recorder
 
 _NO_TASK = ""  # the task name in these lines, because the scripts do not decode the bodies of tasks that they end
 _NO_QUEUE = "unknown"  # the queue that the script names when it sets aside such items as dead
-# the most characters of a key's name to show; a name may have millions, but the shared text holds only 48,000
+# The most characters of a key's name to show; a name may have millions, but the shared text holds only 48,000.
 _LONGEST = 300
 _NAMED_IDS = 10  # the most ids that a log line names; it also has the total, and `rota audit` names all
 

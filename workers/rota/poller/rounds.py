@@ -84,7 +84,7 @@ class Leadership:
     left: int = 0  # how many of these a search could not adopt, because they are tasks of Rota whose ticket was lost
     # The time of the first occurrence that is not enqueued yet (monotonic); `inf` if there is none or it is unknown.
     schedule_at: float = math.inf
-    # schedules that no node declares any longer, which this poller removes
+    # Schedules that no node declares any longer, which this poller removes.
     undeclared: list[str] = field(default_factory=list)
 
     def take_sweep(self, swept: Swept, sent_at: float) -> None:
@@ -133,20 +133,20 @@ class Round:
 
 CHUNK: Final = 125  # an item costs the server 11 us, so a chunk delays turns by 1.4 ms, like a chunk of promotions
 PAUSE_SECONDS: Final = 0.003  # the shortest time between two calls, so that a flood leaves time for other rounds
-# interval for every poller, so that items are found even if the poller that was notified of them was killed
+# Interval for every poller, so that items are found even if the poller that was notified of them was killed.
 LEGACY_POLL_SECONDS: Final = 0.25
 UNNOTIFIED_SECONDS: Final = 0.04  # interval for the listening poller if the server does not notify it
 REFUSED_SECONDS: Final = 1.0
 
-# interval between sweeps, so that a task that was pushed without ringing a doorbell starts within a second
+# Interval between sweeps, so that a task that was pushed without ringing a doorbell starts within a second.
 SWEEP_SECONDS: Final = 0.9
-# pause between a change and its sweep, so that a worker can first claim what `enqueue` has added
+# Pause between a change and its sweep, so that a worker can first claim what `enqueue` has added.
 SETTLE_SECONDS: Final = 0.01
-# pause between such a sweep and the next check; it doubles after each sweep that finds no item pushed directly
+# Pause between such a sweep and the next check; it doubles after each sweep that finds no item pushed directly.
 REARM_SECONDS: Final = 0.05
-# the fewest sweeps per lease; if half a lease passes without a sweep, no owner is reaped for another lease
+# The fewest sweeps per lease; if half a lease passes without a sweep, no owner is reaped for another lease.
 _SWEEPS_A_LEASE: Final = 4
-# interval between sweeps while the fleet is idle, below the 5 s after which a poller stops being the leader
+# Interval between sweeps while the fleet is idle, below the 5 s after which a poller stops being the leader.
 QUIET_SECONDS: Final = 4.0
 _LOSS: Final = "its worker's lease expired because the node was lost or cut off from Redis"
 _NAME_BYTES: Final = 8
@@ -251,7 +251,7 @@ class SweepRound(Round):
         if swept.lease_ends_us is not None:
             lease_ends_at = now + (swept.lease_ends_us - swept.now_us) / MICROSECONDS
             self._quiet_until = min(self._quiet_until, lease_ends_at)
-        # owners from the last sweep that have not been reaped yet are reported again
+        # Owners from the last sweep that have not been reaped yet are reported again.
         self._expired = deque(swept.expired)
         return swept
 
@@ -326,7 +326,7 @@ def seconds_to_next(adopted: AdoptedLegacy, *, is_notified: bool) -> float:
     return min(interval, max(0.0, (adopted.next_due_us - adopted.now_us) / MICROSECONDS))
 
 
-# how far ahead occurrences are enqueued; so no task is late even if all pollers are absent for 5 s
+# How far ahead occurrences are enqueued; so no task is late even if all pollers are absent for 5 s.
 AHEAD_SECONDS: Final = 8.0
 # How long before the first occurrence that is not enqueued yet the round is due. Sweeps report when that occurrence is.
 UPCOMING_SECONDS: Final = 6.0
