@@ -75,7 +75,7 @@ def redact(url: str) -> str:
 
 
 def _without_scheme(text: str) -> str:
-    """Return the recognized part of a URL without `://`, for example `localhost:6379`, and `***` for the rest."""
+    """Return a text without `://`, with `***` in place of all that is not part of a URL such as `localhost:6379`."""
     known = _NEARLY.match(text)
     if not (known and known[0]) or "@" in text:
         return HIDDEN

@@ -14,7 +14,7 @@ from rota.durations import not_negative_seconds
 
 
 class RotaError(Exception):
-    """The base of all errors that Rota raises to its callers."""
+    """The base class of all errors that Rota raises to its callers."""
 
 
 class InvalidArguments(RotaError, TypeError):
@@ -75,8 +75,8 @@ class EventsOff(RotaError, RuntimeError):
 
 
 class EventsLost(RotaError, LookupError):
-    """Raised if the next task events may be lost, because they are no longer kept or the server lost its last writes. A
-    reader that continues gets the events that are left."""
+    """Raised if events after the last one that was read may be lost, because they are no longer kept, or because the
+    server lost its last writes. A reader that continues gets the events that are left."""
 
 
 class WaitTimeout(RotaError, TimeoutError):
@@ -93,7 +93,7 @@ class LeaseLost(RotaError, RuntimeError):
 
 
 class RotaWarning(UserWarning):
-    """The base of all warnings that Rota gives its callers."""
+    """The base class of all warnings that Rota issues."""
 
 
 class UnservedQueue(RotaWarning):

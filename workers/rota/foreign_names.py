@@ -9,7 +9,7 @@ _TIERS: Final = "the priority of a task is the tier of its queue (`tiers` in rot
 _HOOKS: Final = "hooks are for all tasks: @rota.on_failure, @rota.on_dead, @rota.around_task"
 _BY_NAME: Final = 'by name rota.default_client().enqueue("resize", args=[7], queue="images")'
 
-# For each kind of object: the advice, and the names from other libraries that get this advice.
+# For each kind of object, pieces of advice, each with the names from other libraries that it is given for.
 _TABLE: Final[Mapping[str, Mapping[str, str]]] = {
     "declaration": {  # options of `@rota.task`
         "write retries=": "max_retries retry max_tries attempts",

@@ -42,14 +42,14 @@ class SoftLimit:
         # A time of CLOCK_BOOTTIME, or 0 if there is no soft limit. It is set to 0 when TimeLimit is raised, because
         # each deadline raises it only once.
         self._deadline_ns = 0
-        # The function that raises the exception or cancels a coroutine. None while nothing is called.
+        # The function that raises the exception or cancels the coroutine of the task. None while no task is called.
         self._end: Callable[[Ending], None] | None = None
         # Has one item for each reason to defer exceptions. It is a list because appending and popping are single steps,
         # which the handler cannot interrupt.
         self._holds: list[None] = []
         self._is_cancelled: Callable[[], bool] = _never
         self._is_raised = False  # whether Cancelled was already raised in this call
-        self._is_missed = False  # whether a signal came while nothing was called
+        self._is_missed = False  # whether a signal came while no task was called
         self._thread = 0
 
     def install(self, number: int, is_cancelled: Callable[[], bool]) -> None:

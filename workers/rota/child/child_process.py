@@ -22,7 +22,8 @@ from typing import Final
 from rota.child.slots import Slot, boottime_ns
 from rota.durations import NANOSECONDS
 
-# Signals from the master to a worker. They are real-time signals, which applications rarely use. SIGRTMIN stays free.
+# Signals from the master to a worker. They are real-time signals, which applications rarely use. SIGRTMIN is left to
+# applications.
 WAKE_SIGNAL: Final = signal.SIGRTMIN + 1  # makes the worker check its slot
 SOFT_LIMIT_SIGNAL: Final = signal.SIGRTMIN + 2  # the task's soft deadline has passed, or the task was cancelled
 STACK_SIGNAL: Final = signal.SIGRTMIN + 3  # makes the worker log its stack
@@ -36,7 +37,8 @@ IGNORED_SIGNALS: Final = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
 def boottime_seconds() -> float:
-    """Return CLOCK_BOOTTIME in seconds, the clock of the slots, which all processes of a machine share."""
+    """Return the time of CLOCK_BOOTTIME in seconds. All processes of a machine share this clock, and all times in slots
+    are read from it."""
     return boottime_ns() / NANOSECONDS
 
 
@@ -44,7 +46,7 @@ def boottime_seconds() -> float:
 class ChildProcess:
     """What a child process has from its master: its identity, its slot, and the descriptors that connect them."""
 
-    node: str  # the name of the master process
+    node: str  # the name of the node
     slot_number: int
     slot: Slot
     nonce: int  # distinguishes this process from all others that have used the slot
@@ -85,13 +87,16 @@ class Fence:
 
 
 def fence_ns(lease_seconds: float) -> int:
-    """Return how long after sending a renewal the worker may still start tasks, in nanoseconds."""
+    """Return for how many nanoseconds after the last renewal was sent the worker may start tasks."""
     return round(lease_seconds * (1 - _MARGIN_SHARE) * NANOSECONDS)
 
 
 class StopSignals:
-    """The handlers that turn TERM and INT into a flag, and TERM, INT and WAKE_SIGNAL into a descriptor to wait on.
-    Signals that are meant for the master have no effect in a child."""
+    """The signal handlers of a child. TERM and INT set a flag, and these two and WAKE_SIGNAL make a descriptor
+    readable.
+
+    Signals that are meant for the master have no effect in a child.
+    """
 
     def __init__(self) -> None:
         self.stop_requested = False
@@ -151,7 +156,7 @@ class StopSignals:
 
     def _leave_to_child(self) -> None:
         for number, handler in self._handlers.items():
-            if signal.getsignal(number) == handler:  # The task may have set another handler.
+            if signal.getsignal(number) == handler:  # If the task has set another handler, it stays.
                 signal.signal(number, signal.SIG_DFL)
         self._let_through()
 
@@ -201,7 +206,7 @@ class Waiter:
 
     @contextmanager
     def within(self, seconds: float) -> Iterator[None]:
-        """Limit the total time of all `until_ready` calls in a block of code."""
+        """Limit the total time of all calls of `until_ready` in a `with` block."""
         self._until = time.monotonic() + seconds
         try:
             yield
@@ -209,11 +214,12 @@ class Waiter:
             self._until = math.inf
 
     def pause(self, seconds: float) -> Woken:
-        """Wait for a signal or the timeout. Raises Orphaned if the master dies."""
+        """Wait until a signal arrives or the time has passed. Raises Orphaned if the master dies."""
         return self.until_woken(_NO_FD, seconds)
 
     def until_woken(self, fd: int, seconds: float) -> Woken:
-        """Wait for data to read, a signal or the timeout. Raises Orphaned if the master dies."""
+        """Wait until the descriptor is readable, a signal arrives or the time has passed. Raises Orphaned if the master
+        dies."""
         ready = self._wait(self._with_signals, fd, select.POLLIN, seconds)
         if fd in ready:
             return Woken.READY

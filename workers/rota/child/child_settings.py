@@ -16,7 +16,7 @@ from rota.protocol.tiers import Domain, QueueShare
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """The server and the namespace. The URL may contain a password, so it is excluded from the repr."""
+    """The server and the namespace to connect to. The URL may contain a password, so it is excluded from the repr."""
 
     redis_url: str = field(repr=False)
     namespace: str
@@ -43,7 +43,7 @@ class LogSettings:
 
 @dataclass(frozen=True, slots=True)
 class TaskOverride:
-    """The operator's table `[tasks.NAME]`. Each value in it overrides the decorator's value."""
+    """A table `[tasks.NAME]` of the configuration file. Each value in it overrides the value in `@rota.task`."""
 
     retries: int | None = None
     crash_limit: int | None = None
@@ -62,21 +62,21 @@ class WorkerSettings:
 
     server: ServerSettings
     pool: str
-    concurrency: int  # tasks that each worker runs at once
+    concurrency: int  # number of tasks that each worker runs at once
     tiers: tuple[Domain, ...]  # the tiers that the pool serves, highest first
     lease_seconds: float  # how long the owner stays registered without a renewal
     beat_seconds: float  # longest time between two heartbeats while no task runs, and in concurrent workers at any time
     park_seconds: float  # longest wait at the doorbells
-    time_limit_seconds: float  # hard time limit of tasks that do not set one
+    time_limit_seconds: float  # hard time limit of tasks that do not have their own
     max_tasks: int  # number of attempts after which a worker is replaced, 0 for no limit
     max_tasks_jitter: float  # largest share by which `max_tasks` is reduced at random
     max_rss_mb: int  # growth of its memory, in MB, at which a worker is replaced, 0 for no limit
     max_payload_kb: int  # largest body of a task, in KiB
     max_result_kb: int  # largest result that is stored, in KiB
     durability: str  # the durability of enqueues that the tasks themselves make
-    overrides: dict[str, TaskOverride]  # by task name
-    lag_objective_seconds: float  # for queues that are not in `lag_objectives`
-    lag_objectives: dict[str, float]  # seconds by queue
+    overrides: dict[str, TaskOverride]  # the tables `[tasks.NAME]`, by the name of the task
+    lag_objective_seconds: float  # lag objective of the queues that are not in `lag_objectives`
+    lag_objectives: dict[str, float]  # lag objectives in seconds, by queue
     log: LogSettings
 
 
@@ -90,7 +90,7 @@ class PollerSettings:
     lease_seconds: float
     crash_limit: int  # a task that has killed this many workers is dead
     loss_limit: int  # a task that was held by this many lost nodes is dead
-    dead_max_age_seconds: float  # older dead tasks are removed
+    dead_max_age_seconds: float  # dead tasks older than this are removed
     dead_max_count: int  # the oldest dead tasks beyond this number are removed
     forget_queue_seconds: float  # how long a queue of a pattern may be empty before it is forgotten
     queues: tuple[str, ...]  # queues and patterns of all tiers, which determine the label that a queue is counted under

@@ -26,7 +26,8 @@ LOG_BYTES: Final = 4096  # the maximum size of one write to the log: see `rota.t
 
 
 class ProcessRowFields(NamedTuple):
-    """The words of one slot that only the master writes, plus the pid. `ProcessRow` documents them."""
+    """The words of one slot in the process table: those that only the master writes, and the pid. `ProcessRow`
+    documents them."""
 
     nonce: int = 1
     pid: int = 1
@@ -47,11 +48,11 @@ class MarkFields(NamedTuple):
 
 
 class LoadFields(NamedTuple):
-    """The load of a worker since its start: see `slot_load`."""
+    """The words that record the load of a worker since its start: see `slot_load`."""
 
     started: int = 1  # number of tasks that were started
     occupied: int = 1  # number of task slots that are occupied
-    since_ns: int = 1  # time since which this number of task slots has been occupied
+    since_ns: int = 1  # when the number of occupied task slots last changed
     occupied_ns: int = 1  # time for which task slots were occupied until `since_ns`, added up over all task slots
     ended: int = 1  # number of tasks that ended, whose run times are in the next two words
     run_ns: int = 1
@@ -66,7 +67,8 @@ class HeaderFields(NamedTuple):
     # The number of arguments, their position and their size share one word, which is written at once. So even if the
     # process is killed, the three always belong together.
     outcomes: int = 1
-    nonce_copy: int = 1  # a copy of the nonce: if the two differ, the region has been overwritten
+    # A copy of the nonce in the process table; if the two differ, a task has overwritten the region.
+    nonce_copy: int = 1
     phase: int = 1
     heartbeat_ns: int = 1
     mark: int = sum(MarkFields())  # the mark of task index 0
@@ -75,13 +77,13 @@ class HeaderFields(NamedTuple):
     shortest_soft_ns: int = 1  # see `Slot`
     shortest_soft_met_ns: int = 1  # see `Slot`
     stepping: int = 1  # index of the task whose coroutine runs now, plus one; 0 if no coroutine runs
-    held_lines: int = 1  # size of the log lines, in bytes
+    held_lines: int = 1  # size in bytes of the log lines that are not written yet
     load: int = sum(LoadFields())
     unused: int = 3
 
 
 class TaskFields(NamedTuple):
-    """A copy of a task. A text is stored as its length, followed by its bytes."""
+    """The words of one copy of a task. A text is stored as its length, followed by its bytes."""
 
     started_ns: int = 1
     deadline_ns: int = 1
@@ -95,7 +97,7 @@ class TaskFields(NamedTuple):
 
 
 class RecordFields(NamedTuple):
-    """A task and its progress."""
+    """The words of a record: two copies of a task, and its progress."""
 
     copies: int = 2 * sum(TaskFields())
     progress: int = _PROGRESS_WORDS

@@ -39,8 +39,8 @@ class Load(NamedTuple):
 
 
 class SlotLoad:
-    """The words of the load in one slot. One process writes them from its own copies of the sums, which a task cannot
-    overwrite."""
+    """The words of one slot that record its load. The worker writes them from its own copies of the sums, which a task
+    cannot overwrite."""
 
     __slots__ = (
         "_occupied",

@@ -50,7 +50,7 @@ class SlotMemory:
         return cls(fd, (os.fstat(fd).st_size - PROCESS_TABLE_BYTES) // REGION_BYTES, _READ)
 
     def slot(self, number: int) -> Slot:
-        """Return the slot with this number, from 0. Raises IndexError outside the memory."""
+        """Return the slot with this number, counted from 0. Raises IndexError if there is no such slot."""
         found = self._slots.get(number)
         if found is None:  # The slots are cached, because the master uses each of them many times a second.
             found = self._slots[number] = self._cut_out(number)
@@ -114,7 +114,8 @@ def _map(fd: int, at: int, length: int, access: int, *, for_forks: bool = True) 
 class SharedText:
     """A text in shared memory, stored in two copies. A number, which is written last, selects the current copy.
 
-    A process that reads during a write gets the earlier text. It reads again if a second write began in the meantime.
+    A process that reads during a write gets the earlier text. If a second write has begun by the end of the read, the
+    process reads again.
     """
 
     def __init__(self, area: memoryview) -> None:

@@ -51,7 +51,7 @@ _ENTRY: Final = TASK.entry
 _NAME: Final = TASK.name
 # The numbers of a task, in the order of TaskInSlot.
 _NUMBERS: Final = (_STARTED, _DEADLINE, _CLAIMED, _UNSTARTED, _SOFT_DEADLINE, _KILL_POLICY)
-_COPY: Final = Struct(f"{_ENTRY + 1}q{ENTRY_BYTES}sq")  # a task's fields up to the length of its name
+_COPY: Final = Struct(f"{_ENTRY + 1}q{ENTRY_BYTES}sq")  # the fields of a task, up to the length of its name
 _NONCE_COPY: Final = HEADER.nonce_copy
 _NONCE: Final = PROCESS_ROW.nonce
 _HEARTBEAT: Final = HEADER.heartbeat_ns
@@ -79,8 +79,9 @@ class KillPolicy(NamedTuple):
     code.
     """
 
-    counts_as_failure: bool = False  # whether a hard time limit counts as a failure; otherwise it counts as a crash
-    retry_us: int | None = None  # delay before the retry after a hard time limit, None for no retry
+    # Whether exceeding the hard time limit counts as a failure; otherwise it counts as a crash.
+    counts_as_failure: bool = False
+    retry_us: int | None = None  # delay in microseconds before the retry after a hard time limit, None for no retry
     crash_limit: int = 0  # the `crash_limit` of the task, 0 to use that of the fleet
 
     def to_word(self) -> int:
@@ -89,8 +90,8 @@ class KillPolicy(NamedTuple):
 
     @classmethod
     def from_word(cls, word: int) -> "KillPolicy":
-        """Return the kill policy of a word. A slot may hold anything, so a word that no worker writes yields the
-        default."""
+        """Return the kill policy that is stored in a word. If the word is one that no worker writes, return the
+        default, because a task may have overwritten the slot."""
         outcome = word >> _CRASH_LIMIT_BITS
         crash_limit = word & _CRASH_LIMIT_MASK
         if not 0 <= outcome <= _RETRY + _LONGEST_DELAY_US:
@@ -99,7 +100,7 @@ class KillPolicy(NamedTuple):
 
 
 class TaskInSlot(NamedTuple):
-    """A task that a worker runs. Times are CLOCK_BOOTTIME."""
+    """A task that a worker runs, as it is recorded in the slot. Names that end in `_ns` are times of CLOCK_BOOTTIME."""
 
     entry: bytes  # text of the task's entry
     name: str  # UNKNOWN_TASK until the body is decoded
@@ -110,7 +111,7 @@ class TaskInSlot(NamedTuple):
     soft_deadline_ns: int = 0  # 0 if there is no soft time limit
     kill_policy: int = 0  # see KillPolicy
     task_index: int = 0  # the index of its record in the slot
-    number: int = 0  # identifies the task among those that this process has run with that index
+    number: int = 0  # distinguishes the task from others that this process has run with the same index
 
     @property
     def id(self) -> str:
@@ -127,7 +128,7 @@ class TaskInSlot(NamedTuple):
 
     @property
     def ready(self) -> str:
-        """The time since which the task was ready, in microseconds of Redis time. It distinguishes tasks that have the
+        """The time at which the task became ready, in microseconds of Redis time. It distinguishes tasks that have the
         same id."""
         return self._field(4)
 
@@ -220,7 +221,7 @@ class TaskRecord:
         return number
 
     def name(self, name: str, kill_policy: int = 0) -> None:
-        """Name the task that `start` published without a name."""
+        """Publish the name and the kill policy of a task that `start` published without a name."""
         words = self._words
         at = self._base + _NAME
         raw = name.encode()[:NAME_BYTES]
@@ -251,7 +252,7 @@ class TaskRecord:
             self._words[_HEARTBEAT] = at_ns
 
     def end(self) -> None:
-        """Publish that nothing runs."""
+        """Publish that the task has ended and nothing runs."""
         self._words[self._number_at] += 1
 
     def is_cancelled(self) -> bool:
@@ -287,7 +288,7 @@ class TaskRecord:
         return self._words[self._number_at] if self._words[_NONCE_COPY] == self._process_row[_NONCE] else 0
 
     def current(self) -> TaskInSlot | None:
-        """Return the task that is running, or was running when the process died, or None."""
+        """Return the task that is running, or that was running when the process died. Returns None if there is none."""
         words = self._words
         for _ in range(_READ_ATTEMPTS):
             number = self.number
@@ -302,8 +303,8 @@ class TaskRecord:
         return None
 
     def times(self) -> TaskTimes | None:
-        """Return the times of the running task. The texts are left out because the master reads all slots many times a
-        second."""
+        """Return the times of the running task, or None if none runs. This skips the texts, because the master reads
+        the times in all slots many times a second."""
         words = self._words
         for _ in range(_READ_ATTEMPTS):
             number = self.number

@@ -36,7 +36,7 @@ from rota.child.slot_load import SlotLoad
 from rota.child.slot_record import HeldUp, TaskInSlot, TaskRecord, TaskTimes
 
 MASTER_SLOT: Final = 0
-# The word of the outcomes holds the number of arguments, their position, and their size in bytes.
+# One word describes the outcomes: it has the number of arguments, their position, and their size in bytes.
 _COUNT_SHIFT: Final = 40
 _START_SHIFT: Final = 20
 _OUTCOMES_MASK: Final = (1 << _START_SHIFT) - 1
@@ -72,7 +72,7 @@ def _word(at: int) -> Any:
 
 
 class ProcessRow:
-    """The row of the process table for one slot, together with the region of that slot."""
+    """The row of one slot in the process table, and what can be read from it together with the region of the slot."""
 
     nonce: int = _word(PROCESS_ROW.nonce)
     """A number that identifies the current process of the slot among all processes that have used the slot."""
@@ -111,7 +111,7 @@ class ProcessRow:
 
     @property
     def quiet_requested(self) -> bool:
-        """Whether the worker must not claim until this is reset. Written before WAKE_SIGNAL is sent."""
+        """Whether the worker must not claim until this is reset. The master writes it before it sends WAKE_SIGNAL."""
         return self._process_row[_QUIET] != 0
 
     @quiet_requested.setter
@@ -175,7 +175,7 @@ class HeldLines:
         self._size = 0
 
     def __len__(self) -> int:
-        """Return the number of lines."""
+        """Return the number of lines that are not written yet."""
         return len(self._lines)
 
     def add(self, line: bytes) -> bool:
@@ -190,7 +190,7 @@ class HeldLines:
         return True
 
     def text(self) -> bytes:
-        """Return all lines."""
+        """Return all lines that are not written yet, joined."""
         return b"".join(self._lines)
 
     def clear(self) -> None:
@@ -208,7 +208,7 @@ class HeldLines:
 
 
 class Slot(ProcessRow):
-    """One region, which the process in the slot writes, and its row of the process table."""
+    """A slot: its region, which the process in the slot writes, and its row of the process table."""
 
     def __init__(self, region: memoryview, process_row: memoryview) -> None:
         super().__init__(region, process_row)
@@ -327,12 +327,12 @@ class Slot(ProcessRow):
         return [words[_NUMBER], *further.tolist()]
 
     def running(self) -> list[TaskInSlot]:
-        """Return the tasks that are running, or were running when the process died, by index."""
+        """Return the tasks that are running, or were running when the process died, in the order of their indexes."""
         return [task for record in self.busy_records() if (task := record.current()) is not None]
 
     def running_times(self) -> tuple[TaskTimes, ...]:
-        """Return the times of the running tasks. The texts are left out because the master reads all slots many times a
-        second."""
+        """Return the times of the running tasks. This skips the texts, because the master reads the times in all slots
+        many times a second."""
         if self._process_row[_CONCURRENCY] <= 1:
             times = self._first.times()
             return () if times is None else (times,)
@@ -402,7 +402,7 @@ class Slot(ProcessRow):
 
     @property
     def has_outcomes(self) -> bool:
-        """Whether there are any outcomes."""
+        """Whether the slot has outcomes that are not known to be settled."""
         return self._words[_OUTCOMES] != 0
 
     def outcomes(self) -> tuple[int, bytes]:
@@ -433,7 +433,7 @@ class Slot(ProcessRow):
 
     @property
     def metrics(self) -> memoryview:
-        """The area where `recorder` keeps its records."""
+        """The area in which `recorder` stores the metrics of the process."""
         return self._bytes[METRICS_AT:METRICS_END]
 
     # At a worker's request, the master checks every few milliseconds whether a long task delays prefetched tasks.

@@ -34,7 +34,7 @@ class Chain(CallChain, KnowsForeignNames, kind="flow"):
     """
 
     def enqueue(self, *, client: "Client | None" = None, on_commit: OnCommitOption = ...) -> "ChainHandle":
-        """Enqueue the first call, with the calls that follow it, through `client` or the default client.
+        """Enqueue the chain through `client` or the default client.
 
         Raises the errors of `Client.enqueue`.
         """
@@ -136,5 +136,5 @@ def map(  # noqa: A001 - `rota.map`, as the built-in one
 async def amap(
     task: "Task[..., Any] | Using[..., Any]", items: Iterable[Any], **options: Unpack[MapOptions]
 ) -> "AsyncGroupHandle":
-    """Enqueue a task for each item, in an event loop: see `map`."""
+    """Enqueue a task for each item, from an event loop: see `map`."""
     return await default_async_client().map(task, items, **options)

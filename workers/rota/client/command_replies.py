@@ -98,7 +98,7 @@ class Uncertain(RotaError, TimeoutError):
         self._aagain = aagain
 
     def __reduce__(self) -> tuple[type["Uncertain"], tuple[str, tuple[str, ...], tuple[str, ...]]]:
-        # A pickled error cannot repeat its call, because connections stay in their process.
+        # A pickled error cannot repeat its call, because the connections cannot be pickled.
         return type(self), (str(self), self.ids, self.accepted)
 
     def repeat(self) -> "list[Handle[Any]]":
@@ -145,7 +145,7 @@ _PACKAGE = str(Path(__file__).parent.parent)
 
 
 class ClientWarnings:
-    """The warnings of one client, about the server at `address`."""
+    """The warnings that one client issues about the server at `address`, each only once per reason."""
 
     def __init__(self, namespace: str, address: str) -> None:
         self._namespace = namespace

@@ -111,7 +111,7 @@ _default = DefaultClient()
 
 
 def _by_name(function: F) -> F:
-    # Python's own error for an unknown option would not suggest the right name.
+    # The error that Python raises for an unknown option would not suggest the right name.
     @functools.wraps(function)
     def called(*positional: object, **given: object) -> object:
         if positional:
@@ -440,6 +440,7 @@ def _seconds(where: str, text: str | None) -> float:
 def _value(path: Path, table: Mapping[str, Any], key: str, kind: type[Any], at: str = "") -> Any:
     value = table.get(key)
     if value is not None and not isinstance(value, kind):
-        got = f"a value of type {type(value).__name__}"  # The value itself may contain a password.
+        # The value itself is not shown, because it may contain a password.
+        got = f"a value of type {type(value).__name__}"
         raise NotConfigured(f"{path}: {at}{key}: expected {_IN_WORDS[kind]}, got {got}")
     return value

@@ -110,8 +110,7 @@ class EventsReading:
         return event
 
     def park(self, deadline: float) -> bytes | None:
-        """Return the command that waits for an event for PARK_SECONDS, or until the deadline if that is earlier.
-
+        """Return the command that waits for the next event, for PARK_SECONDS or until the deadline, if that is earlier.
         Returns None if the deadline has passed.
         """
         left = deadline - time.monotonic()
@@ -211,7 +210,7 @@ class TaskEvents(Iterator[TaskEvent]):
         return self._reading.take_event()
 
     def _fill(self, deadline: float) -> None:
-        """Read the stored events, or wait for one for PARK_SECONDS, or until the deadline if that is
+        """Read stored events. If there are none, wait for one, for PARK_SECONDS or until the deadline, if that is
         earlier."""
         try:
             page = self._page(self._reading.next_page(), time.monotonic() + self._seconds)
@@ -236,7 +235,7 @@ class TaskEvents(Iterator[TaskEvent]):
     def _execute(self, data: bytes, until: float) -> Any:
         try:
             with time_limit_deferred:
-                if self._pid != os.getpid():  # The connection belongs to the parent, which still uses it.
+                if self._pid != os.getpid():  # After a fork, the connection belongs to the parent, which still uses it.
                     self.close()
                     self._pid = os.getpid()
                 if self._connection is None:

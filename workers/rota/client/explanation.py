@@ -45,7 +45,7 @@ class ExpectedClaim:
     losses: int
     running: int  # How many tasks of the queue will run, including this one. Counted only if the queue has a `cap`.
     cap: int  # 0 for no cap.
-    why: str  # Why it is this task's turn.
+    why: str  # Why this task is claimed at this point.
 
 
 class Outlook(StrEnum):
@@ -251,7 +251,7 @@ def _who_is_first(queue: QueueInOrder, order: ClaimOrder) -> str:
     return f"other queues of tier {queue.tier} were served less for their weights"
 
 
-# One queue or one task
+# Explanations of one queue or one task
 
 NO_POOLS: Final = "no master announces a pool, so no worker claims tasks"
 
@@ -335,7 +335,7 @@ class WantedClaims:
 class Explanation:
     """The next claims of each pool, provided that no task is enqueued, becomes due or ends."""
 
-    at: datetime  # The time for which the claims are computed.
+    at: datetime  # The time at which the claims were computed.
     pools: tuple[PoolOutlook, ...]  # Empty if no master is running.
     unserved: tuple[str, ...]  # Queues with ready tasks that no pool serves. Empty if a queue or a task is explained.
     queue: str = ""
@@ -390,7 +390,7 @@ def _pools(nodes: list[Node], wanted: str) -> dict[tuple[str, Packed], list[str]
 
 
 def _about(store: Store, found: Explanation, state: QueueState) -> Steps[list[str]]:
-    """Return the lines about the queue, or about the task and its queue."""
+    """Return the lines that explain the queue, or the task and its queue."""
     task = found.task
     lines = [] if found.pools else [f"pools: {NO_POOLS}"]
     if task and task.state not in (State.READY, State.SCHEDULED):

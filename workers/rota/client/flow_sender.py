@@ -36,7 +36,7 @@ HandleOf = Callable[[NewMember, Enqueued], H]
 
 
 class GroupHandleOf(Protocol[H_co]):
-    """A function that makes the caller's handle of a group."""
+    """A function that makes the handle that the caller of a group's enqueue gets."""
 
     def __call__(self, group_id: str, *, duplicate: bool) -> H_co: ...
 
@@ -58,7 +58,7 @@ class FlowContext:
 
 
 class MembersSending(Generic[H]):
-    """The enqueue of a chain, or of more members for an existing group."""
+    """An enqueue of a chain, or of more members for an existing group."""
 
     def __init__(
         self, context: FlowContext, members: Sequence[NewMember], handle_of: HandleOf[H], group_id: str = ""
@@ -147,7 +147,7 @@ class Filling:
 
 
 class GroupSending(Generic[H]):
-    """The enqueue of a group whose members are all in memory."""
+    """An enqueue of a group whose members are all in memory."""
 
     def __init__(
         self,
@@ -288,7 +288,7 @@ def plan_of(options: MapOptions) -> MapPlan:
 
 
 class Items:
-    """The items of an iterable, each as the call that `call` makes from it. `position` is the number of the next
+    """The items of an iterable, each turned into a call by the function `call`. `position` is the number of the next
     item."""
 
     def __init__(self, call: Callable[[Any], Call[Any]], iterable: Iterable[Any], checks: Checks) -> None:
@@ -303,7 +303,7 @@ class Items:
             self.position += 1
 
     def take(self, count: int) -> list[NewMember]:
-        """Return the next items, checked, or an empty list if there are no more.
+        """Return the next items as checked members, or an empty list if there are no more.
 
         Raises the errors of `prepare`, with the item's number.
         """
@@ -388,7 +388,7 @@ def _sent(filling: Filling, sending: Callable[[], Sending[NewMember]]) -> Genera
 
 
 def _awaited(filling: Filling, most_left: int) -> Generator[GroupQuery, Room | None, int]:
-    """Wait until at most `most_left` members have not ended, and return their number."""
+    """Wait until at most `most_left` members of the group are left, and return how many are left."""
     found = yield GroupQuery(filling.group_id, most_left)
     if found is None or found.left is None:
         raise group_ended(filling.group_id, f"{filling.cursor:,} items were accepted")

@@ -35,7 +35,7 @@ class _NoResult(RotaError):
 
 
 class TaskDead(_NoResult, RuntimeError):
-    """Raised if a task whose result was requested is dead. `status` has all that is known about the task."""
+    """Raised instead of returning a result if the task is dead. `status` has all that is known about the task."""
 
     @property
     def death(self) -> dict[str, Any]:
@@ -44,15 +44,14 @@ class TaskDead(_NoResult, RuntimeError):
 
 
 class TaskCancelled(_NoResult, RuntimeError):
-    """Raised if a task whose result was requested was cancelled, or purged with its queue.
-
-    `status` has all that is known about the task.
+    """Raised instead of returning a result if the task was cancelled, or purged with its queue. `status` has all that
+    is known about the task.
     """
 
 
 class TaskExpired(_NoResult, RuntimeError):
-    """Raised if a task whose result was requested expired before it was started. `status` has all that is known about
-    the task."""
+    """Raised instead of returning a result if the task expired before it was started. `status` has all that is known
+    about the task."""
 
 
 class ResultNotStored(_NoResult, LookupError):
@@ -65,13 +64,13 @@ class ResultNotStored(_NoResult, LookupError):
 
 
 def status_steps(store: Store, task_id: str, *, args: bool) -> Steps[TaskStatus]:
-    """Return the status of a task. Unlike `status`, this raises errors."""
+    """Return the status of a task. Unlike `Client.status`, this raises an error if the status cannot be read."""
     require_name("id", task_id)
     return status_of(task_id, (yield from find_task(store, task_id)), args=args)
 
 
 def unknown_for(task_id: str, error: RotaError) -> TaskStatus:
-    """Return the status of a task that could not be read because of the error."""
+    """Return the status `unknown` for a task whose status could not be read, with the error as the reason."""
     return TaskStatus(task_id, State.UNKNOWN, error=str(error))
 
 

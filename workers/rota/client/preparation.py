@@ -38,14 +38,16 @@ H = TypeVar("H")
 KIB = 1024
 _LONGEST_WAIT_US = 3653 * 86_400 * MICROSECONDS  # Ten years, as in lua/adopt_scheduled.lua.
 _KEY_HEX_DIGITS = 32
-_VARIANT = {f"{digit:x}": f"{digit & 3 | 8:x}" for digit in range(16)}  # Two bits of this digit are the UUID's variant.
+# Two bits of this digit contain the variant of the UUID.
+_VARIANT = {f"{digit:x}": f"{digit & 3 | 8:x}" for digit in range(16)}
 _UNDECLARED = TaskOptions()
 
 carried: Final[ContextVar[dict[str, Any]]] = ContextVar("rota_carried", default={})  # noqa: B039 - never written to
 """Extra data, for example a trace context, that bodies carry besides their arguments if they are made in this
 context."""
 
-_Bound = tuple[Sequence[Any], Mapping[str, Any]]  # Arguments, bound to the parameters of the function.
+# Positional and keyword arguments, after binding them to the parameters of the function.
+_Bound = tuple[Sequence[Any], Mapping[str, Any]]
 
 
 def prepare(call: Call[Any], registry: Registry, max_payload_kb: int) -> NewTask:

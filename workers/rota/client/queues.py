@@ -1,4 +1,4 @@
-"""The queues of a namespace, with the number of their tasks and their first tasks in each state."""
+"""Lists of the queues of a namespace with their numbers of tasks, and of the first tasks in each state."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -65,11 +65,11 @@ class QueuedTask:
     """A task in a queue. Unknown values, for example of items that other programs pushed, are "" or None."""
 
     id: str
-    state: State  # `ready` in a lane, `scheduled`, `running` (claimed), or `dead`.
+    state: State  # `ready` (in a lane), `scheduled`, `running` (claimed) or `dead`.
     queue: str
     name: str
     due_at: datetime | None
-    due_in_seconds: float | None  # Below 0 if the task is late.
+    due_in_seconds: float | None  # The time until the task is due. Below 0 if it is late.
     since: datetime | None  # When the task entered its lane, or died. None for a scheduled task.
     age_seconds: float | None  # How long ago `since` was.
     attempt: int  # The number of the attempt that runs, comes next, or was the last.
@@ -83,7 +83,8 @@ class QueuedTask:
 
 @dataclass(frozen=True, slots=True)
 class WantedTasks:
-    """A request for at most `limit` tasks in one state. A `queue` and a `task` name restrict it, unless they are ""."""
+    """A request for at most `limit` tasks in one state. An empty `queue` or `task` means all queues or all task
+    names."""
 
     state: State
     queue: str = ""
@@ -143,9 +144,8 @@ def find(store: Store, wanted: WantedTasks) -> Steps[TasksFound]:
 
 
 def _queues(store: Store, wanted: WantedTasks) -> Steps[list[str]]:
-    """Return the queues to read.
-
-    Ready tasks of all queues are read queue by queue, because each queue has its own lanes.
+    """Return the queues to read one by one, where "" stands for all at once. Ready tasks can only be read queue by
+    queue, because each queue has its own lanes.
     """
     if wanted.queue or wanted.state is not State.READY:
         return [wanted.queue]

@@ -96,7 +96,7 @@ def unknown_schedule(store: ScheduleStore, name: str, why: str = "") -> Steps[Un
 
 
 class ScheduleSteps:
-    """The methods of `Schedules` as steps. The docstrings there describe each method and its errors."""
+    """The methods of `Schedules` as steps without I/O. See there for what each method does and raises."""
 
     def __init__(self, namespace: str, max_payload_kb: int) -> None:
         self._store = ScheduleStore(namespace)

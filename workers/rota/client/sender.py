@@ -51,13 +51,15 @@ V2 = TypeVar("V2")
 H2 = TypeVar("H2", bound=WithId)
 T = TypeVar("T")
 
-REPEAT_SECONDS: Final = 50.0  # Less than the 60 s for which the server remembers a nonce, because the call takes time.
+# Less than the 60 s for which the server remembers a nonce, because the repeated call takes time to arrive.
+REPEAT_SECONDS: Final = 50.0
 # The script needs half a millisecond for such a batch. Meanwhile the client packs the next one.
 _BATCH_TASKS: Final = 125
 _BATCH_BYTES: Final = 1 << 20  # The server does nothing else while it reads a batch.
 _ROUND_BATCHES: Final = 32
 _ROUND_BYTES: Final = 4 << 20  # The most bytes that are sent before any reply is needed, within one timeout.
-_FIRST_SHARE: Final = 0.5  # The part of the timeout for the first reply. The rest is for a second connection.
+# The part of the timeout in which the first replies must come. The rest is for a second try on another connection.
+_FIRST_SHARE: Final = 0.5
 _PERHAPS: Final = "the tasks may have been accepted"
 
 Sending = Generator[Exchange[Any], list[Reply[Any]], list[H]]
@@ -75,7 +77,7 @@ def just_repeat(repeated: "Sending[Any]") -> "Sending[Any]":
 
 
 class Cut(Exception):
-    """Raised if the caller no longer waits for the replies to an exchange."""
+    """Raised inside a `Sending` if the caller no longer waits for the replies to an exchange."""
 
     def __init__(self, *, is_sent: bool) -> None:
         super().__init__()
@@ -123,7 +125,8 @@ class Nonces:
             return Nonce(f"{os.urandom(16).hex()} 1")
 
     def mark_replied(self, nonce: Nonce) -> None:
-        """Note that the call got a reply the first time it was sent, so it will not be repeated."""
+        """Record that the call got a reply when it was first sent. It will not be repeated, so the name can be used
+        again."""
         name, _, number = nonce.partition(" ")
         self._next.append(Nonce(f"{name} {int(number) + 1}"))
 
@@ -131,8 +134,8 @@ class Nonces:
 class Sender(Generic[S, V, H]):
     """The sender of one kind of enqueue.
 
-    If durability needs a confirmation, each round waits for its own confirmation, because two rounds may go to two
-    servers, and then only the second server would confirm.
+    If the durability needs a confirmation, each round waits for its own one. Two rounds may go to two servers, for
+    example after a failover, and a single confirmation would come only from the second server.
     """
 
     def __init__(

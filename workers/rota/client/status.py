@@ -18,7 +18,7 @@ from rota.protocol.progress import Progress, read_progress
 from rota.protocol.task_states import PURGED, STATES, State
 from rota.protocol.views import TaskState
 
-_MAX_SECONDS: Final = 1e12  # A longer duration, in seconds, is not valid.
+_MAX_SECONDS: Final = 1e12  # A duration above this, in seconds, is not valid.
 _CUT_SHORT: Final = (CRASHED, LOST, TIME_LIMIT, AT_MOST_ONCE)
 
 
@@ -42,7 +42,7 @@ class AttemptRecord:
 def attempts_of(records: Iterable[Mapping[str, Any]]) -> tuple[AttemptRecord, ...]:
     """Return the records of attempts, oldest first.
 
-    The record of a worker that died has no attempt number, so it gets the previous record's number plus 1.
+    If a worker died, its record has no attempt number, so the record gets the number of the previous one plus 1.
     """
     attempts: list[AttemptRecord] = []
     for record in records:
@@ -277,7 +277,7 @@ class GroupStatus:
     cancelled: int = 0
     expired: int = 0
     purged: int = 0  # Members that were purged with their queue.
-    cursor: int = 0  # The number of items that were accepted, including duplicates.
+    cursor: int = 0  # The number of items that were accepted so far, including duplicates.
     is_cancelled: bool = False  # Whether the group was cancelled as a whole.
     opened_at: datetime | None = None
     ended_at: datetime | None = None

@@ -40,7 +40,7 @@ class TimedConnection:
     """
 
     def __init__(self, endpoint: Endpoint, seconds: float, deadline: float = math.inf) -> None:
-        """Connect. No step takes more than `seconds`. Raises ServerError."""
+        """Connect. No step takes longer than `seconds`, or beyond the deadline. Raises ServerError."""
         self.is_known = False  # Whether an exchange has succeeded on this connection.
         self._pid = os.getpid()
         self._deadline = _Deadline(deadline)
@@ -58,10 +58,10 @@ class TimedConnection:
 
     def __del__(self) -> None:
         with suppress(AttributeError):  # There is no connection if the constructor failed.
-            self._connection.close()  # Otherwise a client that was not closed would cause a ResourceWarning.
+            self._connection.close()  # Without this, a client that was not closed would cause a ResourceWarning.
 
     def allow(self, deadline: float) -> None:
-        """Set the deadline of the next steps."""
+        """Set the deadline for the next steps."""
         self._deadline.at = deadline
 
     @property
@@ -113,7 +113,8 @@ class ReplyList:
         self._connection: TimedConnection | None = None
         # The LPOP runs when the BLPOP returns, and takes the other messages in the list.
         self._parking = command((pack(("BLPOP", key, PARK_SECONDS)),)) + command((pack(("LPOP", key, BATCH)),))
-        self.silent_at = math.inf  # When a reply is overdue (monotonic seconds), or inf if the reader is not parked.
+        # When a reply is overdue (monotonic seconds), or inf if the reader is not waiting in BLPOP.
+        self.silent_at = math.inf
 
     @property
     def is_parked(self) -> bool:
@@ -121,7 +122,7 @@ class ReplyList:
         return self.silent_at < math.inf
 
     def park(self) -> None:
-        """Start waiting for messages. Raises Unavailable."""
+        """Send a BLPOP, which waits for messages. Raises Unavailable if there is no connection."""
         try:
             if self._connection is None:
                 self._connection = TimedConnection(self._endpoint, self._timeout_seconds)
@@ -131,7 +132,8 @@ class ReplyList:
         self.silent_at = time.monotonic() + PARK_SECONDS + GRACE_SECONDS
 
     def fileno(self) -> int:
-        """Return the descriptor to wait on, or -1 if the reader is not parked."""
+        """Return the descriptor that becomes readable when a reply arrives, or -1 if the reader is not waiting in
+        BLPOP."""
         return self._connection.fileno() if self._connection is not None and self.is_parked else _NO_FD
 
     def messages(self) -> list[str] | None:
@@ -258,7 +260,7 @@ class ClientPool:
             self._drop(connection)
 
     def _take(self, deadline: float) -> TimedConnection:
-        # Return a connection from an earlier exchange, or else a new one.
+        # Returns an idle connection from an earlier exchange, or else a new one.
         while self._kept:
             try:
                 connection = self._kept.pop()

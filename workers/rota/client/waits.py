@@ -35,7 +35,7 @@ class Goal(StrEnum):
 
 
 class TaskQuery(NamedTuple):
-    """A query to the script `wait` about one task."""
+    """A query to the script `wait` about one task, for example whether it has ended."""
 
     goal: Goal
     task_id: str
@@ -167,8 +167,8 @@ class OpenWaits:
         self._pending = {query: self._pending.get(query, "") for query in self._waits}
 
     def next_queries(self) -> dict[WaitQuery, str]:
-        """Return the queries for the next call: either one about a group, or as many about tasks as the script
-        takes."""
+        """Return the queries for the next call. These are either one query about a group, or as many about tasks as the
+        script accepts."""
         first = next(iter(self._pending), None)
         if isinstance(first, GroupQuery):
             return {first: ""}
@@ -241,7 +241,7 @@ class WaitRounds:
         return self.open.next_queries()
 
     def query_command(self, queries: Mapping[WaitQuery, str]) -> ScriptCall[Any]:
-        """Return the command that sends the queries, whose reply is WaitResults."""
+        """Return the command that sends the queries. Its reply has the results in the same order."""
         of_groups = [query for query in queries if isinstance(query, GroupQuery)]
         if of_groups:
             return _in_list(group_query(self._store, self._name_there, of_groups[0]))

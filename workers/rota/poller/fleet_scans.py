@@ -157,7 +157,7 @@ class ScheduledAdoption(FleetRound):
             self._scans = 0
         args = ("ZSCAN", self._store.keys.delayed, self._cursor, "MATCH", _NO_NAME, "COUNT", SCAN_COUNT)
         self._cursor, found = self._unless_refused("zscan", lambda: connection.execute(*args)) or (_START, [])
-        self._members = found[::2]  # the items at odd positions are the scores
+        self._members = found[::2]  # every second item is a score
         self._scans += 1
         self._next_at = now if self._scans % SEARCHES_A_BURST else now + BURST_SECONDS
 

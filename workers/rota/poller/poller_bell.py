@@ -32,7 +32,7 @@ class BellState:
     wanted: tuple[str, ...] = ()  # keys of the legacy lists to track, used as prefixes
     is_notified: bool = False  # whether the server tracks these prefixes
     rang: bool = False  # whether a legacy list has changed or may have changed
-    client_id: int = 0  # CLIENT ID of the bell's connection, 0 for none
+    client_id: int = 0  # the id of the bell's connection as the server's CLIENT ID returns it, 0 for no connection
     changed_at: float = math.inf  # when a tracked key of the fleet first changed since the last check (monotonic)
     _tracked_prefixes: tuple[str, ...] = field(
         default=(), init=False
@@ -64,7 +64,7 @@ class BellState:
                 log.logger().warning(log_events.ADOPT_TRACKING_REFUSED, error=str(error))
 
     def invalidated(self, keys: Sequence[bytes] | None) -> None:
-        """Record that these keys have changed; None means all keys."""
+        """Record that these keys have changed. None means that any key may have changed."""
         prefixes = tuple(prefix.encode() for prefix in self.wanted)
         if prefixes and (keys is None or any(key.startswith(prefixes) for key in keys)):
             self.rang = True

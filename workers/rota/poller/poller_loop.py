@@ -50,7 +50,8 @@ _OUTLIER_SECONDS: Final = 0.0005
 _LEARNED_SHARE: Final = 1 / 8
 EARLY_CALL_SECONDS: Final = 0.0005  # assumed duration of an early call until one has been measured
 _MAX_EARLY_CALL_SECONDS: Final = 0.01  # an early call that takes longer counts as this, because the server was busy
-MARGIN_SECONDS: Final = 0.0004  # a timer takes 0.1 to 0.2 ms of this, and the processing of a reply 0.1 ms
+# Time between the early call and the promotion; the timer takes 0.1 to 0.2 ms of it, and processing a reply 0.1 ms.
+MARGIN_SECONDS: Final = 0.0004
 
 
 @dataclass(slots=True)
@@ -164,7 +165,7 @@ class Promotion:
         return self.next_due.due_at + self._standby.seconds(self.next_due.next_due_us)
 
     def _is_early_call(self) -> bool:
-        """Whether the next call is an early call, because the last call was long ago."""
+        """Whether the next call is only an early call, which is the case if the last call was long ago."""
         return self._planned_at() - self.next_due.sent_at > 2 * (self._early_call_seconds + MARGIN_SECONDS)
 
     def _send_at(self) -> float:

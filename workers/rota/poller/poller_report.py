@@ -23,7 +23,7 @@ _NAMED_IDS = 10  # the most ids that a log line names; it also has the total, an
 
 
 class PollerReport:
-    """Writes to the metrics recorder of the poller's slot and to the log."""
+    """The reports of a poller, which are written to the log and to the metrics in its slot."""
 
     def __init__(self, recorder: Recorder, slot_number: int, shared_text: SharedText) -> None:
         self._recorder = recorder
@@ -42,7 +42,7 @@ class PollerReport:
         self._rarely = OnceAMinute()
 
     def promoted(self, promoted: Promoted, seconds: float) -> None:
-        """Report a chunk that was promoted, in a round trip of `seconds`."""
+        """Report a chunk of tasks that was promoted. The round trip took `seconds`."""
         self._promote_seconds.observe(seconds)
         for queue, moved in promoted.moved.items():
             self._recorder.counter(metrics.POLLER_PROMOTED, queue).add(moved)
@@ -60,7 +60,7 @@ class PollerReport:
         self._last_success.set(time.time())
 
     def swept(self, swept: Swept) -> None:
-        """Report a sweep."""
+        """Report what a sweep has found."""
         self.checked()
         if swept.rescues:
             self._rescues.add(swept.rescues)

@@ -42,7 +42,8 @@ from rota.server.server_errors import PushedBack, Refused
 
 T = TypeVar("T")
 
-LONGEST_SECONDS: Final = 1.0  # check at least this often, because a bare ZADD rings no doorbell
+# Check at least this often, because other programs may use ZADD without ringing a doorbell.
+LONGEST_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,7 +277,7 @@ class TrimRound(Round):
         self._calls = 0
 
     def step(self, connection: Connection, now: float) -> None:
-        """Remove up to 500 dead tasks. Raises ServerError."""
+        """Remove up to 500 of the dead tasks beyond the maximum age or number. Raises ServerError."""
         trimmed = self._unless_refused("trim", lambda: connection.run(self._trim))
         self._calls += 1
         if trimmed is None or not trimmed.more or self._calls == _CALLS_A_TRIM:
@@ -302,7 +303,7 @@ class LegacyAdoption(Round):
         return min(self._next_at, self._not_before) if self._listening.rang else self._next_at
 
     def step(self, connection: Connection, now: float) -> None:
-        """Take a chunk of items. Raises ServerError."""
+        """Take a chunk of items from the legacy lists. Raises ServerError."""
         self._listening.rang = False
         self._not_before = now + PAUSE_SECONDS
         adopted = self._unless_refused("adopt_legacy", lambda: connection.run(self._call))
@@ -315,7 +316,7 @@ class LegacyAdoption(Round):
 
 
 def seconds_to_next(adopted: AdoptedLegacy, *, is_notified: bool) -> float:
-    """Return the number of seconds until the next call if no notification arrives earlier."""
+    """Return how many seconds later the next call is due if no notification arrives earlier."""
     if adopted.more:
         return PAUSE_SECONDS
     if not adopted.is_leader:

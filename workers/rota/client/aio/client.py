@@ -1,4 +1,4 @@
-"""The application's client: enqueues tasks, inspects them, waits for them and controls queues."""
+"""The client of an application, which enqueues tasks, inspects them, waits for them and controls queues."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, partial

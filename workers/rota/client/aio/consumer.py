@@ -1,6 +1,5 @@
-"""The consumer for asyncio, which runs a blocking consumer in threads.
-
-Because of the threads, the lease is renewed in time even if the program's event loop is blocked, so no task runs twice.
+"""The consumer for asyncio, which runs a blocking consumer in threads. A thread can renew the lease in time even if the
+event loop of the program is blocked, so that no task runs twice.
 """
 
 import asyncio
@@ -32,7 +31,7 @@ class AsyncLeasedTask(ClaimedTask):
 
     @classmethod
     def of(cls, task: LeasedTask) -> Self:
-        """Return the asyncio form of a leased task."""
+        """Return a leased task with methods that can be awaited."""
         return cls(*(getattr(task, each.name) for each in fields(task)))
 
     async def done(self, result: object = None) -> None:

@@ -33,7 +33,8 @@ W = TypeVar("W")
 H = TypeVar("H", bound=WithId)
 T = TypeVar("T")
 
-REPEATS: Final = "await arepeat()"  # How callers repeat an enqueue that may or may not have been accepted.
+# The code, for messages, that repeats an enqueue that may or may not have been accepted.
+REPEATS: Final = "await arepeat()"
 MAP_AT_ONCE: Final = AWAITED_NOW
 _WANTS_BLOCKING: Final = (
     "a consumer needs blocking connections: make it with rota.Client(redis=...).consumer(...), or give this "
@@ -50,7 +51,8 @@ class Connections:
         self.pid = os.getpid()
         self._endpoint = endpoint
         self.pool = AioPool(endpoint, seconds)
-        self.confirming = AioPool(endpoint, seconds)  # A separate connection, because WAIT blocks all later commands.
+        # A separate connection for confirmations, because WAIT blocks all later commands.
+        self.confirming = AioPool(endpoint, seconds)
         self.waiting = AioWaiting(endpoint, seconds, store, self.pool)
 
     @property
@@ -237,7 +239,7 @@ class AsyncLifecycle:
         await self._driver.aclose()
 
     def close_soon(self) -> None:
-        """Close the connections soon, from any thread."""
+        """Request that the connections be closed, without waiting for it. This may be called from any thread."""
         self._driver.close()
 
 
@@ -254,7 +256,10 @@ async def in_chunks(things: Iterable[T]) -> list[T]:
 async def once_committed(
     on_commit: OnCommit, waiting: W, send: Callable[[W], Awaitable[list[H]]], expected: Callable[[], list[H]]
 ) -> list[H]:
-    """Send at once. Raises RuntimeError if `on_commit` would delay the enqueue until a commit."""
+    """Send at once, because an awaited enqueue cannot wait for a commit.
+
+    Raises RuntimeError if `on_commit` would delay the enqueue until a commit.
+    """
     del expected  # Only a blocking client returns handles before the commit.
     check_nothing_waits(on_commit)
     return await send(waiting)

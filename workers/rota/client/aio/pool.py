@@ -48,7 +48,8 @@ class AioPool:
         return stream
 
     async def exchange(self, stream: AioStream, exchange: Exchange[T]) -> list[Reply[T]]:
-        """Send all commands, the first one at once, and return one reply for each."""
+        """Send all commands, and return one reply for each. The first command is sent before this yields to the event
+        loop."""
         seconds = exchange.deadline - time.monotonic()
         give_up_at = time.monotonic() + seconds * exchange.share
         confirmation = None if exchange.confirmation is None else exchange.confirmation.within(seconds)
@@ -93,7 +94,7 @@ class AioPool:
         if self._opening is None:
             self._opening = asyncio.create_task(self._open(), name="rota-client-opening")
         opening = self._opening
-        # If this call gives up, the opening continues for the other calls.
+        # If this call gives up waiting, the connection is still opened for the other calls.
         await asyncio.wait([opening], timeout=deadline - time.monotonic())
         if not opening.done():
             return too_slow(self._seconds)

@@ -1,4 +1,5 @@
-"""Waits for tasks in an event loop. One asyncio task, with one blocking connection, serves all waits of a client."""
+"""The waits for tasks in an event loop. A single asyncio task with one blocking connection serves all waits of a
+client."""
 
 import asyncio
 import math
@@ -22,7 +23,7 @@ _NAME: Final = "rota:waiting"
 
 
 class AioWait(OpenWait):
-    """The wait of one call."""
+    """The wait of one call, which sleeps on an asyncio event."""
 
     __slots__ = ("_woken",)
 

@@ -1,5 +1,5 @@
 # Generated from rota/client/aio/client.py by `make blocking`: change that, not this.
-"""The application's client: enqueues tasks, inspects them, waits for them and controls queues."""
+"""The client of an application, which enqueues tasks, inspects them, waits for them and controls queues."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, partial

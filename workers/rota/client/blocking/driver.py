@@ -28,7 +28,7 @@ T = TypeVar("T")
 W = TypeVar("W")
 H = TypeVar("H", bound=WithId)
 
-REPEATS: Final = "repeat()"  # How callers repeat an enqueue that may or may not have been accepted.
+REPEATS: Final = "repeat()"  # The code, for messages, that repeats an enqueue that may or may not have been accepted.
 MAP_AT_ONCE: Final = MAP_WAITS_NOT
 
 

@@ -83,7 +83,7 @@ class _Mail:
 
 
 class WaitingThread(Thread):
-    """A thread that runs from its first wait until there has been no wait for LINGER_SECONDS, or until it is
+    """The waiting thread. It runs from the first wait until there has been no wait for LINGER_SECONDS, or until it is
     stopped."""
 
     def __init__(self, pool: ClientPool, store: Store, first: Wait) -> None:

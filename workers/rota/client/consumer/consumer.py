@@ -175,7 +175,7 @@ class Consumer(Iterator[LeasedTask]):
     # Claiming
 
     def _step(self) -> LeasedTask | None:
-        """Take one step towards a task, and return the task if there is one.
+        """Take one step of the loop that waits for a task, and return a task if the step has found one.
 
         A step waits until the consumer may hold another task, hands out a task that is claimed, or makes a turn and
         waits if the turn finds nothing.
@@ -285,7 +285,7 @@ class Consumer(Iterator[LeasedTask]):
     def _is_over(self) -> bool:
         return self._stopped or self._lease.registration.lost
 
-    # The process and the connection
+    # The check of the process, and the connection
 
     def _run(self, command: ScriptCall[T]) -> T:
         self._check_process()

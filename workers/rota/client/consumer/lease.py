@@ -273,7 +273,7 @@ class Holds:
         raise self._doubt(hold) if hold.sent else self._loss(hold)
 
     def close(self) -> Packed:
-        """Drop all held tasks, and return the outcomes that may not have reached the server."""
+        """Forget all held tasks, and return the outcomes that may not have reached the server."""
         self._closed.set()
         left = list(self._held.values())
         for hold in left:

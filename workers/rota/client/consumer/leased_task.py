@@ -1,4 +1,4 @@
-"""Tasks that a program holds, and how they are made from claims. Nothing here communicates with Redis."""
+"""The tasks that a program holds, and the functions that make them from claims. This module does no I/O."""
 
 import os
 import time
@@ -218,13 +218,13 @@ def _taken(name: str, declared: AnyTask | None) -> _TakenTask:
 
 
 class TakenTasks:
-    """The tasks that a program can take, with any name, whether this process declares them or not."""
+    """A registry for consumers, in which every name is a task, whether or not this process declares it."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
 
     def get(self, name: str) -> AnyTask:
-        """Return the task with that name."""
+        """Return the task with that name. There always is one."""
         return _taken(name, self._registry.get(name))
 
 

@@ -80,7 +80,7 @@ def configure_client() -> None:
 
 
 def check_settings(**_: Any) -> list[CheckMessage]:
-    """Return the results of the system check: every fault in `ROTA`, and whether a server is configured."""
+    """Run the system check: return an error for each fault in `ROTA`, and a warning if no server is configured."""
     given = getattr(settings, "ROTA", {})
     if not isinstance(given, dict):
         hint = 'Write ROTA = {"redis_url": "redis://...", "namespace": "..."}.'
@@ -141,7 +141,7 @@ class RotaConfig(AppConfig):
 
 
 def import_tasks() -> None:
-    """Import the module `tasks` of every application that has one. Errors of such a module are raised."""
+    """Import the module `tasks` of every application that has one. Errors that a module raises are not caught."""
     for app in apps.get_app_configs():
         # Rota's own module `tasks` is the backend for django.tasks, which not every project uses.
         if app.name != RotaConfig.name and app.module and module_has_submodule(app.module, TASKS_MODULE):

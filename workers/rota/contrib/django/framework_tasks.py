@@ -1,4 +1,4 @@
-"""Runs the tasks of Django's Tasks framework in workers, and gives the framework their results.
+"""The code that runs tasks of Django's Tasks framework in workers, and returns their results to the framework.
 
 The framework has been part of Django since version 6.0. For earlier versions, it is available as the package
 django-tasks.

@@ -73,7 +73,7 @@ class RotaBackend(BaseTaskBackend):
     def enqueue(  # type: ignore[override]  # the stubs tie the result to the task, which this code cannot express
         self, task: AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> AnyResult:
-        """Enqueue one call. Raises the errors of `rota.Task.enqueue`, and InvalidTask."""
+        """Enqueue one call of a task. Raises the errors of `rota.Task.enqueue`, and InvalidTask."""
         self.validate_task(task)
         result = new_result(task, str(uuid.uuid4()), args, kwargs)
         due = None if task.run_after is None else _aware(task.run_after)
