@@ -81,8 +81,9 @@ class ProcessRow:
     renewed_ns: int = _word(PROCESS_ROW.renewed_ns)
     """The time when the last successful renewal of this owner's lease was sent (CLOCK_BOOTTIME)."""
     prefetch_returned: int = _word(PROCESS_ROW.prefetch_returned)
-    """The number of the task that ran when the master last returned the prefetched tasks behind it; 0 before the first
-    return. It is written before the call is sent, so a worker that finds an outcome settled also finds this number."""
+    """The number of the task that was running when the master last returned the prefetched tasks behind it, or 0. The
+    master writes it before it sends that call, so a worker that finds an outcome already settled also finds this
+    number."""
     concurrency: int = _word(PROCESS_ROW.concurrency)
     """The maximum number of tasks that the process runs at once."""
     stacks_requested: int = _word(PROCESS_ROW.stacks_requested)

@@ -48,6 +48,8 @@ _DENIALS: Final = ("noperm", "noauth", "wrongpass")
 # The error texts of Valkey and of Redis.
 _IN_SCRIPTS: Final = ("ACL failure in script", "The user executing the script can't")
 _NOT_REPEATABLE: Final = "only an enqueue can be repeated exactly, and only in the process that made it"
+_MADE_BY_ASYNC_CLIENT: Final = "an AsyncClient made this call: use `await error.arepeat()`"
+_MADE_BY_CLIENT: Final = "a blocking client made this call: use `error.repeat()`"
 
 
 class Denied(Unavailable):
@@ -113,7 +115,7 @@ class Uncertain(RotaError, TimeoutError):
             ValueError: If the call was not an enqueue, was made in another process, or was made by an AsyncClient.
         """
         if self._again is None:
-            raise ValueError(_NOT_REPEATABLE if self._aagain is None else "it was awaited: use `await error.arepeat()`")
+            raise ValueError(_NOT_REPEATABLE if self._aagain is None else _MADE_BY_ASYNC_CLIENT)
         return self._again()
 
     async def arepeat(self) -> "list[AsyncHandle[Any]]":
@@ -122,7 +124,7 @@ class Uncertain(RotaError, TimeoutError):
         See `repeat`, which raises the same errors.
         """
         if self._aagain is None:
-            raise ValueError(_NOT_REPEATABLE if self._again is None else "it was not awaited: use `error.repeat()`")
+            raise ValueError(_NOT_REPEATABLE if self._again is None else _MADE_BY_CLIENT)
         return await self._aagain()
 
     @classmethod
@@ -190,8 +192,8 @@ class ClientWarnings:
                 near = nearest(name, known)
                 self._warn(
                     UnknownTask,
-                    f"no running fleet has a task named {name!r}{near or ':'} its calls will be dead when workers take "
-                    "them (is the module that declares it in `imports` of rota.toml?)",
+                    f"no running fleet has a task named {name!r}{near or ':'} its calls will be dead when workers "
+                    "claim them (is the module that declares it in `imports` of rota.toml?)",
                     name,
                 )
 

@@ -149,7 +149,7 @@ class EventsReading:
 
 def no_events(error: Exception) -> Unavailable:
     """Return the Unavailable that a reader raises if it could not reach the server."""
-    return unavailable(f"no task events from the server: {error}", error)
+    return unavailable(f"task events cannot be read: {error}", error)
 
 
 class TaskEvents(Iterator[TaskEvent]):

@@ -240,8 +240,8 @@ def group_ended(group_id: str, what: str) -> GroupEnded:
 
 
 MapSteps = Generator[Sending[NewMember] | GroupQuery, Room | None, None]
-"""A generator of enqueues to send, and of queries whose events the driver waits for. It receives the reply to each
-query, and errors of sending are thrown into it."""
+"""A generator that yields enqueues, which the driver sends, and queries, for whose events the driver waits. The driver
+sends it the reply to each query, and throws the errors of enqueues into it."""
 _TRIES: Final = 5  # The number of attempts at one call. Between two attempts, the server must have responded.
 
 

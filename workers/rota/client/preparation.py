@@ -43,8 +43,7 @@ _VARIANT = {f"{digit:x}": f"{digit & 3 | 8:x}" for digit in range(16)}
 _UNDECLARED = TaskOptions()
 
 carried: Final[ContextVar[dict[str, Any]]] = ContextVar("rota_carried", default={})  # noqa: B039 - never written to
-"""Extra data, for example a trace context, that bodies carry besides their arguments if they are made in this
-context."""
+"""Extra data, for example a trace context, that is added to all bodies that are made in the current context."""
 
 # Positional and keyword arguments, after binding them to the parameters of the function.
 _Bound = tuple[Sequence[Any], Mapping[str, Any]]
@@ -208,7 +207,7 @@ def _unique_key(name: str, unique: Unique, queue: str, bound: _Bound, typed: "Ty
     return hashlib.sha256(text.encode()).hexdigest()[:_KEY_HEX_DIGITS]
 
 
-_NOT_UNIQUE: Final = "when it is enqueued, another task may hold its key, and no caller waits for that error"
+_NOT_UNIQUE: Final = "when it is enqueued, another task may hold its key, and no caller could receive that error"
 
 
 def check_chain(calls: Sequence[Call[Any]]) -> None:

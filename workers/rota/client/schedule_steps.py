@@ -71,7 +71,7 @@ def run_schedule_now(store: ScheduleStore, name: str) -> Steps[tuple[str, bool]]
         if status is not RunStatus.CHANGED:
             return (other, True) if status is RunStatus.OVERLAPS else (task_id, False)
     raise Unavailable(
-        f"schedule {name!r} was changed by someone else during each of {_TRIES} attempts; nothing was enqueued"
+        f"schedule {name!r} was changed by others during each of {_TRIES} attempts, so nothing was enqueued: try again"
     )
 
 

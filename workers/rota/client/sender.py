@@ -68,7 +68,7 @@ Unavailable into it if nothing was sent, and Cut if the caller no longer waits."
 
 
 GoOn = Callable[["Sending[Any]"], "Sending[Any]"]
-"""A function that takes the sending that repeats a call in doubt, and runs it and then the rest of the enqueue."""
+"""A function that takes the `Sending` that repeats a call, runs it, and then runs the rest of the enqueue."""
 
 
 def just_repeat(repeated: "Sending[Any]") -> "Sending[Any]":

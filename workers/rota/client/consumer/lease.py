@@ -318,4 +318,6 @@ class Holds:
 
     def _doubt(self, hold: HeldTask) -> Uncertain:
         task_id = hold.entry.id
-        return Uncertain(f"no reply came to the settlement of task {task_id}: it may have been carried out", [task_id])
+        return Uncertain(
+            f"no reply came to the settlement of task {task_id}, which may have been carried out", [task_id]
+        )
