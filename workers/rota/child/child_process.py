@@ -44,7 +44,7 @@ def boottime_seconds() -> float:
 
 @dataclass(frozen=True, slots=True)
 class ChildProcess:
-    """What a child process has from its master: its identity, its slot, and the descriptors that connect them."""
+    """The connection of a child process to its master: its identity, its slot and its descriptors."""
 
     node: str  # the name of the node
     slot_number: int

@@ -73,7 +73,7 @@ _RETRY: Final = 2
 
 
 class KillPolicy(NamedTuple):
-    """What happens to a task if its worker is killed because the task exceeded its hard time limit.
+    """The outcome of a task whose worker is killed because the task exceeded its hard time limit.
 
     The worker writes the policy into one word of its slot when the task starts, because the master imports no user
     code.

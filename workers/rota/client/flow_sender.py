@@ -43,7 +43,8 @@ class GroupHandleOf(Protocol[H_co]):
 
 @dataclass(frozen=True, slots=True)
 class FlowContext:
-    """What a client needs to check and send chains and groups. Their senders are derived from `sender`."""
+    """The store, checks, sender and warnings with which a client sends chains and groups. Their own senders are
+    derived from `sender`."""
 
     store: Store
     checks: Checks

@@ -77,7 +77,7 @@ UNKNOWN_DUE: Final = NextDue(None, 0, -math.inf)
 
 @dataclass(slots=True)
 class Leadership:
-    """What the last sweep reported about the duties of this poller in the fleet."""
+    """The duties of this poller in the fleet, as the last sweep reported them."""
 
     listening: BellState  # shared with the bell: which legacy lists to track, and whether they have changed
     is_leader: bool = False  # whether this poller scans for the fleet
