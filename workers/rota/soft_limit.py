@@ -68,8 +68,11 @@ class SoftLimit:
         os.register_at_fork(after_in_parent=again)
 
     def call(self, deadline_ns: int, function: Callable[..., R], args: Sequence[Any], kwargs: Mapping[str, Any]) -> R:
-        """Call the function. Cancelled is raised in the function if the task is cancelled in the meantime, and
-        TimeLimit when the deadline passes. A deadline of 0 means no limit."""
+        """Call the function. Cancelled is raised in it if the task is cancelled, and TimeLimit when the deadline
+        passes.
+
+        A deadline of 0 means no limit.
+        """
         try:
             self._start(deadline_ns, _raise)
             return function(*args, **kwargs)

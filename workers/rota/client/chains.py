@@ -77,7 +77,7 @@ def chain(*calls: Call[Any]) -> Chain:
 
     Raises:
         TypeError: If an argument is not a call.
-        ValueError: If there are no calls, or if a call after the first is to be unique.
+        ValueError: If there are no calls, or if a call after the first has the option `unique`.
     """
     check_chain(calls)
     return Chain(calls)
@@ -99,7 +99,7 @@ def group(
 
     Raises:
         TypeError: If a member, `then` or `on_dead` is not a call or a chain.
-        ValueError: If `then` or `on_dead` is to be unique.
+        ValueError: If `then` or `on_dead` has the option `unique`.
         InvalidName: If the id is not a valid name.
     """
     check_group(then, on_dead, id)
@@ -126,7 +126,7 @@ def map(  # noqa: A001 - `rota.map`, as the built-in one
     Raises:
         TypeError, ValueError: If an option is not valid, `task` is not a task, or `items` is not iterable.
         InvalidArguments, InvalidName, PayloadTooLarge: As `Client.enqueue` does, with the number of the item.
-        GroupEnded: If the group was cancelled in the meantime, or has ended and there are more items.
+        GroupEnded: If the group was cancelled during the call, or if it has ended and there are more items.
         Unavailable, ServerFull, Uncertain: As `Client.enqueue` does. A note describes how to continue.
     """
     return default_client().map(task, items, **options)

@@ -213,8 +213,8 @@ _NOT_UNIQUE: Final = "when it is enqueued, another task may hold its key, and no
 def check_chain(calls: Sequence[Call[Any]]) -> None:
     """Check the calls of a chain.
 
-    Raises TypeError if an item is not a call, and ValueError if there are no calls or a call after the first is to be
-    unique.
+    Raises TypeError if an item is not a call, and ValueError if there are no calls or a call after the first has the
+    option `unique`.
     """
     for at, call in enumerate(calls):
         check_link(call, f"calls[{at}]")

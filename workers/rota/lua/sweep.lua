@@ -23,7 +23,7 @@
 --     time at which a schedule has to be processed next, or ''
 --     schedules that no node declares any longer
 --     keys in which new work appears, empty if there are too many
---     0|1 whether none of these keys exists and nothing else is to be done
+--     0|1 whether none of these keys exists and there is nothing else to do
 --     time before which no lease can expire, or ''
 -- Invariant: if no poller swept for half a lease, or the clock was set back, no owner is reported as expired for one
 -- more lease (the longest in use), because in that time owners probably could not renew their leases either.

@@ -355,7 +355,7 @@ class AsyncClient(AsyncAdministration, KnowsForeignNames, kind="client"):
         Raises:
             WaitTimeout: If the task has not ended in time. The task continues. WaitTimeout is a TimeoutError.
             InvalidName: If the id is not a valid name.
-            Unavailable: If the client is closed in the meantime, or the server does not permit this user to wait.
+            Unavailable: If the client is closed during the wait, or if the server does not permit this user to wait.
         """
         return status_of(task_id, await self._state(Goal.END, task_id, timeout))
 

@@ -53,7 +53,7 @@ class AsyncHandle(KnowsForeignNames, Generic[R_co], kind="handle"):
 
         Raises:
             WaitTimeout: If the task has not ended within `timeout` (seconds or timedelta). The task continues.
-            Unavailable: If the client is closed in the meantime, or the server does not permit this user to wait.
+            Unavailable: If the client is closed during the wait, or if the server does not permit this user to wait.
         """
         return await self.client.wait(self.id, timeout)
 
@@ -126,7 +126,7 @@ class AsyncChainHandle(KnowsForeignNames, kind="handle"):
 
         Raises:
             WaitTimeout: If the chain has not ended within `timeout` (seconds or timedelta). The chain continues.
-            Unavailable: If the client is closed in the meantime, or the server does not permit this user to wait.
+            Unavailable: If the client is closed during the wait, or if the server does not permit this user to wait.
         """
         left = TimeLeft(timeout)
         for task_id in self.ids:
@@ -198,7 +198,7 @@ class AsyncGroupHandle(KnowsForeignNames, kind="handle"):
 
         Raises:
             WaitTimeout: If the group has not ended within `timeout` (seconds or timedelta). The group continues.
-            Unavailable: If the client is closed in the meantime, or the server does not permit this user to wait.
+            Unavailable: If the client is closed during the wait, or if the server does not permit this user to wait.
             Uncertain: If the server did not send the final status in time.
         """
         return await self.flows.wait(self.id, timeout)

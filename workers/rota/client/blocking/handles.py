@@ -54,7 +54,7 @@ class Handle(KnowsForeignNames, Generic[R_co], kind="handle"):
 
         Raises:
             WaitTimeout: If the task has not ended within `timeout` (seconds or timedelta). The task continues.
-            Unavailable: If the client is closed in the meantime, or the server does not permit this user to wait.
+            Unavailable: If the client is closed during the wait, or if the server does not permit this user to wait.
         """
         return self.client.wait(self.id, timeout)
 
@@ -127,7 +127,7 @@ class ChainHandle(KnowsForeignNames, kind="handle"):
 
         Raises:
             WaitTimeout: If the chain has not ended within `timeout` (seconds or timedelta). The chain continues.
-            Unavailable: If the client is closed in the meantime, or the server does not permit this user to wait.
+            Unavailable: If the client is closed during the wait, or if the server does not permit this user to wait.
         """
         left = TimeLeft(timeout)
         for task_id in self.ids:
@@ -197,7 +197,7 @@ class GroupHandle(KnowsForeignNames, kind="handle"):
 
         Raises:
             WaitTimeout: If the group has not ended within `timeout` (seconds or timedelta). The group continues.
-            Unavailable: If the client is closed in the meantime, or the server does not permit this user to wait.
+            Unavailable: If the client is closed during the wait, or if the server does not permit this user to wait.
             Uncertain: If the server did not send the final status in time.
         """
         return self.flows.wait(self.id, timeout)
