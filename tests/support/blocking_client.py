@@ -22,8 +22,8 @@ _TEXTS: Final[Mapping[str, Mapping[str, str]]] = {
     "client": {
         """A client for asyncio, for one namespace of one server.
 
-    The arguments are those of `Client`, except that `redis` is a client for asyncio, such as `redis.asyncio.Redis`. All
-    tasks of the event loop share one connection; `wait` and `result` share a second one. The client belongs to the
+    It takes the same arguments as `Client`, except that `redis` is a client for asyncio, such as `redis.asyncio.Redis`.
+    All tasks of the event loop share one connection; `wait` and `result` share a second one. The client belongs to the
     event loop that uses it first. Another loop may use it only after that loop was closed. Close the client with
     `aclose`, or use it as an async context manager:
 
@@ -39,8 +39,8 @@ _TEXTS: Final[Mapping[str, Mapping[str, str]]] = {
             handle = client.enqueue(resize.call(7))
 
     * `max_payload_kb` limits the body of one task, in KiB.
-    * `timeout_seconds` limits each call as a whole, including connecting and all requests. In `enqueue_many`, it limits
-      each 4,000 tasks.
+    * `timeout_seconds` limits each call as a whole, including connecting and all requests. In `enqueue_many`, it
+      applies to each round of 4,000 tasks separately.
     * `durability` is what an enqueue waits for besides the server's reply: "none", "wait" (a replica has the task) or
       "waitaof" (the task is on disk).
     * `redis_tls_ca`, `redis_tls_cert` and `redis_tls_key` are PEM files for a `rediss://` URL: the certificates of the
@@ -52,14 +52,14 @@ _TEXTS: Final[Mapping[str, Mapping[str, str]]] = {
     * `on_commit` delays each enqueue until a transaction is committed: see `Task.using`.
 """,
         """
-        The call is sent before this method returns, so it cannot wait for a commit: if `on_commit` does not call back
-        at once, because a transaction is open, nothing is sent and RuntimeError is raised.
+        The call is sent before this method returns, so it cannot wait for a commit. If a transaction is open, and
+        `on_commit` therefore does not call back at once, nothing is sent and RuntimeError is raised.
 
         If the await is cancelled, the cause of CancelledError is Uncertain if the call was sent, and Unavailable if it
         was not. `Uncertain.behind` returns that Uncertain, which can repeat the call exactly.
 """: """
-        `on_commit` is called with a callback that sends the call, to be called when a transaction is committed: see
-        `Task.using`.
+        `on_commit` is called with a callback, and the call is sent when that callback is called, for example after a
+        transaction is committed: see `Task.using`.
 """,
         """See `AsyncConsumer`. The consumer registers when it is entered with `async with`:
 """: """See `Consumer`. The consumer registers at once:
@@ -71,11 +71,12 @@ _TEXTS: Final[Mapping[str, Mapping[str, str]]] = {
 """,
         """Follow task events with `async for`, optionally only events of one queue or of one task name.
 
-        The reader has its own connection. It determines its position, or raises, when it is entered with `async with`,
-        and otherwise at the first event:
+        The reader has its own connection. `async with` determines the position to start from, or raises one of the
+        errors below. Without `async with`, this happens when the first event is requested:
 """: """Follow task events with `for`, optionally only events of one queue or of one task name.
 
-        The reader has its own connection. It determines its position, or raises, at once:
+        The reader has its own connection. This call determines the position to start from, or raises one of the
+        errors below:
 """,
     },
 }

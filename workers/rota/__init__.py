@@ -1,6 +1,5 @@
-"""Rota runs tasks over Redis or Valkey, and measures how late each task starts.
-
-Names are loaded on first use, so that `import rota` costs an application almost nothing.
+"""Rota, a task queue on Redis or Valkey that measures how late each task starts. The public names are loaded on first
+use, so that `import rota` costs an application almost nothing.
 """
 
 from importlib import import_module

@@ -12,14 +12,14 @@ Duration = float | timedelta
 MICROSECONDS = 1_000_000
 NANOSECONDS: Final = 1_000_000_000
 _MILLISECONDS = 1_000
-MAX_SECONDS = 100 * 365.25 * 86_400  # Lua's numbers hold microseconds exactly up to the year 2255
+MAX_SECONDS = 100 * 365.25 * 86_400  # Lua's numbers can hold Unix times in microseconds exactly up to the year 2255
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _UNITS: Final = (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1))
 
 
 def seconds(duration: Duration, what: str) -> float:
-    """Return a duration in seconds. Error messages call the duration `what`.
+    """Return a duration in seconds. `what` is its name in error messages.
 
     Raises TypeError if the duration is neither a number nor a timedelta, and ValueError if it is not finite or is
     longer than 100 years.
@@ -31,7 +31,7 @@ def seconds(duration: Duration, what: str) -> float:
     else:
         try:
             value = float(duration)
-        except OverflowError:  # JSON has integers that are too large for a float
+        except OverflowError:  # JSON can contain integers that are too large for a float
             value = math.inf if duration > 0 else -math.inf
     if not math.isfinite(value) or abs(value) > MAX_SECONDS:
         raise ValueError(f"{what} must be at most 100 years, got {value:g} s")
@@ -87,7 +87,7 @@ def utc_datetime(unix_us: int) -> datetime:
 
 
 def in_seconds(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values with all microseconds converted to seconds: for example `age_us` becomes `age_seconds`."""
+    """Return the values with all microseconds converted to seconds. For example, `age_us` becomes `age_seconds`."""
     converted = {}
     for key, value in values.items():
         name = key.removesuffix("_us")
@@ -96,7 +96,7 @@ def in_seconds(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def in_words(seconds: float, units: int = 2) -> str:
-    """Return a time in its largest units, for people to read: `42 ms`, `4.2 s`, `3 m 5 s`, `2 d 1 h`."""
+    """Return a time in its largest units for people to read, for example `42 ms`, `4.2 s`, `3 m 5 s` or `2 d 1 h`."""
     if 0 < seconds < 0.1:  # noqa: PLR2004 - below a tenth of a second
         return f"{seconds * 1000:.3g} ms"
     if seconds < 10:  # noqa: PLR2004 - where a tenth of a second matters
@@ -111,7 +111,7 @@ def in_words(seconds: float, units: int = 2) -> str:
 
 
 class TimeLeft:
-    """One timeout that is shared by several waits."""
+    """A timeout that several waits share."""
 
     def __init__(self, timeout: Duration | None) -> None:
         self._until = None if timeout is None else time.monotonic() + seconds(timeout, "timeout")
@@ -121,11 +121,12 @@ class TimeLeft:
         return None if self._until is None else max(0.0, self._until - time.monotonic())
 
 
-_MAX_DOUBLINGS: Final = 64  # after this number, every wait has its maximum, and floats would overflow
+_MAX_DOUBLINGS: Final = 64  # by then every wait has reached its maximum, and many more would overflow a float
 
 
 def doubled(first_seconds: float, most_seconds: float, doublings: int) -> float:
-    """Return the first wait, doubled `doublings` times, but at most `most_seconds`."""
+    """Return a wait that starts at `first_seconds` and has been doubled `doublings` times, but at most
+    `most_seconds`."""
     return min(first_seconds * 2.0 ** min(doublings, _MAX_DOUBLINGS), most_seconds)
 
 

@@ -14,7 +14,7 @@ from rota.durations import not_negative_seconds
 
 
 class RotaError(Exception):
-    """The base of all errors that Rota raises to its callers."""
+    """The base class of all errors that Rota raises to its callers."""
 
 
 class InvalidArguments(RotaError, TypeError):
@@ -47,7 +47,7 @@ class GroupEnded(RotaError, RuntimeError):
 
 
 class NotConfigured(RotaError, RuntimeError):
-    """Raised if no server is configured for the tasks."""
+    """Raised if no source of settings names a server: see `rota.configure`."""
 
 
 class NoCurrentTask(RotaError, RuntimeError):
@@ -55,9 +55,8 @@ class NoCurrentTask(RotaError, RuntimeError):
 
 
 class Unavailable(RotaError, ConnectionError):
-    """Raised if the server cannot be reached or refuses to work. The call was not carried out.
-
-    `accepted` has the ids of the tasks of an `enqueue_many` that the server had already accepted.
+    """Raised if the server cannot be reached or refuses to work. The call was not carried out. After an `enqueue_many`,
+    `accepted` has the ids of the tasks that the server had accepted before the error.
     """
 
     def __init__(self, message: str, accepted: Sequence[str] = ()) -> None:
@@ -76,8 +75,8 @@ class EventsOff(RotaError, RuntimeError):
 
 
 class EventsLost(RotaError, LookupError):
-    """Raised if the next task events may be lost, because they are no longer kept or the server lost its last writes. A
-    reader that continues gets the events that are left."""
+    """Raised if events after the last one that was read may be lost, because they are no longer kept, or because the
+    server lost its last writes. A reader that continues gets the events that are left."""
 
 
 class WaitTimeout(RotaError, TimeoutError):
@@ -86,7 +85,7 @@ class WaitTimeout(RotaError, TimeoutError):
 
 
 class LeaseLost(RotaError, RuntimeError):
-    """Raised if a consumer no longer holds a task that it settles. The settlement changed nothing.
+    """Raised if a consumer settles a task that it no longer holds. This changes nothing.
 
     The consumer's lease expired (because the process was stopped, or cut off from the server), or the consumer was
     closed. The task will run again or has done so already.
@@ -94,7 +93,7 @@ class LeaseLost(RotaError, RuntimeError):
 
 
 class RotaWarning(UserWarning):
-    """The base of all warnings that Rota gives its callers."""
+    """The base class of all warnings that Rota issues."""
 
 
 class UnservedQueue(RotaWarning):
@@ -122,7 +121,7 @@ RETRY_DELAY: Final = "the delay of rota.Retry"
 class Retry(Exception):
     """Raised by a task to end this attempt and try again after `delay`, seconds or timedelta.
 
-    Without a delay, the task's own back-off determines it. The attempt counts as a failure, so `retries` still limits
+    Without a `delay`, the task's back-off determines when. The attempt counts as a failure, so `retries` still limits
     the attempts. Raises TypeError or ValueError if the delay is not a duration or is negative.
     """
 
@@ -136,7 +135,7 @@ class Retry(Exception):
 
 
 class Dead(Exception):
-    """Raised by a task to end without another attempt and be set aside as dead, with the reason `why`."""
+    """Raised by a task that must not be attempted again. The task is set aside as dead, with the reason `why`."""
 
     why: str = ""  # for subclasses that do not call our `__init__`
 
@@ -149,16 +148,16 @@ class TimeLimit(BaseException):
     """Raised inside a task when its soft time limit has passed. Catch it to clean up, then raise it again.
 
     It can be raised at any line of the function, but only in the main thread. Inside Rota's own calls it is deferred
-    until the call returns. It is raised once, and again only after `current_task().heartbeat()`. In a coroutine it is a
-    cancellation (`asyncio.CancelledError`). An attempt that ends with it has failed, and is retried as after any other
-    exception.
+    until the call returns. It is raised only once, unless `current_task().heartbeat()` sets a new deadline. In a
+    coroutine it is a cancellation (`asyncio.CancelledError`). An attempt that ends with it has failed, and is retried
+    as after any other exception.
     """
 
 
 class Cancelled(BaseException):
     """Raised inside a running task that was cancelled. Catch it to clean up, then raise it again.
 
-    It can be raised at the same places as TimeLimit, and is raised only once. If the task ends with this or any other
-    exception, it ends as cancelled, without another attempt. If the function returns, the task is done. A task that
-    raises Cancelled itself ends as cancelled too.
+    It can be raised at the same lines as TimeLimit, but only once. If the task ends with this or any other exception,
+    it ends as cancelled, without another attempt. If the function returns, the task is done. A task that raises
+    Cancelled itself ends as cancelled too.
     """

@@ -1,6 +1,5 @@
-"""Names that other task libraries use, and what to write instead.
-
-The names are used only in error messages, because nothing in Rota works under two names.
+"""Names that other task libraries use, and what to write instead. They appear only in error messages, because
+everything in Rota has only one name.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,7 +9,7 @@ _TIERS: Final = "the priority of a task is the tier of its queue (`tiers` in rot
 _HOOKS: Final = "hooks are for all tasks: @rota.on_failure, @rota.on_dead, @rota.around_task"
 _BY_NAME: Final = 'by name rota.default_client().enqueue("resize", args=[7], queue="images")'
 
-# For each kind of object: the advice, and the names from other libraries that get this advice.
+# For each kind of object, pieces of advice, each with the names from other libraries that it is given for.
 _TABLE: Final[Mapping[str, Mapping[str, str]]] = {
     "declaration": {  # options of `@rota.task`
         "write retries=": "max_retries retry max_tries attempts",
@@ -166,7 +165,10 @@ FOREIGN_NAMES["using"] = FOREIGN_NAMES["task"] | FOREIGN_NAMES["using"]
 
 
 def fault_in_option(name: str, owner: str, names: Mapping[str, str], options: Iterable[str]) -> str:
-    """Return the message for an option that does not exist."""
+    """Return the error message for an option that does not exist.
+
+    It has advice if another library has the name, and otherwise the valid options.
+    """
     if advice := names.get(name):
         return f"{owner} has no option {name!r}: {advice}"
     known = list(options)
@@ -174,7 +176,7 @@ def fault_in_option(name: str, owner: str, names: Mapping[str, str], options: It
 
 
 def fault_in_attribute(name: str, owner: str, names: Mapping[str, str]) -> str:
-    """Return the message for an attribute that does not exist. Python itself suggests similar names."""
+    """Return the error message for an attribute that does not exist. Python itself adds a similar name to it."""
     advice = names.get(name)
     return f"{owner} has no attribute {name!r}" + (f": {advice}" if advice else "")
 
@@ -188,7 +190,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 class KnowsForeignNames:
-    """A class whose objects explain what to write instead of a foreign name.
+    """A base class whose objects explain what to write instead of a foreign name.
 
     Each foreign name is an attribute that raises, because `__getattr__` would slow down every other attribute.
     """

@@ -1,12 +1,12 @@
-"""The exceptions that end a running task from outside: TimeLimit at its soft limit, and Cancelled after a cancellation.
-Both are raised only in the call of that task.
+"""The exceptions that end a running task from outside: TimeLimit at its soft time limit, and Cancelled if a client has
+cancelled it. Both are raised only inside the call of that task.
 
 The master sends the worker a signal. Python runs its handler between any two steps of the main thread, and an exception
 that the handler raises appears there. So the handler raises one only if all of these are true:
 
 1. The function of a task is running (`SoftLimit.call`). The handler checks the deadline against the clock once more,
-   and compares the number of the task with the number that the master wrote into the slot, so that a late signal ends
-   no other task.
+   and compares the number of the task with the number that the master wrote into the slot, so that a late signal cannot
+   end another task.
 2. The task is not inside a call to our own code (`time_limit_deferred`). Otherwise the exception waits until the call
    returns, so that no reply is left unread on a connection and no enqueue is interrupted halfway.
 3. The process is not forking, because Python would print the exception and drop it.
@@ -30,53 +30,62 @@ Ending = TimeLimit | Cancelled
 
 
 class SoftLimit:
-    """The limits of the call that the main thread of this process makes now, if any.
+    """The soft limit and the cancellation of the task that the main thread of this process calls.
 
-    In a `with` block of this object, an exception that is due waits until the block ends. If another thread of the task
-    enters such a block, this delays nothing.
+    A `with` block of this object defers an exception that is due until the end of the block. This works only in the
+    main thread: a block in another thread of the task has no effect.
     """
 
     __slots__ = ("_deadline_ns", "_end", "_holds", "_is_cancelled", "_is_missed", "_is_raised", "_thread")
 
     def __init__(self) -> None:
-        # CLOCK_BOOTTIME; 0 if there is no soft limit, and after TimeLimit was raised, because each deadline raises it
-        # once.
+        # A time of CLOCK_BOOTTIME, or 0 if there is no soft limit. It is set to 0 when TimeLimit is raised, because
+        # each deadline raises it only once.
         self._deadline_ns = 0
-        # The function that raises the exception or cancels a coroutine. None while nothing is called.
+        # The function that raises the exception or cancels the coroutine of the task. None while no task is called.
         self._end: Callable[[Ending], None] | None = None
-        # One item for each reason to wait. It is a list because a list changes in one step, which the handler cannot
-        # interrupt.
+        # Has one item for each reason to defer exceptions. It is a list because appending and popping are single steps,
+        # which the handler cannot interrupt.
         self._holds: list[None] = []
         self._is_cancelled: Callable[[], bool] = _never
         self._is_raised = False  # whether Cancelled was already raised in this call
-        self._is_missed = False  # whether a signal came while nothing was called
+        self._is_missed = False  # whether a signal came while no task was called
         self._thread = 0
 
     def install(self, number: int, is_cancelled: Callable[[], bool]) -> None:
-        """Start handling the signal, in the main thread. Call this after all other code that registers for forks.
-        `is_cancelled` returns whether the running task was cancelled."""
+        """Start handling the signal. Call this in the main thread, after all other calls of `os.register_at_fork`.
+
+        `is_cancelled` returns whether the running task was cancelled.
+        """
         self._is_cancelled = is_cancelled
         self._thread = get_ident()
         signal.signal(number, self.signalled)
         os.register_at_fork(
             before=partial(self._holds.append, None), after_in_parent=self._holds.pop, after_in_child=self._forget
         )
-        # Send the signal once more after a fork, so that the handler runs in the code that forked.
+        # After a fork, send the signal once more, so that the handler runs in the code of the task that forked.
         again = partial(interrupt_main, number)  # type: ignore[arg-type]  # not a `Signals` member
         os.register_at_fork(after_in_parent=again)
 
     def call(self, deadline_ns: int, function: Callable[..., R], args: Sequence[Any], kwargs: Mapping[str, Any]) -> R:
-        """Call the function. Cancelled is raised in the function if the task is cancelled in the meantime, and
-        TimeLimit when the deadline passes. A deadline of 0 means no limit."""
+        """Call the function. Cancelled is raised in it if the task is cancelled, and TimeLimit when the deadline
+        passes.
+
+        A deadline of 0 means no limit.
+        """
         try:
             self._start(deadline_ns, _raise)
             return function(*args, **kwargs)
-        finally:  # not a context manager: the handler could run in `__exit__` and raise before the limit is off
+        # A context manager would not do: the handler could run in its `__exit__`, and raise before the limit is off.
+        finally:
             self._end = None
 
     async def wait_for(self, awaited: Awaitable[R], cancel: Callable[[Ending], None]) -> R:
-        """Await the result of the last call. `cancel` can be called at any step, with the exception to raise in the
-        coroutine."""
+        """Await the coroutine that the last call returned.
+
+        When an exception is due, `cancel` is called with it at any step of the main thread, to raise it in the
+        coroutine.
+        """
         try:
             self._start(self._deadline_ns, cancel)
             return await awaited
@@ -84,15 +93,15 @@ class SoftLimit:
             self._end = None
 
     def extend(self, deadline_ns: int) -> None:
-        """Give the call more time."""
+        """Set a new soft deadline for the current call."""
         self._deadline_ns = deadline_ns
 
     def is_due(self, ending: Ending) -> bool:
-        """Whether an exception still applies. It does not if the call has ended or has a new deadline."""
+        """Whether an exception must still be raised. It must not if the call has ended or was given a new deadline."""
         return self._end is not None and (isinstance(ending, Cancelled) or self._deadline_ns == 0)
 
     def signalled(self, _number: int = 0, _frame: FrameType | None = None) -> None:
-        """Handle the signal."""
+        """Handle the signal: raise the exception that is due, unless a block of our own code defers it."""
         if not self._holds:
             self._raise_if_due()
 
@@ -126,7 +135,7 @@ class SoftLimit:
             end(TimeLimit("the soft time limit has passed"))
 
     def _forget(self) -> None:
-        # A forked copy of the process runs no task and receives no signal.
+        # A forked copy of the process runs no task, and the master sends it no signals.
         self._end = None
         self._thread = 0
         self._holds.clear()

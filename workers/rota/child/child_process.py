@@ -1,8 +1,8 @@
 """The environment of a child process: its descriptors, its waits, the fence, and its exit codes.
 
-A child waits only in poll(), and the master's death ends every wait. A child also sends heartbeats while it waits,
-because a waiting child is not hung and a reply can take longer than the heartbeat limit. Signal handlers only set a
-flag and wake the loop.
+A child waits only in poll(), and the death of the master ends every wait. A child sends heartbeats while it waits, too.
+It is not hung then, and a reply can take longer than the heartbeat limit. Signal handlers only set a flag and wake the
+loop.
 """
 
 import contextlib
@@ -22,42 +22,48 @@ from typing import Final
 from rota.child.slots import Slot, boottime_ns
 from rota.durations import NANOSECONDS
 
-# Signals from the master to a worker. They are real-time signals, which applications rarely use. SIGRTMIN stays free.
-WAKE_SIGNAL: Final = signal.SIGRTMIN + 1  # check the slot
+# Signals from the master to a worker. They are real-time signals, which applications rarely use. SIGRTMIN is left to
+# applications.
+WAKE_SIGNAL: Final = signal.SIGRTMIN + 1  # makes the worker check its slot
 SOFT_LIMIT_SIGNAL: Final = signal.SIGRTMIN + 2  # the task's soft deadline has passed, or the task was cancelled
-STACK_SIGNAL: Final = signal.SIGRTMIN + 3  # log the stack
+STACK_SIGNAL: Final = signal.SIGRTMIN + 3  # makes the worker log its stack
 
-_MARGIN_SHARE: Final = 0.1  # share of the lease that is left for the time between the clock check and the task's call
+# Share of the lease that is reserved for the time between checking the clock and calling the task.
+_MARGIN_SHARE: Final = 0.1
 _NO_FD: Final = -1
 _STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
-IGNORED_SIGNALS: Final = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)  # sent to all processes of a service
+# A service manager may send these to all processes of a service.
+IGNORED_SIGNALS: Final = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
 def boottime_seconds() -> float:
-    """Return CLOCK_BOOTTIME in seconds, the clock of the slots, which all processes of a machine share."""
+    """Return the time of CLOCK_BOOTTIME in seconds. All processes of a machine share this clock, and all times in slots
+    are read from it."""
     return boottime_ns() / NANOSECONDS
 
 
 @dataclass(frozen=True, slots=True)
 class ChildProcess:
-    """A child's slot, its identity and its descriptors to the master."""
+    """The connection of a child process to its master: its identity, its slot and its descriptors."""
 
-    node: str  # the name of the master process
+    node: str  # the name of the node
     slot_number: int
     slot: Slot
-    nonce: int  # identifies this process among those that have used the slot
-    owner: str  # the name that a worker claims under, "" for a poller
+    nonce: int  # distinguishes this process from all others that have used the slot
+    owner: str  # the name under which a worker holds tasks, "" for a poller
     death_fd: int  # becomes readable when the master dies
     master_bell_fd: int  # an eventfd: writing to it makes the master check the slots
 
     def ring_master(self) -> None:
-        """Have the master check the slots now."""
+        """Wake the master, so that it checks the slots now."""
         ring(self.master_bell_fd)
 
 
 def ring(bell_fd: int) -> None:
-    """Ring a bell that all children share. An error is ignored because a task may have closed the bell, and because a
-    full counter wakes the master too."""
+    """Write to an eventfd that all children share, which wakes its reader.
+
+    Errors are ignored: a task may have closed the descriptor, and if the counter is full, the reader is awake already.
+    """
     with contextlib.suppress(OSError):
         os.eventfd_write(bell_fd, 1)
 
@@ -67,8 +73,8 @@ class Fence:
 
     Without the fence, a worker that was cut off could start a task that another worker has already taken over. Both
     sides use CLOCK_BOOTTIME, which continues while a machine sleeps. The fence counts from the time when the last
-    successful renewal was *sent*. The server cannot have received it earlier, so the fence is up before the lease can
-    expire.
+    successful renewal was *sent*. The lease begins when the server receives the renewal, which is later. So the fence
+    is up before the lease can expire.
     """
 
     def __init__(self, slot: Slot, lease_seconds: float) -> None:
@@ -76,18 +82,21 @@ class Fence:
         self._allowed_ns = fence_ns(lease_seconds)
 
     def is_up(self, at_ns: int) -> bool:
-        """Whether no task may be started at this time (CLOCK_BOOTTIME)."""
+        """Whether the fence is up at this time (CLOCK_BOOTTIME), so that the worker must not start a task."""
         return at_ns - self._slot.renewed_ns > self._allowed_ns
 
 
 def fence_ns(lease_seconds: float) -> int:
-    """Return how long after sending a renewal the worker may still start tasks, in nanoseconds."""
+    """Return for how many nanoseconds after the last renewal was sent the worker may start tasks."""
     return round(lease_seconds * (1 - _MARGIN_SHARE) * NANOSECONDS)
 
 
 class StopSignals:
-    """The handlers that turn TERM and INT into a flag, and TERM, INT and WAKE_SIGNAL into a descriptor to wait on.
-    Signals that are meant for the master have no effect in a child."""
+    """The signal handlers of a child. TERM and INT set a flag, and these two and WAKE_SIGNAL make a descriptor
+    readable.
+
+    Signals that are meant for the master have no effect in a child.
+    """
 
     def __init__(self) -> None:
         self.stop_requested = False
@@ -100,10 +109,10 @@ class StopSignals:
         self._forking = threading.local()
 
     def install(self) -> None:
-        """Install the handlers, then unblock all signals that have been blocked since before the fork.
+        """Install the handlers, then unblock all signals, which have been blocked since before the fork.
 
-        In a process that a task forks, these signals have their default effect. With our handlers they would wake this
-        process instead.
+        If a task forks a process, the signals have their default effect there. Our handlers would wake this process
+        instead.
         """
         os.register_at_fork(
             before=self._hold_back, after_in_parent=self._let_through, after_in_child=self._leave_to_child
@@ -117,7 +126,7 @@ class StopSignals:
         return self._reading
 
     def empty(self) -> None:
-        """Empty the descriptor so that the next wait on it lasts until another signal arrives."""
+        """Empty the descriptor, so that it becomes readable again only when another signal arrives."""
         try:
             os.read(self._reading, 4096)
         except BlockingIOError:
@@ -134,10 +143,10 @@ class StopSignals:
     def _wake(self, _number: int = 0, _frame: FrameType | None = None) -> None:
         try:
             os.write(self._writing, b"!")
-        except BlockingIOError:  # There are thousands of unread signals, so the loop is awake already.
+        except BlockingIOError:  # The pipe is full of unread signals, so the loop is awake already.
             return
 
-    # Around a fork: signals are blocked in the child until our handlers are removed there.
+    # During a fork, signals are blocked until the child has removed our handlers.
 
     def _hold_back(self) -> None:
         self._forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, self._handlers)
@@ -147,18 +156,18 @@ class StopSignals:
 
     def _leave_to_child(self) -> None:
         for number, handler in self._handlers.items():
-            if signal.getsignal(number) == handler:  # The task may have set another handler.
+            if signal.getsignal(number) == handler:  # If the task has set another handler, it stays.
                 signal.signal(number, signal.SIG_DFL)
         self._let_through()
 
 
 def _do_nothing(_number: int, _frame: FrameType | None) -> None:
-    # This is a handler and not SIG_IGN, because programs that tasks start would inherit SIG_IGN.
+    # A handler is used instead of SIG_IGN, because programs that tasks start would inherit SIG_IGN.
     pass
 
 
 class Orphaned(Exception):
-    """The master has died."""
+    """Raised by a wait if the master has died."""
 
 
 class Woken(Enum):
@@ -170,7 +179,7 @@ class Woken(Enum):
 
 
 class Waiter:
-    """Waits for one descriptor at a time and for the death pipe, either with or without the stop signals.
+    """A way to wait for one descriptor at a time. Every wait also ends if the master dies, and some end at a signal.
 
     It calls `heartbeat` when a wait begins, and every `heartbeat_seconds` seconds during the wait.
     """
@@ -187,10 +196,9 @@ class Waiter:
         self._with_signals = _PollSet(death_fd, signals.fileno())
 
     def until_ready(self, fd: int, events: int, seconds: float) -> bool:
-        """Wait until the descriptor is ready, and return whether it became ready in time. This is a `connection.Wait`.
-
-        A signal does not end this wait, but ends the next wait that includes signals at once. Raises Orphaned if the
-        master dies.
+        """Wait until the descriptor is ready, and return whether it became ready in time. This has the type
+        `connection.Wait`. A signal does not end this wait, but the next wait that includes signals then ends at once.
+        Raises Orphaned if the master dies.
         """
         if self._until < math.inf:
             seconds = min(seconds, self._until - time.monotonic())
@@ -198,7 +206,7 @@ class Waiter:
 
     @contextmanager
     def within(self, seconds: float) -> Iterator[None]:
-        """Limit the total time of all `until_ready` calls in a block of code."""
+        """Limit the total time of all calls of `until_ready` in a `with` block."""
         self._until = time.monotonic() + seconds
         try:
             yield
@@ -206,11 +214,12 @@ class Waiter:
             self._until = math.inf
 
     def pause(self, seconds: float) -> Woken:
-        """Wait for a signal or the timeout. Raises Orphaned if the master dies."""
+        """Wait until a signal arrives or the time has passed. Raises Orphaned if the master dies."""
         return self.until_woken(_NO_FD, seconds)
 
     def until_woken(self, fd: int, seconds: float) -> Woken:
-        """Wait for data to read, a signal or the timeout. Raises Orphaned if the master dies."""
+        """Wait until the descriptor is readable, a signal arrives or the time has passed. Raises Orphaned if the master
+        dies."""
         ready = self._wait(self._with_signals, fd, select.POLLIN, seconds)
         if fd in ready:
             return Woken.READY
@@ -234,7 +243,7 @@ class Waiter:
 
 
 class _PollSet:
-    """A poll() on some fixed descriptors and on one descriptor that changes."""
+    """A poll object for some fixed descriptors, and for one descriptor that may be another one in each wait."""
 
     def __init__(self, *fixed: int) -> None:
         self._poll = select.poll()
@@ -256,12 +265,12 @@ class _PollSet:
 
 
 class StartFailed(Exception):
-    """A start hook of the application failed. The message omits the text of the application's error."""
+    """Raised if a start hook of the application failed. The message does not contain the text of that error."""
 
 
 # Exit codes of children, by which the master distinguishes an orderly exit from a crash.
 EXIT_DRAINED = 0
-EXIT_LOST = 75  # the owner is no longer registered, so the worker left without touching anything
+EXIT_LOST = 75  # the worker's owner is no longer registered, so the worker exited without changing anything
 EXIT_ORPHANED = 77  # the master has died
-EXIT_OVERWRITTEN = 78  # a task overwrote the slot
-EXIT_OTHER_VERSION = 79  # the master runs another version of the package
+EXIT_OVERWRITTEN = 78  # a task overwrote the worker's slot
+EXIT_OTHER_VERSION = 79  # the master runs another version of Rota

@@ -1,8 +1,8 @@
 """The settings of a child, a frozen copy of the part of the configuration that it needs.
 
-The master writes the settings as JSON into the child's first message. Nothing else in a child reads the configuration
-file or the environment. The defaults are in `rota_supervisor.config.model`. A field is filled from the setting with the
-same name there.
+The master writes the settings as JSON into the child's first message. A child reads neither the configuration file nor
+the environment. Each field has the value of the setting with the same name in `rota_supervisor.config.model`, which
+also has the defaults.
 """
 
 import dataclasses
@@ -16,14 +16,14 @@ from rota.protocol.tiers import Domain, QueueShare
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """The server and the namespace. The URL may contain a password, so it is excluded from the repr."""
+    """The server and the namespace to connect to. The URL may contain a password, so it is excluded from the repr."""
 
     redis_url: str = field(repr=False)
     namespace: str
     redis_tls_ca: str = ""  # path of a file, "" for none
     redis_tls_cert: str = ""  # path of a file, "" for none
     redis_tls_key: str = ""  # path of a file, "" for none
-    redis_credentials: str = ""  # the provider of user and password, "" to take them from the URL
+    redis_credentials: str = ""  # import path of the provider of user and password, "" to take them from the URL
 
 
 Level = Literal["debug", "info", "warning", "error"]
@@ -37,13 +37,13 @@ class LogSettings:
 
     level: Level = "info"
     format: Format = "auto"
-    tasks: TaskLines = "all"  # which log lines about tasks are written
+    tasks: TaskLines = "all"  # which events of tasks are logged
     capture_output: bool = False  # whether the output of tasks becomes log lines
 
 
 @dataclass(frozen=True, slots=True)
 class TaskOverride:
-    """The operator's table `[tasks.NAME]`. Each value in it overrides the decorator's value."""
+    """A table `[tasks.NAME]` of the configuration file. Each value in it overrides the value in `@rota.task`."""
 
     retries: int | None = None
     crash_limit: int | None = None
@@ -62,21 +62,21 @@ class WorkerSettings:
 
     server: ServerSettings
     pool: str
-    concurrency: int  # tasks that each worker runs at once
+    concurrency: int  # number of tasks that each worker runs at once
     tiers: tuple[Domain, ...]  # the tiers that the pool serves, highest first
     lease_seconds: float  # how long the owner stays registered without a renewal
-    beat_seconds: float  # longest time without a heartbeat: between tasks, and in concurrent workers during tasks too
+    beat_seconds: float  # longest time between two heartbeats while no task runs, and in concurrent workers at any time
     park_seconds: float  # longest wait at the doorbells
-    time_limit_seconds: float  # hard time limit of tasks that do not set one
-    max_tasks: int  # attempts after which a worker is replaced, 0 for no limit
+    time_limit_seconds: float  # hard time limit of tasks that do not have their own
+    max_tasks: int  # number of attempts after which a worker is replaced, 0 for no limit
     max_tasks_jitter: float  # largest share by which `max_tasks` is reduced at random
-    max_rss_mb: int  # memory growth at which a worker is replaced, 0 for no limit
-    max_payload_kb: int  # largest body of a task
-    max_result_kb: int  # largest result that is kept
-    durability: str  # the durability of tasks that the tasks enqueue
-    overrides: dict[str, TaskOverride]  # by task name
-    lag_objective_seconds: float  # for queues that are not in `lag_objectives`
-    lag_objectives: dict[str, float]  # seconds by queue
+    max_rss_mb: int  # growth of its memory, in MB, at which a worker is replaced, 0 for no limit
+    max_payload_kb: int  # largest body of a task, in KiB
+    max_result_kb: int  # largest result that is stored, in KiB
+    durability: str  # the durability of enqueues that the tasks themselves make
+    overrides: dict[str, TaskOverride]  # the tables `[tasks.NAME]`, by the name of the task
+    lag_objective_seconds: float  # lag objective of the queues that are not in `lag_objectives`
+    lag_objectives: dict[str, float]  # lag objectives in seconds, by queue
     log: LogSettings
 
 
@@ -85,14 +85,15 @@ class PollerSettings:
     """The settings of a poller."""
 
     server: ServerSettings
-    rank: int  # position among the node's pollers: stand-by pollers wait 3 ms per rank
+    # Number of the poller on its node, from 0; it waits 3 ms per rank, so poller 0 usually does the work.
+    rank: int
     lease_seconds: float
     crash_limit: int  # a task that has killed this many workers is dead
     loss_limit: int  # a task that was held by this many lost nodes is dead
-    dead_max_age_seconds: float  # older dead tasks are removed
+    dead_max_age_seconds: float  # dead tasks older than this are removed
     dead_max_count: int  # the oldest dead tasks beyond this number are removed
-    forget_queue_seconds: float  # how long a pattern's queue may be empty before it is forgotten
-    queues: tuple[str, ...]  # queues and patterns of all tiers; they determine under which name a queue is counted
+    forget_queue_seconds: float  # how long a queue of a pattern may be empty before it is forgotten
+    queues: tuple[str, ...]  # queues and patterns of all tiers, which determine the label that a queue is counted under
     adopts: tuple[LegacySource, ...]  # the legacy lists that the poller takes items from
     log: LogSettings
 
@@ -103,7 +104,7 @@ def settings_to_json(settings: WorkerSettings | PollerSettings) -> str:
 
 
 def worker_settings_from_json(text: str) -> WorkerSettings:
-    """Return the settings that `settings_to_json` wrote. Raises KeyError or TypeError for any other shape."""
+    """Return the settings in JSON from `settings_to_json`. Raises KeyError or TypeError if its fields do not match."""
     raw: dict[str, Any] = json.loads(text)
     raw["server"] = ServerSettings(**raw["server"])
     raw["log"] = LogSettings(**raw["log"])
@@ -116,7 +117,7 @@ def worker_settings_from_json(text: str) -> WorkerSettings:
 
 
 def poller_settings_from_json(text: str) -> PollerSettings:
-    """Return the settings that `settings_to_json` wrote. Raises KeyError or TypeError for any other shape."""
+    """Return the settings in JSON from `settings_to_json`. Raises KeyError or TypeError if its fields do not match."""
     raw: dict[str, Any] = json.loads(text)
     raw["server"] = ServerSettings(**raw["server"])
     raw["adopts"] = tuple(LegacySource(*source) for source in raw["adopts"])

@@ -4,11 +4,11 @@ The process table comes first (see `slots`), then one region per slot: header | 
 finished outcomes | metrics (see `recorder`) | marks and records of the further tasks, which only concurrent workers use
 | log lines that are not written yet.
 
-A record holds two copies of a task, and the task's progress (see `slot_record`). Its mark, which has two words, is
-stored separately, so that a single read of the marks shows which of hundreds of task indexes are in use.
+A record holds two copies of a task, and the task's progress (see `slot_record`). The mark of a task, two words that
+identify it, is stored separately. So a single read of all marks shows which of hundreds of task indexes are in use.
 
-Each part is declared once, by its fields in order and the number of words of each field. `offsets` derives the
-positions.
+Each part is declared once, as a class whose fields have their numbers of words as defaults. `offsets` computes the
+positions from them.
 """
 
 from itertools import accumulate
@@ -19,41 +19,42 @@ _ENTRY_WORDS: Final = 55  # the longest entry has 374 bytes: two names of 128, s
 _NAME_WORDS: Final = 16
 ENTRY_BYTES: Final = _ENTRY_WORDS * WORD
 NAME_BYTES: Final = _NAME_WORDS * WORD
-_PROGRESS_WORDS: Final = 26  # two of them precede the text
+_PROGRESS_WORDS: Final = 26  # two words precede the text
 PROGRESS_BYTES: Final = _PROGRESS_WORDS * WORD
 MAX_CONCURRENCY: Final = 512  # the maximum number of tasks that a worker runs at once
 LOG_BYTES: Final = 4096  # the maximum size of one write to the log: see `rota.telemetry.log`
 
 
 class ProcessRowFields(NamedTuple):
-    """The words of one slot that only the master writes, plus the pid. `ProcessRow` documents them."""
+    """The words of one slot in the process table: those that only the master writes, and the pid. `ProcessRow`
+    documents them."""
 
     nonce: int = 1
     pid: int = 1
     renewed_ns: int = 1
     prefetch_returned: int = 1
     quiet: int = 1
-    watch_granted: int = 1  # the last request for a watch that the master has granted
+    watch_granted: int = 1  # the last value of `watch_requested` that the master has granted
     watched: int = 1
     concurrency: int = 1
     stacks_requested: int = 1
 
 
 class MarkFields(NamedTuple):
-    """The words that identify the task with an index, among the tasks of one process."""
+    """The mark of a task index: the words that identify the task that runs with this index."""
 
     number: int = 1  # odd while a task runs
-    cancelled: int = 1  # the number of the task that the master has cancelled
+    cancelled: int = 1  # the number of the task that the master cancelled last
 
 
 class LoadFields(NamedTuple):
-    """The load of a worker since its start: see `slot_load`."""
+    """The words that record the load of a worker since its start: see `slot_load`."""
 
-    started: int = 1  # number of tasks
+    started: int = 1  # number of tasks that were started
     occupied: int = 1  # number of task slots that are occupied
-    since_ns: int = 1  # time since which this number of task slots has been occupied
-    occupied_ns: int = 1  # total time for which task slots were occupied until `since_ns`
-    ended: int = 1  # number of tasks whose run times are in the next two words
+    since_ns: int = 1  # when the number of occupied task slots last changed
+    occupied_ns: int = 1  # time for which task slots were occupied until `since_ns`, added up over all task slots
+    ended: int = 1  # number of tasks that ended, whose run times are in the next two words
     run_ns: int = 1
     squares: int = 1  # sum of the squares of the run times, in square seconds; the only word that is a double
     first_attempts: int = 1  # number of first attempts that ended
@@ -61,27 +62,28 @@ class LoadFields(NamedTuple):
 
 
 class HeaderFields(NamedTuple):
-    """The beginning of a region."""
+    """The words at the beginning of a region."""
 
-    # The count of arguments, their position and their size share one word. So a process that is killed at any moment
-    # never leaves a count and a size that do not belong together.
+    # The number of arguments, their position and their size share one word, which is written at once. So even if the
+    # process is killed, the three always belong together.
     outcomes: int = 1
-    nonce_copy: int = 1  # a copy of the nonce: if the two differ, the region has been overwritten
+    # A copy of the nonce in the process table; if the two differ, a task has overwritten the region.
+    nonce_copy: int = 1
     phase: int = 1
     heartbeat_ns: int = 1
     mark: int = sum(MarkFields())  # the mark of task index 0
-    watch_requested: int = 1  # the last request for a watch
+    watch_requested: int = 1  # when the worker last requested a watch
     recycle_reason: int = 1  # why the worker requests its replacement
     shortest_soft_ns: int = 1  # see `Slot`
     shortest_soft_met_ns: int = 1  # see `Slot`
     stepping: int = 1  # index of the task whose coroutine runs now, plus one; 0 if no coroutine runs
-    held_lines: int = 1  # size of the log lines, in bytes
+    held_lines: int = 1  # size in bytes of the log lines that are not written yet
     load: int = sum(LoadFields())
     unused: int = 3
 
 
 class TaskFields(NamedTuple):
-    """A copy of a task. A text is stored as its length, followed by its bytes."""
+    """The words of one copy of a task. A text is stored as its length, followed by its bytes."""
 
     started_ns: int = 1
     deadline_ns: int = 1
@@ -95,7 +97,7 @@ class TaskFields(NamedTuple):
 
 
 class RecordFields(NamedTuple):
-    """A task and its progress."""
+    """The words of a record: two copies of a task, and its progress."""
 
     copies: int = 2 * sum(TaskFields())
     progress: int = _PROGRESS_WORDS

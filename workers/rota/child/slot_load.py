@@ -1,10 +1,10 @@
 """The load of a worker in its slot: how many tasks it has started, for how long its task slots were occupied, and how
 long its tasks ran. The master computes from it how many workers a pool needs.
 
-A task slot is occupied from the reply that brings its task to the first reply after the end of the task, unless that
-reply brings another task. So the time between two tasks of a busy worker counts, but the time that it spends waiting
-for tasks does not. The time is added up only when the number of occupied task slots changes. A reader adds the time
-that has passed since the last change.
+A task slot becomes occupied with the reply that brings a task. It becomes free with the first reply after the end of
+the task, unless that reply brings another task. So the short time between two tasks of a busy worker counts, but the
+time for which a worker waits for tasks does not. The worker adds up the time only when the number of occupied task
+slots changes. A reader adds the time since the last change itself.
 
 A worker writes these words a few times per turn, not per task. They begin at 0 in each process.
 """
@@ -22,15 +22,15 @@ _OCCUPIED_NS: Final = HEADER.load + LOAD.occupied_ns
 _SINCE: Final = HEADER.load + LOAD.since_ns
 _STARTED: Final = HEADER.load + LOAD.started
 _READ_ATTEMPTS: Final = 4
-_MOST: Final = 1 << 62  # no sum of a real worker reaches this
+_MOST: Final = 1 << 62  # larger than any sum that a worker can reach
 
 
 class Load(NamedTuple):
-    """The load of one process since its start, at one time. All numbers only grow, except `occupied`."""
+    """The load of one process from its start to a given time. All numbers except `occupied` only grow."""
 
-    started: int = 0  # number of tasks
+    started: int = 0  # number of tasks that were started
     occupied: int = 0  # number of task slots that are occupied now
-    occupied_seconds: float = 0.0  # total over all task slots
+    occupied_seconds: float = 0.0  # time for which task slots were occupied, added up over all task slots
     ended: int = 0  # number of tasks whose run times are in the sums
     run_seconds: float = 0.0  # sum of the run times of these tasks
     squares: float = 0.0  # sum of the squares of these run times, in square seconds
@@ -39,8 +39,8 @@ class Load(NamedTuple):
 
 
 class SlotLoad:
-    """The words of the load in one slot. One process writes them from its own copies of the sums, which a task cannot
-    overwrite."""
+    """The words of one slot that record its load. The worker writes them from its own copies of the sums, which a task
+    cannot overwrite."""
 
     __slots__ = (
         "_occupied",
@@ -62,7 +62,7 @@ class SlotLoad:
         self._squares_at = region[at : at + WORD].cast("d")
         self.started = self.ended = 0  # as in Load
         self.run_ns = self.squares_ns = 0  # sums of the run times and of their squares
-        self.later_attempts = 0  # number of tasks in `ended` that had been tried before, which are few
+        self.later_attempts = 0  # number of tasks in `ended` that had been attempted before; there are few of these
         self.first_failures = 0  # as in Load
         self._occupied = self._occupied_ns = self._since_ns = 0
 
@@ -74,13 +74,13 @@ class SlotLoad:
     # The worker's side
 
     def occupy(self, task_slots: int, at_ns: int) -> None:
-        """Note that this many task slots are occupied from now on."""
+        """Record that this many task slots are occupied from `at_ns` on."""
         if task_slots == self._occupied:
             return
         words = self._words
         at_ns = max(at_ns, self._since_ns)
         self._occupied_ns += self._occupied * (at_ns - self._since_ns)
-        words[_OCCUPIED] = 0  # A process that is stopped between two of these writes never shows too much.
+        words[_OCCUPIED] = 0  # Until the last write, a reader sees too little time rather than too much.
         words[_OCCUPIED_NS] = self._occupied_ns
         words[_SINCE] = self._since_ns = at_ns
         words[_OCCUPIED] = self._occupied = task_slots
@@ -109,8 +109,10 @@ class SlotLoad:
     # The master's side
 
     def read(self, task_slots: int, at_ns: int) -> Load | None:
-        """Return the load at `at_ns` of a process with this many task slots; None if no worker can have written these
-        words, or if they change at every attempt to read them."""
+        """Return the load at the time `at_ns` of a process with this many task slots.
+
+        Returns None if no worker can have written these values, or if they change at every attempt to read them.
+        """
         for _ in range(_READ_ATTEMPTS):
             numbers = self._words[_FIRST:_END].tolist()
             squares = self._squares_at[0]

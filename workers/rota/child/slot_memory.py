@@ -1,7 +1,7 @@
 """The memory that holds all slots: one sealed memfd, which the master creates before its first child.
 
-Each child maps its own region, and the process table read-only. It then closes the descriptor, so it cannot map any
-other region. A `SharedText` is a text that a process publishes in a part of that memory.
+Each child maps its own region, and the process table read-only. It then closes the descriptor, so that it cannot map
+any other region. A `SharedText` is a text that a process publishes in a part of that memory.
 """
 
 import ctypes
@@ -26,7 +26,7 @@ _FAILED: Final = ctypes.c_void_p(-1).value
 
 
 class SlotMemory:
-    """All slots. The master creates the memory and writes to it; the exporter reads it."""
+    """The memory of all slots. The master creates it and writes to it, and the exporter maps it to read it."""
 
     def __init__(self, fd: int, count: int, access: int) -> None:
         self.fd = fd
@@ -37,7 +37,8 @@ class SlotMemory:
 
     @classmethod
     def create(cls, count: int) -> "SlotMemory":
-        """Create a memfd with `count` regions, sealed against resizing. It is sparse: untouched pages cost nothing."""
+        """Create a memfd with `count` regions, sealed against resizing. Pages that were never written take no
+        memory."""
         fd = os.memfd_create("rota-slots", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(fd, PROCESS_TABLE_BYTES + count * REGION_BYTES)
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
@@ -49,9 +50,9 @@ class SlotMemory:
         return cls(fd, (os.fstat(fd).st_size - PROCESS_TABLE_BYTES) // REGION_BYTES, _READ)
 
     def slot(self, number: int) -> Slot:
-        """Return the slot with this number, from 0. Raises IndexError outside the memory."""
+        """Return the slot with this number, counted from 0. Raises IndexError if there is no such slot."""
         found = self._slots.get(number)
-        if found is None:  # Cached, because the master requests each slot many times a second.
+        if found is None:  # The slots are cached, because the master uses each of them many times a second.
             found = self._slots[number] = self._cut_out(number)
         return found
 
@@ -80,10 +81,10 @@ class EnteredSlot:
 
 
 def enter_slot(fd: int, number: int, nonce: int, pid: int, *, for_forks: bool = True) -> EnteredSlot | None:
-    """Enter a slot as its process. Returns None if the slot has been given to another process in the meantime.
+    """Map a slot and enter it as its process. Returns None if the master has assigned it to another process meanwhile.
 
-    The caller closes the descriptor, and cannot reach another slot after that. `for_forks` decides whether forks of
-    this process have the slot as well.
+    When the caller has closed the descriptor, it cannot reach other slots. `for_forks` determines whether forks of this
+    process inherit the mapping of the slot.
     """
     region = _map(fd, region_at(number), REGION_BYTES, _WRITE, for_forks=for_forks)
     with (
@@ -101,7 +102,7 @@ def enter_slot(fd: int, number: int, nonce: int, pid: int, *, for_forks: bool = 
 def _map(fd: int, at: int, length: int, access: int, *, for_forks: bool = True) -> memoryview:
     """Map a part of the file for the lifetime of this process. Raises OSError.
 
-    This calls the C library, because Python's `mmap` would keep a descriptor of the file.
+    This calls the C library directly, because Python's `mmap` keeps a copy of the descriptor.
     """
     address = _LIBC.mmap(None, length, access, mmap.MAP_SHARED, fd, at)
     if address == _FAILED or (not for_forks and _LIBC.madvise(address, length, mmap.MADV_DONTFORK) != 0):
@@ -113,7 +114,8 @@ def _map(fd: int, at: int, length: int, access: int, *, for_forks: bool = True) 
 class SharedText:
     """A text in shared memory, stored in two copies. A number, which is written last, selects the current copy.
 
-    A process that reads during a write gets the earlier text. It reads again if a second write began in the meantime.
+    A process that reads during a write gets the earlier text. If a second write has begun by the end of the read, the
+    process reads again.
     """
 
     def __init__(self, area: memoryview) -> None:
@@ -137,7 +139,7 @@ class SharedText:
         self._words[0] = number
 
     def read(self) -> bytes:
-        """Return the current text, b"" if there is none."""
+        """Return the current text, or b"" if there is none."""
         while True:
             number = self._words[0]
             if number == 0:

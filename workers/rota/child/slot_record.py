@@ -7,8 +7,8 @@ that it can run at once. The master identifies a task by its index and number.
 The record also holds the task's progress. Any thread of the task, and any process that the task forks, can write this
 text. It carries a checksum, its length, and the mark of its task (nonce and number), so it is never mistaken for the
 progress of another task. One assignment copies the bytes of the text, and another process may read during the copy. So
-a reader repeats the read until the checksum matches. A lock would not work: if another thread forks while the lock is
-held, the lock stays locked in the forked process.
+a reader repeats the read until the checksum matches. A lock would not work, because it would stay locked in a process
+that is forked while another thread holds it.
 """
 
 from struct import Struct
@@ -35,8 +35,8 @@ from rota.protocol.progress import LONGEST
 _LENGTH_AT: Final = 4
 _MARK_AT: Final = 8
 _TEXT_AT: Final = 16
-# The maximum number of attempts to read a task that changes during the read. After these attempts, no task is returned.
-# An attempt takes 3 us; a task takes 50 us.
+# How often a read is repeated if the task changes meanwhile. After that, no task is returned. A read takes 3 us, while
+# even a short task takes 50 us.
 _READ_ATTEMPTS: Final = 16
 _NONCE_SHIFT: Final = 40  # no process ever runs 2**40 tasks with one index
 _WORD_MASK: Final = (1 << 64) - 1
@@ -51,7 +51,7 @@ _ENTRY: Final = TASK.entry
 _NAME: Final = TASK.name
 # The numbers of a task, in the order of TaskInSlot.
 _NUMBERS: Final = (_STARTED, _DEADLINE, _CLAIMED, _UNSTARTED, _SOFT_DEADLINE, _KILL_POLICY)
-_COPY: Final = Struct(f"{_ENTRY + 1}q{ENTRY_BYTES}sq")  # a task's fields up to the length of its name
+_COPY: Final = Struct(f"{_ENTRY + 1}q{ENTRY_BYTES}sq")  # the fields of a task, up to the length of its name
 _NONCE_COPY: Final = HEADER.nonce_copy
 _NONCE: Final = PROCESS_ROW.nonce
 _HEARTBEAT: Final = HEADER.heartbeat_ns
@@ -59,7 +59,8 @@ _STEPPING: Final = HEADER.stepping
 
 
 def name_in(raw: bytes) -> str:
-    """Return the name of a task. It becomes a metric label, so it must be a valid task name, or UNKNOWN_TASK."""
+    """Return the name of a task as text. The name becomes a metric label, so an invalid name is replaced by
+    UNKNOWN_TASK."""
     name = raw.decode(errors="replace")
     return name if is_name(name) else UNKNOWN_TASK
 
@@ -72,15 +73,16 @@ _RETRY: Final = 2
 
 
 class KillPolicy(NamedTuple):
-    """The fate of a task if its worker is killed while the task runs.
+    """The outcome of a task whose worker is killed because the task exceeded its hard time limit.
 
-    The worker determines the policy when the task starts, because the master imports no user code. The slot stores it
-    in one word.
+    The worker writes the policy into one word of its slot when the task starts, because the master imports no user
+    code.
     """
 
-    counts_as_failure: bool = False  # whether a hard time limit counts as a failure; otherwise it counts as a crash
-    retry_us: int | None = None  # delay before the retry after a hard time limit, None for no retry
-    crash_limit: int = 0  # the task's limit, 0 to use the fleet's limit
+    # Whether exceeding the hard time limit counts as a failure; otherwise it counts as a crash.
+    counts_as_failure: bool = False
+    retry_us: int | None = None  # delay in microseconds before the retry after a hard time limit, None for no retry
+    crash_limit: int = 0  # the `crash_limit` of the task, 0 to use that of the fleet
 
     def to_word(self) -> int:
         outcome = _DEAD if self.retry_us is None else _RETRY + min(self.retry_us, _LONGEST_DELAY_US)
@@ -88,8 +90,8 @@ class KillPolicy(NamedTuple):
 
     @classmethod
     def from_word(cls, word: int) -> "KillPolicy":
-        """Return the kill policy of a word. A slot may hold anything, so a word that no worker writes yields the
-        default."""
+        """Return the kill policy that is stored in a word. If the word is one that no worker writes, return the
+        default, because a task may have overwritten the slot."""
         outcome = word >> _CRASH_LIMIT_BITS
         crash_limit = word & _CRASH_LIMIT_MASK
         if not 0 <= outcome <= _RETRY + _LONGEST_DELAY_US:
@@ -98,18 +100,18 @@ class KillPolicy(NamedTuple):
 
 
 class TaskInSlot(NamedTuple):
-    """A task that a worker runs. Times are CLOCK_BOOTTIME."""
+    """A task that a worker runs, as it is recorded in the slot. Names that end in `_ns` are times of CLOCK_BOOTTIME."""
 
     entry: bytes  # text of the task's entry
     name: str  # UNKNOWN_TASK until the body is decoded
     started_ns: int
     deadline_ns: int  # hard time limit
-    claimed_ns: int = 0  # when the reply to its claim was received
+    claimed_ns: int = 0  # when the worker received the reply to the claim
     unstarted: int = 0  # number of entries that come after the task in its claim
-    soft_deadline_ns: int = 0  # 0 for none
+    soft_deadline_ns: int = 0  # 0 if there is no soft time limit
     kill_policy: int = 0  # see KillPolicy
-    task_index: int = 0  # in the slot
-    number: int = 0  # identifies the task among those that this process has run with that index
+    task_index: int = 0  # the index of its record in the slot
+    number: int = 0  # distinguishes the task from others that this process has run with the same index
 
     @property
     def id(self) -> str:
@@ -126,7 +128,7 @@ class TaskInSlot(NamedTuple):
 
     @property
     def ready(self) -> str:
-        """The time since which the task was ready, in microseconds of Redis time. It distinguishes tasks that have the
+        """The time at which the task became ready, in microseconds of Redis time. It distinguishes tasks that have the
         same id."""
         return self._field(4)
 
@@ -136,7 +138,7 @@ class TaskInSlot(NamedTuple):
 
 
 class TaskTimes(NamedTuple):
-    """The start, the deadlines, the number and the index of a task, as in `TaskInSlot`."""
+    """The fields of `TaskInSlot` that are numbers: its start, its deadlines, its number and its index."""
 
     started_ns: int
     deadline_ns: int
@@ -146,7 +148,7 @@ class TaskTimes(NamedTuple):
 
 
 class HeldUp(NamedTuple):
-    """A running task, and the outcomes of earlier tasks that are not known to be settled."""
+    """A running task, and the outcomes of earlier tasks that may not be settled yet."""
 
     task: TaskInSlot
     outcomes: tuple[int, bytes]  # the number of arguments, and their wire form
@@ -198,7 +200,8 @@ class TaskRecord:
         number_at = self._number_at
         number = (words[number_at] + 1) | 1
         base = self._base = self._copies_at + ((number >> 1) & 1) * TASK_WORDS
-        # This need not be written word by word, because no reader uses this copy before the number selects it.
+        # `pack_into` is safe here, although it does not write whole words, because readers use this copy only when the
+        # number selects it.
         _COPY.pack_into(
             self._bytes,
             base * WORD,
@@ -218,17 +221,17 @@ class TaskRecord:
         return number
 
     def name(self, name: str, kill_policy: int = 0) -> None:
-        """Name the task that `start` published without a name."""
+        """Publish the name and the kill policy of a task that `start` published without a name."""
         words = self._words
         at = self._base + _NAME
         raw = name.encode()[:NAME_BYTES]
         words[self._base + _KILL_POLICY] = kill_policy
         start = (at + 1) * WORD
         self._bytes[start : start + len(raw)] = raw
-        words[at] = len(raw)  # Written last, as in `_put_text`. Until now the length was 0.
+        words[at] = len(raw)  # The length was 0 until now. It is written last, as in `_put_text`.
 
     def restart(self, entry: bytes, started_ns: int) -> None:
-        """Publish that the task starts only now, and that its entry has changed."""
+        """Publish the new entry and start time of a task that had to wait for permission to start."""
         self._words[self._base + _STARTED] = started_ns
         self._put_text(self._base + _ENTRY, entry[:ENTRY_BYTES])
 
@@ -240,34 +243,38 @@ class TaskRecord:
         words[base + _DEADLINE] = deadline_ns
 
     def heartbeat(self, at_ns: int) -> None:
-        """Record a heartbeat of the task. It counts for the process only if no other task runs there. Otherwise a
-        thread of one task could hide that the loop is blocked."""
+        """Record a heartbeat that the task reports, as a heartbeat of the process.
+
+        In a concurrent worker it has no effect, because a thread of one task could otherwise hide that the loop is
+        blocked.
+        """
         if self._process_row[PROCESS_ROW.concurrency] <= 1:
             self._words[_HEARTBEAT] = at_ns
 
     def end(self) -> None:
-        """Publish that nothing runs."""
+        """Publish that the task has ended and nothing runs."""
         self._words[self._number_at] += 1
 
     def is_cancelled(self) -> bool:
-        """Whether the running task was cancelled. Two zeros mean that the slot was wiped."""
+        """Whether the running task was cancelled. If both words are 0, the slot was overwritten, and nothing was
+        cancelled."""
         words = self._words
         return words[self._cancelled_at] == words[self._number_at] != 0
 
     def enter_step(self) -> None:
-        """Note the beginning of a step of the task's coroutine, during which no other task can proceed."""
+        """Record that the task's coroutine runs now, so that no other task can proceed."""
         self._words[_STEPPING] = self.task_index + 1
 
     def leave_step(self) -> None:
-        """Note the end of the step."""
+        """Record that the coroutine has yielded to the loop."""
         self._words[_STEPPING] = 0
 
     # Both sides
 
     @property
     def cancelled(self) -> int:
-        """The number of the task that was cancelled last while it ran, 0 if there was none. The master writes this
-        first and then sends SOFT_LIMIT_SIGNAL."""
+        """The number of the running task that was cancelled last, or 0 if there was none. The master writes this first
+        and then sends SOFT_LIMIT_SIGNAL."""
         return self._words[self._cancelled_at]
 
     @cancelled.setter
@@ -281,7 +288,7 @@ class TaskRecord:
         return self._words[self._number_at] if self._words[_NONCE_COPY] == self._process_row[_NONCE] else 0
 
     def current(self) -> TaskInSlot | None:
-        """Return the task that is running, or was running when the process died, or None."""
+        """Return the task that is running, or that was running when the process died. Returns None if there is none."""
         words = self._words
         for _ in range(_READ_ATTEMPTS):
             number = self.number
@@ -296,8 +303,8 @@ class TaskRecord:
         return None
 
     def times(self) -> TaskTimes | None:
-        """Return the times of the running task. The texts are left out because the master reads all slots many times a
-        second."""
+        """Return the times of the running task, or None if none runs. This skips the texts, because the master reads
+        the times in all slots many times a second."""
         words = self._words
         for _ in range(_READ_ATTEMPTS):
             number = self.number
@@ -316,8 +323,8 @@ class TaskRecord:
         return self._words[self.copy_at(self.number) + _UNSTARTED]
 
     def _put_text(self, word: int, raw: bytes) -> None:
-        # The length is 0 while the bytes change. A reader that reads in between, or after a kill, finds no text rather
-        # than half a text.
+        # The length is 0 while the bytes change. So a reader never finds half a text, even if the process is killed in
+        # between.
         at = (word + 1) * WORD
         self._words[word] = 0
         self._bytes[at : at + len(raw)] = raw
@@ -327,11 +334,13 @@ class TaskRecord:
         at = (word + 1) * WORD
         return bytes(self._bytes[at : at + max(0, min(self._words[word], most))])
 
-    # Progress. A task that reports no progress does not touch any of this.
+    # Progress. These words stay untouched if tasks report no progress.
 
     def report_progress(self, entry: bytes, text: bytes) -> None:
-        """Publish the progress of the task with this entry. Nothing is written if that task does not run here, because
-        then the report comes from a thread or a process that an earlier task left behind."""
+        """Publish the progress of the task with this entry, if it is the running task.
+
+        Otherwise the report comes from a thread or a process that an earlier task left behind, and is ignored.
+        """
         mark = self._mark_of(entry)
         if mark and len(text) <= LONGEST:
             body = b"%b%b%b" % (_packed(len(text), 4), _packed(mark, 8), text)
@@ -355,11 +364,11 @@ class TaskRecord:
 
     @property
     def has_progress(self) -> bool:
-        """Whether a task has ever reported progress here. This reads a single word."""
+        """Whether a task has ever reported progress in this record. This is cheap, because it reads a single word."""
         return self._words[self._progress_at] != 0
 
     def _mark_of(self, entry: bytes) -> int:
-        """Return a number that identifies the running task, or 0 if that task has another entry."""
+        """Return a number that identifies the running task, or 0 if the running task does not have this entry."""
         number = self._words[self._number_at]
         at = (self.copy_at(number) + TASK.entry + 1) * WORD
         is_it = number % 2 and self._bytes[at : at + len(entry)] == entry

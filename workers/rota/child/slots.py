@@ -1,16 +1,17 @@
 """Slots: the shared memory through which children report to the master and the exporter.
 
 Numbers are written only as aligned 8-byte words, through `memoryview.cast`, so a reader never sees half of a word
-(struct.pack_into writes zeros first). Bytes are written next to the words, and a word that is written last publishes
-them. Counters are never reset. A slot is reused only after its previous owner was reaped, and the counters continue.
+(struct.pack_into writes zeros first). Bytes are written first, and then the word that makes them valid. Counters are
+never reset. A slot is reused only after its previous owner was reaped, and the counters continue.
 
-Any code in a worker can overwrite the worker's region. So a reader must not let the region's content harm other
-processes: texts and lengths are bounded, loops are finite, and a region whose copy of the nonce is wrong is ignored.
+Any code in a worker can overwrite the worker's region. So readers make sure that the content of a region cannot harm
+other processes: they limit texts and lengths, their loops are finite, and they ignore a region whose copy of the nonce
+is wrong.
 
 The words that the process of a slot must not write are in the process table, which children map read-only. Only the
 master writes there, except that a process writes its own pid when it enters the slot, before any code of the
-application runs. So nothing that a task does to its slot can lift the worker's fence, or make the master, the zygote or
-the exporter mistake another process for the worker.
+application runs. So whatever a task writes into its slot, it cannot disable the worker's fence, and the master, the
+zygote and the exporter never take another process for the worker.
 """
 
 import time
@@ -35,7 +36,7 @@ from rota.child.slot_load import SlotLoad
 from rota.child.slot_record import HeldUp, TaskInSlot, TaskRecord, TaskTimes
 
 MASTER_SLOT: Final = 0
-# The word of the outcomes holds the number of arguments, their position, and their size in bytes.
+# One word describes the outcomes: it has the number of arguments, their position, and their size in bytes.
 _COUNT_SHIFT: Final = 40
 _START_SHIFT: Final = 20
 _OUTCOMES_MASK: Final = (1 << _START_SHIFT) - 1
@@ -54,12 +55,12 @@ _FURTHER_NUMBERS: Final = REGION.further_marks + MARK.number
 
 
 def pids_in(process_row: memoryview) -> list[int]:
-    """Return the pids in all slots, by slot number; 0 for a slot without a process."""
+    """Return a list with the pid in each slot, by slot number. A slot without a process has 0."""
     return process_row.cast("q")[PROCESS_ROW.pid :: PROCESS_ROW_WORDS].tolist()
 
 
 def _word(at: int) -> Any:
-    """Return a property for a word of the process table."""
+    """Return a property that reads and writes this word of a row of the process table."""
 
     def read(self: "ProcessRow") -> int:
         return self._process_row[at]
@@ -71,7 +72,7 @@ def _word(at: int) -> Any:
 
 
 class ProcessRow:
-    """The row of the process table for one slot, together with the region of that slot."""
+    """The row of one slot in the process table, and what can be read from it together with the region of the slot."""
 
     nonce: int = _word(PROCESS_ROW.nonce)
     """A number that identifies the current process of the slot among all processes that have used the slot."""
@@ -80,8 +81,9 @@ class ProcessRow:
     renewed_ns: int = _word(PROCESS_ROW.renewed_ns)
     """The time when the last successful renewal of this owner's lease was sent (CLOCK_BOOTTIME)."""
     prefetch_returned: int = _word(PROCESS_ROW.prefetch_returned)
-    """The number of the task that ran when the master last returned the prefetched tasks behind it; 0 before the first
-    return. It is written before the call is sent, so a worker that finds an outcome settled also finds this number."""
+    """The number of the task that was running when the master last returned the prefetched tasks behind it, or 0. The
+    master writes it before it sends that call, so a worker that finds an outcome already settled also finds this
+    number."""
     concurrency: int = _word(PROCESS_ROW.concurrency)
     """The maximum number of tasks that the process runs at once."""
     stacks_requested: int = _word(PROCESS_ROW.stacks_requested)
@@ -95,18 +97,22 @@ class ProcessRow:
 
     @property
     def is_intact(self) -> bool:
-        """Whether the region has not been overwritten. The content of an overwritten region is ignored."""
+        """Whether the region still has the right copy of the nonce. If not, it was overwritten, and its content is
+        ignored."""
         return self._words[_NONCE_COPY] == self._process_row[_NONCE]
 
     def is_undisturbed(self, prefetch_returned: int) -> bool:
-        """Whether the region is intact and nothing was returned since `prefetch_returned` was read. The worker checks
-        this after each task."""
+        """Whether the region is intact and the master has returned no prefetched tasks since `prefetch_returned` was
+        read.
+
+        The worker checks this after each task.
+        """
         process_row = self._process_row
         return self._words[_NONCE_COPY] == process_row[_NONCE] and process_row[_PREFETCH_RETURNED] == prefetch_returned
 
     @property
     def quiet_requested(self) -> bool:
-        """Whether the worker must not claim until this is reset. Written before WAKE_SIGNAL is sent."""
+        """Whether the worker must not claim until this is reset. The master writes it before it sends WAKE_SIGNAL."""
         return self._process_row[_QUIET] != 0
 
     @quiet_requested.setter
@@ -115,11 +121,12 @@ class ProcessRow:
 
     @property
     def is_watched(self) -> bool:
-        """Whether the master checks every few milliseconds whether a running task holds up prefetched tasks."""
+        """Whether the master watches this slot: every few milliseconds, it checks whether a running task delays
+        prefetched ones."""
         return self._process_row[PROCESS_ROW.watched] != 0
 
     def end_watch(self) -> None:
-        """Stop watching the slot. The master calls this; the worker requests a watch again at its next claim."""
+        """Stop watching the slot. The master calls this. At its next claim, the worker requests a watch again."""
         self._process_row[PROCESS_ROW.watched] = 0
 
 
@@ -142,7 +149,7 @@ class RecycleReason(IntEnum):
     MAX_RSS = 2
 
 
-# A dying process may have written anything into its slot. A value that is not valid reads as EMPTY or NONE.
+# A process may have written anything into its slot before it died. An invalid value is read as EMPTY or NONE.
 _PHASES = {phase.value: phase for phase in Phase}
 _REASONS = {reason.value: reason for reason in RecycleReason}
 
@@ -154,7 +161,7 @@ def boottime_ns() -> int:
 
 
 class HeldLines:
-    """Log lines of several short tasks, up to LOG_BYTES, which a worker writes together.
+    """Log lines of several short tasks, up to LOG_BYTES, which a worker collects to write them at once.
 
     The lines are also stored in the slot, so that the master can write them if the worker is killed. The worker never
     reads them from there, because a task may have overwritten them.
@@ -169,11 +176,11 @@ class HeldLines:
         self._size = 0
 
     def __len__(self) -> int:
-        """Return the number of lines."""
+        """Return the number of lines that are not written yet."""
         return len(self._lines)
 
     def add(self, line: bytes) -> bool:
-        """Hold a line. Returns False if it does not fit."""
+        """Add a line. Returns False if there is no room for it."""
         start = self._size
         end = start + len(line)
         if end > LOG_BYTES:
@@ -184,7 +191,7 @@ class HeldLines:
         return True
 
     def text(self) -> bytes:
-        """Return all lines."""
+        """Return all lines that are not written yet, joined."""
         return b"".join(self._lines)
 
     def clear(self) -> None:
@@ -194,7 +201,7 @@ class HeldLines:
         self._size = self._words[HEADER.held_lines] = 0
 
     def left_behind(self) -> bytes:
-        """Return the complete lines that a dead process left behind. The master calls this."""
+        """Return the complete lines that a dead process has not written. The master calls this."""
         text = bytes(
             self._bytes[HELD_LINES_AT : HELD_LINES_AT + max(0, min(self._words[HEADER.held_lines], LOG_BYTES))]
         )
@@ -202,7 +209,7 @@ class HeldLines:
 
 
 class Slot(ProcessRow):
-    """One region, which the process in the slot writes, and its row of the process table."""
+    """A slot: its region, which the process in the slot writes, and its row of the process table."""
 
     def __init__(self, region: memoryview, process_row: memoryview) -> None:
         super().__init__(region, process_row)
@@ -210,14 +217,16 @@ class Slot(ProcessRow):
         self._records = {0: self._first}
         self.held_lines = HeldLines(self._bytes, self._words)
         self.load = SlotLoad(self._bytes, self._words)
-        self._left = 0  # the process's own copy of the outcomes word, which a task cannot overwrite
+        self._left = 0  # the process's own copy of the word for outcomes, which a task cannot overwrite
         self._left_to = OUTCOMES_AT  # where the next outcomes are written
 
     # The process in the slot
 
     def assign(self, nonce: int, concurrency: int = 1) -> None:
-        """Give the slot to a new process, which runs up to `concurrency` tasks at once. The master calls this before it
-        requests the process."""
+        """Prepare the slot for a new process, which will run up to `concurrency` tasks at once.
+
+        The master calls this before it requests the process from the zygote or starts it.
+        """
         words = self._words
         process_row = self._process_row
         words[_PHASE] = Phase.EMPTY
@@ -239,8 +248,7 @@ class Slot(ProcessRow):
             self._words[word] = 0
 
     def enter(self, nonce: int, pid: int) -> bool:
-        """Enter the slot as its process. Returns False if the slot has been given to another process in the
-        meantime."""
+        """Enter the slot as its process. Returns False if the master has assigned it to another process meanwhile."""
         if self.nonce != nonce:
             return False
         self.pid = pid
@@ -249,8 +257,10 @@ class Slot(ProcessRow):
         return True
 
     def vacate(self) -> None:
-        """Remove the process from the slot, while its zombie still occupies the pid. The rest of the slot stays
-        readable. The master calls this."""
+        """Remove the process from the slot. The rest of the slot stays readable.
+
+        The master calls this while the process is a zombie, so that its pid cannot have been reused yet.
+        """
         self.pid = 0
         self._words[_PHASE] = Phase.EMPTY
 
@@ -272,7 +282,7 @@ class Slot(ProcessRow):
 
     @property
     def recycle_reason(self) -> RecycleReason:
-        """The reason why the worker requests its replacement. The worker leaves only when the master drains it."""
+        """The reason why the worker requests its replacement. The worker goes on until the master drains it."""
         return _REASONS.get(self._words[HEADER.recycle_reason], RecycleReason.NONE)
 
     @recycle_reason.setter
@@ -281,8 +291,10 @@ class Slot(ProcessRow):
 
     @property
     def shortest_soft_ns(self) -> int:
-        """The shortest soft limit among the tasks of the last minute, if it is below a second; otherwise 0. It
-        determines how often the master checks."""
+        """The shortest soft limit of the tasks in the last minute, or 0 if none was below a second.
+
+        It determines how often the master checks the deadlines.
+        """
         return self._words[HEADER.shortest_soft_ns]
 
     @property
@@ -316,44 +328,45 @@ class Slot(ProcessRow):
         return [words[_NUMBER], *further.tolist()]
 
     def running(self) -> list[TaskInSlot]:
-        """Return the tasks that are running, or were running when the process died, by index."""
+        """Return the tasks that are running, or were running when the process died, in the order of their indexes."""
         return [task for record in self.busy_records() if (task := record.current()) is not None]
 
     def running_times(self) -> tuple[TaskTimes, ...]:
-        """Return the times of the running tasks. The texts are left out because the master reads all slots many times a
-        second."""
+        """Return the times of the running tasks. This skips the texts, because the master reads the times in all slots
+        many times a second."""
         if self._process_row[_CONCURRENCY] <= 1:
             times = self._first.times()
             return () if times is None else (times,)
         return tuple(times for record in self.busy_records() if (times := record.times()) is not None)
 
     def busy_records(self) -> list[TaskRecord]:
-        """Return the records in which a task runs."""
+        """Return the records of the task indexes with which a task runs."""
         return [self.record(task_index) for task_index, number in enumerate(self.numbers()) if number & 1]
 
     @property
     def has_worked(self) -> bool:
-        """Whether this process has ended a task."""
+        """Whether this process has finished at least one task."""
         if self._process_row[_CONCURRENCY] <= 1:
             return self._first.number > 1
         return any(number > 1 for number in self.numbers())
 
     @property
     def stepping(self) -> int | None:
-        """The index of the task whose coroutine takes a step now, in a concurrent worker; None if no coroutine does."""
+        """The index of the task whose coroutine runs now in a concurrent worker, or None if none runs."""
         concurrency = self._process_row[_CONCURRENCY]
         if concurrency <= 1:
             return None
         task_index = self._words[HEADER.stepping] - 1
         return task_index if 0 <= task_index < concurrency else None
 
-    # Outcomes that no turn's reply has confirmed yet. If the process dies, the master settles them. They form a ring.
+    # Outcomes that no reply to a turn has confirmed yet, in a ring buffer. If the process dies, the master settles
+    # them.
 
     def add_outcomes(self, count: int, data: bytes) -> bool:
-        """Append packed settlements with `count` arguments for the master. Returns whether they fit.
+        """Append packed settlements, which have `count` arguments, for the master. Returns False if there is no room.
 
-        If they do not fit, only the process knows them. If it is killed before it receives the reply to its turn, the
-        settled tasks run again.
+        In that case only the process itself knows the outcomes. If it is killed before it receives the reply to its
+        turn, the settled tasks run again.
         """
         left = self._left
         at = self._left_to
@@ -374,12 +387,13 @@ class Slot(ProcessRow):
 
     @property
     def outcomes_left(self) -> tuple[int, int]:
-        """The number of arguments that the process has left here, and their size in bytes. `drop_outcomes` takes these
-        numbers."""
+        """The number of arguments that the process has stored here, and their size in bytes, as `drop_outcomes` takes
+        them."""
         return self._left >> _COUNT_SHIFT, self._left & _OUTCOMES_MASK
 
     def drop_outcomes(self, count: int, size: int) -> None:
-        """Remove the first `count` arguments, of `size` bytes, because they are settled. Later arguments stay."""
+        """Remove the first `count` arguments, which have `size` bytes, because they are settled. Later arguments
+        stay."""
         start = ((self._left >> _START_SHIFT & _OUTCOMES_MASK) + size) % _OUTCOMES_BYTES
         count = (self._left >> _COUNT_SHIFT) - count
         length = (self._left & _OUTCOMES_MASK) - size
@@ -389,7 +403,7 @@ class Slot(ProcessRow):
 
     @property
     def has_outcomes(self) -> bool:
-        """Whether there are any outcomes."""
+        """Whether the slot has outcomes that are not known to be settled."""
         return self._words[_OUTCOMES] != 0
 
     def outcomes(self) -> tuple[int, bytes]:
@@ -408,34 +422,36 @@ class Slot(ProcessRow):
 
     @property
     def spare(self) -> memoryview:
-        """The area where a worker leaves its outcomes. Other roles leave no outcomes; the exporter stores its node's
-        throughput there."""
+        """The area of a worker's outcomes. Other processes have no outcomes, so the exporter stores the throughput of
+        its node there."""
         return self._bytes[OUTCOMES_AT:METRICS_AT]
 
     @property
     def far_spare(self) -> memoryview:
-        """The area of a concurrent worker's further tasks. Other roles have no such tasks; the master stores its notice
+        """The area of a concurrent worker's further tasks. Other processes have none, so the master stores its snapshot
         there."""
         return self._bytes[METRICS_END:]
 
     @property
     def metrics(self) -> memoryview:
-        """The area where `recorder` keeps its records."""
+        """The area in which `recorder` stores the metrics of the process."""
         return self._bytes[METRICS_AT:METRICS_END]
 
-    # Watching for prefetched tasks that a long task holds up: the master checks every few milliseconds, on request.
+    # At a worker's request, the master checks every few milliseconds whether a long task delays prefetched tasks.
 
     def request_watch(self) -> bool:
-        """Request that the master watch this slot. Returns False if the master already watches it. If this returns
-        True, ring the master."""
+        """Request that the master watch this slot, and return whether the caller must ring the master.
+
+        Returns False if the master already watches the slot.
+        """
         if self.is_watched:
             return False
-        self._words[HEADER.watch_requested] = boottime_ns()  # differs from all earlier numbers
+        # The time serves as a number that differs from all earlier ones.
+        self._words[HEADER.watch_requested] = boottime_ns()
         return True
 
     def grant_watch(self) -> bool:
-        """Watch the slot from now on if there is a new request, and return whether there was a request. The master
-        calls this."""
+        """If the worker has made a new request, start watching the slot and return True. The master calls this."""
         requested = self._words[HEADER.watch_requested]
         process_row = self._process_row
         if requested == process_row[PROCESS_ROW.watch_granted]:
@@ -446,16 +462,18 @@ class Slot(ProcessRow):
 
     @property
     def held_up_by(self) -> int:
-        """The number of the running task if other tasks wait to start after it or to be settled; otherwise 0. For a
-        concurrent worker, this is always 0 because nothing waits there. Reading this is cheap, but the value may be
-        slightly outdated."""
+        """The number of the running task if it delays other tasks, or 0 if it does not.
+
+        It delays tasks that have to start after it, and finished tasks that are not settled yet. In a concurrent worker
+        no task delays others, so this is always 0. Reading this is cheap, but the value may be slightly outdated.
+        """
         record = self.record(0)
         number = record.number
         waits = number % 2 == 1 and self.concurrency <= 1 and (record.unstarted > 0 or self._words[_OUTCOMES] > 0)
         return number if waits else 0
 
     def held_up(self) -> HeldUp | None:
-        """Return the running task, and the outcomes that wait to be settled. Returns None if another task began during
+        """Return the running task, and the outcomes that are not settled yet. Returns None if another task began during
         the read."""
         record = self.record(0)
         task = record.current()

@@ -1,1 +1,1 @@
-"""The application's side: declares tasks, enqueues calls of them, inspects tasks and waits for them."""
+"""The part of Rota that an application uses to declare tasks, enqueue them, inspect them and wait for them."""

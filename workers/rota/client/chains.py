@@ -29,12 +29,12 @@ class Chain(CallChain, KnowsForeignNames, kind="flow"):
     """Calls that run one after the other, made by `rota.chain`.
 
     Each call is enqueued when the previous one is done, in the same step on the server. If a task ends otherwise (dead,
-    cancelled or expired), the rest of the chain is dropped. Results are not passed on. The `delay` of a later call
-    counts from the end of the previous one.
+    cancelled or expired), the rest of the chain is dropped. The result of a call is not passed to the next one. The
+    `delay` of a later call counts from the end of the previous one.
     """
 
     def enqueue(self, *, client: "Client | None" = None, on_commit: OnCommitOption = ...) -> "ChainHandle":
-        """Enqueue the first call, with the calls that follow it, through `client` or the default client.
+        """Enqueue the chain through `client` or the default client.
 
         Raises the errors of `Client.enqueue`.
         """
@@ -77,7 +77,7 @@ def chain(*calls: Call[Any]) -> Chain:
 
     Raises:
         TypeError: If an argument is not a call.
-        ValueError: If there are no calls, or if a call after the first is to be unique.
+        ValueError: If there are no calls, or if a call after the first has the option `unique`.
     """
     check_chain(calls)
     return Chain(calls)
@@ -99,7 +99,7 @@ def group(
 
     Raises:
         TypeError: If a member, `then` or `on_dead` is not a call or a chain.
-        ValueError: If `then` or `on_dead` is to be unique.
+        ValueError: If `then` or `on_dead` has the option `unique`.
         InvalidName: If the id is not a valid name.
     """
     check_group(then, on_dead, id)
@@ -115,8 +115,8 @@ def map(  # noqa: A001 - `rota.map`, as the built-in one
         rota.map(resize, image_ids, max_waiting=5_000, then=publish.call())
 
     Each item is the only argument of its task. Items are sent in chunks of `chunk` (100), and at most `max_waiting`
-    (1,000) of the tasks are unfinished at a time, so the call waits for workers. It also waits while the server is
-    away. `items` may be an iterator over millions of items: only one chunk is in memory.
+    (1,000) of the tasks are unfinished at a time, so the call waits for workers. It also waits while the server cannot
+    be reached. `items` may be an iterator over millions of items: only one chunk is in memory.
 
     If a call with an `id` was interrupted, a call with the same id and the same items continues after the items that
     the server already has. `then` and `on_dead` have the same meaning as in `rota.group`. After each chunk, `progress`
@@ -126,7 +126,7 @@ def map(  # noqa: A001 - `rota.map`, as the built-in one
     Raises:
         TypeError, ValueError: If an option is not valid, `task` is not a task, or `items` is not iterable.
         InvalidArguments, InvalidName, PayloadTooLarge: As `Client.enqueue` does, with the number of the item.
-        GroupEnded: If the group was cancelled in the meantime, or has ended and there are more items.
+        GroupEnded: If the group was cancelled during the call, or if it has ended and there are more items.
         Unavailable, ServerFull, Uncertain: As `Client.enqueue` does. A note describes how to continue.
     """
     return default_client().map(task, items, **options)
@@ -136,5 +136,5 @@ def map(  # noqa: A001 - `rota.map`, as the built-in one
 async def amap(
     task: "Task[..., Any] | Using[..., Any]", items: Iterable[Any], **options: Unpack[MapOptions]
 ) -> "AsyncGroupHandle":
-    """Enqueue a task for each item, in an event loop: see `map`."""
+    """Enqueue a task for each item, from an event loop: see `map`."""
     return await default_async_client().map(task, items, **options)

@@ -1,5 +1,5 @@
-"""The outcome of a command, and what the caller gets: a value, an error or a warning. Blocking and asyncio clients
-share this module.
+"""The outcome of a command, and the value, error or warning that the caller gets for it. The blocking and the asyncio
+client share this module.
 
 A command has one of three outcomes, which a caller must treat differently: the server replied, the server refused (so
 the command was not carried out), or the command was sent and no reply came.
@@ -45,13 +45,16 @@ if TYPE_CHECKING:
     from rota.client.blocking.handles import Handle
 
 _DENIALS: Final = ("noperm", "noauth", "wrongpass")
-_IN_SCRIPTS: Final = ("ACL failure in script", "The user executing the script can't")  # Valkey and Redis
+# The error texts of Valkey and of Redis.
+_IN_SCRIPTS: Final = ("ACL failure in script", "The user executing the script can't")
 _NOT_REPEATABLE: Final = "only an enqueue can be repeated exactly, and only in the process that made it"
+_MADE_BY_ASYNC_CLIENT: Final = "an AsyncClient made this call: use `await error.arepeat()`"
+_MADE_BY_CLIENT: Final = "a blocking client made this call: use `error.repeat()`"
 
 
 class Denied(Unavailable):
-    """Raised if the server does not permit this user to run the command. Only a person can change that, so waiting does
-    not help."""
+    """Raised if the server does not permit this user to run the command. Retrying does not help, because somebody has
+    to grant the permission first."""
 
 
 def unavailable(message: str, error: Exception) -> Unavailable:
@@ -97,7 +100,7 @@ class Uncertain(RotaError, TimeoutError):
         self._aagain = aagain
 
     def __reduce__(self) -> tuple[type["Uncertain"], tuple[str, tuple[str, ...], tuple[str, ...]]]:
-        # A pickled error cannot repeat its call, because connections stay in their process.
+        # A pickled error cannot repeat its call, because the connections cannot be pickled.
         return type(self), (str(self), self.ids, self.accepted)
 
     def repeat(self) -> "list[Handle[Any]]":
@@ -112,7 +115,7 @@ class Uncertain(RotaError, TimeoutError):
             ValueError: If the call was not an enqueue, was made in another process, or was made by an AsyncClient.
         """
         if self._again is None:
-            raise ValueError(_NOT_REPEATABLE if self._aagain is None else "it was awaited: use `await error.arepeat()`")
+            raise ValueError(_NOT_REPEATABLE if self._aagain is None else _MADE_BY_ASYNC_CLIENT)
         return self._again()
 
     async def arepeat(self) -> "list[AsyncHandle[Any]]":
@@ -121,14 +124,14 @@ class Uncertain(RotaError, TimeoutError):
         See `repeat`, which raises the same errors.
         """
         if self._aagain is None:
-            raise ValueError(_NOT_REPEATABLE if self._again is None else "it was not awaited: use `error.repeat()`")
+            raise ValueError(_NOT_REPEATABLE if self._again is None else _MADE_BY_CLIENT)
         return await self._aagain()
 
     @classmethod
     def behind(cls, error: BaseException | None) -> "Uncertain | None":
         """Return the Uncertain that caused a CancelledError or a TimeoutError of `asyncio.timeout`.
 
-        None means that nothing was sent, so nothing is in doubt.
+        Returns None if nothing was sent, so that nothing is in doubt.
         """
         while error is not None and not isinstance(error, cls):
             error = error.__cause__
@@ -136,7 +139,7 @@ class Uncertain(RotaError, TimeoutError):
 
     @property
     def id(self) -> str:
-        """The first id in doubt, or "" if there is none."""
+        """The id of the first task that may or may not have been accepted, or "" if there is none."""
         return self.ids[0] if self.ids else ""
 
 
@@ -144,7 +147,7 @@ _PACKAGE = str(Path(__file__).parent.parent)
 
 
 class ClientWarnings:
-    """The warnings of one client, about the server at `address`."""
+    """The warnings that one client issues about the server at `address`, each only once per reason."""
 
     def __init__(self, namespace: str, address: str) -> None:
         self._namespace = namespace
@@ -154,8 +157,10 @@ class ClientWarnings:
         self.to_check: list[str] = []  # Task names that were not checked yet.
 
     def check_reply(self, task: NewTask, reply: Enqueued) -> None:
-        """Warn if the server reported a problem with a task that it accepted, and note the task's name, to check it
-        later."""
+        """Warn if the server accepted a task but reported a problem, for example that no fleet serves its queue.
+
+        If this process does not declare the task, its name is kept for a later check.
+        """
         if task.foreign and task.foreign not in self._names:
             self._names.add(task.foreign)
             self.to_check.append(task.foreign)
@@ -174,25 +179,26 @@ class ClientWarnings:
             )
 
     def names_to_check(self) -> list[str]:
-        """Return the names that were noted since the last call."""
+        """Return the task names that were kept since the last call of this method."""
         names = self.to_check
         self.to_check = []
         return names
 
     def check_names(self, names: Sequence[str], known: frozenset[str] | None) -> None:
-        """Warn about names that are not `known` to the fleets. None means that the known names cannot be determined."""
+        """Warn about names that are not in `known`, the names that the fleets declare. None means that those are not
+        known."""
         for name in names:
             if known is not None and name not in known:
                 near = nearest(name, known)
                 self._warn(
                     UnknownTask,
-                    f"no running fleet has a task named {name!r}{near or ':'} its calls will be dead when workers take "
-                    "them (is the module that declares it in `imports` of rota.toml?)",
+                    f"no running fleet has a task named {name!r}{near or ':'} its calls will be dead when workers "
+                    "claim them (is the module that declares it in `imports` of rota.toml?)",
                     name,
                 )
 
     def check_blocking(self) -> None:
-        """Warn if this thread runs an event loop, which a blocking call would block."""
+        """Warn if this thread runs an event loop, because a blocking call would block the loop."""
         if _get_running_loop() is not None and self._is_new(BlockingCall):
             self._warn(
                 BlockingCall,
@@ -205,13 +211,15 @@ class ClientWarnings:
 
     def _warn(self, category: type[RotaWarning], message: str, of: str = "") -> None:
         warnings.warn(message, category, stacklevel=_frames_of_ours())
-        self._issued.add((category, of))  # If a filter makes the warning an error, it is raised each time.
+        # If a filter turns the warning into an error, this line is not reached, so the error is raised each time.
+        self._issued.add((category, of))
 
 
 def known_names(store: Store) -> Steps[frozenset[str] | None]:
     """Return the names of the tasks that fleets declare.
 
-    Returns None if no fleet runs, if a fleet does not report its tasks, or if a consumer runs, which may take any task.
+    Returns None if no fleet runs, if a fleet does not report its tasks, or if a consumer runs, because a consumer may
+    take any task.
     """
     nodes = [node.tasks for node in (yield from execute(store.nodes())) if node.is_alive]
     named = [tasks for tasks in nodes if tasks is not None]
@@ -221,7 +229,7 @@ def known_names(store: Store) -> Steps[frozenset[str] | None]:
 
 
 def _frames_of_ours() -> int:
-    # A warning should name the line of the application, however many frames of Rota are in between.
+    # A warning should point to the application's line, no matter how many frames of Rota are in between.
     level = 0
     frame = inspect.currentframe()
     while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
@@ -266,19 +274,22 @@ WHOLE: Final = 1.0
 
 
 class Exchange(NamedTuple, Generic[T]):
-    """Commands that are sent together. Each is sent as soon as it is made."""
+    """Commands that are sent without waiting for the replies in between. Each command is sent as soon as it is
+    packed."""
 
     commands: Iterable[ScriptCall[T]]
-    confirmation: Confirmation | None  # If this is set, each command that is Replied is confirmed too.
-    deadline: float  # When the exchange, including connecting, must end (monotonic seconds).
-    # The part of the time after connecting that is for replies. The rest is for sending the commands again.
+    confirmation: Confirmation | None  # The durability to wait for after the commands, or None.
+    deadline: float  # When the exchange must have ended, including connecting (monotonic seconds).
+    # Which part of the time after connecting may be spent on waiting for replies. The rest is left for sending the
+    # commands again.
     share: float = WHOLE
 
 
 def value_of(reply: Reply[T], ids: Sequence[str] = ()) -> T:
     """Return the value of a reply.
 
-    Raises Unavailable, or Uncertain about these tasks if it is not known whether the command was carried out.
+    Raises Unavailable if the command was refused. Raises Uncertain, with `ids` as the tasks in doubt, if it is not
+    known whether the command was carried out.
     """
     match reply:
         case Replied(value):
@@ -292,16 +303,15 @@ def value_of(reply: Reply[T], ids: Sequence[str] = ()) -> T:
 
 
 class ReplyReader:
-    """Turns a raw reply, or the error that came instead, into a `Reply`. Messages call the server `shown`."""
+    """Turns a raw reply, or the error that came instead of it, into a `Reply`. Messages name the server as `shown`."""
 
     def __init__(self, shown: str, credentials_in: str = URL_SETTING) -> None:
-        """Store how messages refer to the server. `credentials_in` names the setting that has the user and the
-        password."""
+        """Store the names that messages use for the server and for the setting with its user and password."""
         self._shown = shown
         self._credentials_in = credentials_in
 
     def read(self, command: ScriptCall[T], raw: object) -> Reply[T]:
-        """Return the reply to a command."""
+        """Return a raw reply as the outcome of the command."""
         if not isinstance(raw, ServerError):
             try:
                 return Replied(read_reply(command, raw))
@@ -315,8 +325,8 @@ class ReplyReader:
         return NotReplied(f"{self._shown} did not reply: {raw}")
 
     def confirmed(self, replies: list[Reply[T]], wanted: Confirmation, raw: object) -> list[Reply[T]]:
-        """Return the replies, updated with the raw reply to the command that waits for their confirmation."""
-        if isinstance(raw, ServerError) and not raw.is_reply:  # If sent again, the enqueues may still be confirmed.
+        """Return the replies, or unconfirmed ones if `raw`, the reply to WAIT or WAITAOF, confirms too little."""
+        if isinstance(raw, ServerError) and not raw.is_reply:  # The enqueues are sent again and may then be confirmed.
             lost = NotReplied(f"{self._shown} did not confirm: {raw}")
             return [lost if isinstance(reply, Replied) else reply for reply in replies]
         lack = f"the server reported {self._why(raw)}" if isinstance(raw, ServerError) else wanted.lack(raw)
@@ -351,7 +361,7 @@ class ReplyReader:
         return f"is not reachable: {why}{self._advice(error)}"
 
     def _advice(self, error: ConnectionLost) -> str:
-        """Return advice for a server that is not reachable, or "" if there is none or the error already has it."""
+        """Return advice to append to the error about a server that cannot be reached, or "" if there is none."""
         if isinstance(error, TlsFault) or self._credentials_in != URL_SETTING:
             return ""
         if str(error).startswith(_NO_CONNECTION):
@@ -359,7 +369,7 @@ class ReplyReader:
         return _PERHAPS_TLS if str(error).startswith(_ENDED) else ""
 
     def never_confirms(self, wanted: Confirmation, error: Exception) -> Unavailable:
-        """Return the error for a server that refuses the command that would wait for a confirmation."""
+        """Return the error for a server that refuses to confirm writes, so that it cannot provide the durability."""
         needs = "" if is_denial(error) else _NEEDS
         what = f"{self._shown} cannot provide durability = {wanted.durability!r}"
         return Unavailable(f"{what}: {self._why(error)}{needs}")
@@ -378,9 +388,9 @@ class ReplyReader:
         return f"create {self._credentials_in} with a password"
 
 
-_NO_CONNECTION: Final = "no connection to "  # The beginning of the message about a connection that failed.
+_NO_CONNECTION: Final = "no connection to "  # the beginning of an error for a connection that could not be made
 _START_IT: Final = ": start it, or set redis_url (or ROTA_REDIS_URL) to the right address"
-# The connection was open before, so the server runs.
+# These errors occur only on an open connection, so a server is running there.
 _ENDED: Final = ("the connection broke", "the server closed the connection")
 _PERHAPS_TLS: Final = ": if it requires TLS, write redis_url with rediss://"
 _ADVICE: Final = {

@@ -53,8 +53,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 class DefaultClient:
     """The default clients: a blocking one, and one for each event loop. They are made on first use.
 
-    There is no lock, because a fork could leave it locked. If two threads first use the default client at the same
-    time, each makes one, and one of the two is kept. Settings of `configure` have precedence over the fleet's.
+    There is no lock, because a fork could leave it locked. If two threads use the default client for the first time at
+    the same moment, each makes a client, and only one of them is kept. The settings of `configure` have precedence over
+    those of the fleet.
     """
 
     def __init__(self) -> None:
@@ -70,9 +71,10 @@ class DefaultClient:
             self._enter_fleet()
         client = self.client
         if client is None:
-            with time_limit_deferred:  # A TimeLimit during an import would leave the module half imported.
+            # If TimeLimit were raised during this import, the module would stay half imported.
+            with time_limit_deferred:
                 client = make_client(self.configured.or_else(self._fleet), self.on_commit)
-            if interception.interceptor is None:  # Otherwise the client may have no server.
+            if interception.interceptor is None:  # Under a stand-in, the client may have no server, so it is not kept.
                 self.client = client
         return client
 
@@ -97,7 +99,10 @@ class DefaultClient:
             client.close_soon()
 
     def _enter_fleet(self) -> None:
-        """Switch to the fleet of this worker process, even if its code used another client while it was imported."""
+        """Switch to the settings of the fleet when this process has become a worker.
+
+        The application may have used a default client with other settings while it was imported.
+        """
         self._fleet = own_fleet.settings
         self.forget()
 
@@ -106,7 +111,7 @@ _default = DefaultClient()
 
 
 def _by_name(function: F) -> F:
-    # Python's own error for an unknown option would not suggest the right name.
+    # The error that Python raises for an unknown option would not suggest the right name.
     @functools.wraps(function)
     def called(*positional: object, **given: object) -> object:
         if positional:
@@ -134,14 +139,14 @@ def configure(
     redis_credentials: "CredentialProvider | None" = None,
     on_commit: OnCommitOption = ...,
 ) -> None:
-    """Set where the default clients enqueue, what they wait for, and for how long.
+    """Set the server of the default clients, the durability that they wait for, and their timeout.
 
         rota.configure(redis_url="redis://db.example:6379/0", namespace="mail", timeout_seconds=5)
 
-    Options that are not given keep their values, or come from the environment. `redis` is a Redis client of the
-    application, blocking or for asyncio, to be used instead of a URL; an application that uses both kinds calls this
-    function once for each. `on_commit` is described at `Task.using`; None sends at once. `Client` describes the other
-    options.
+    An option that is omitted keeps the value of an earlier call, or comes from the environment. `redis` is a Redis
+    client of the application, blocking or for asyncio, to be used instead of a URL; an application that uses both kinds
+    calls this function once for each. `on_commit` is described at `Task.using`; None sends at once. `Client` describes
+    the other options.
 
     Raises:
         TypeError: If `on_commit` is not a function that takes a callback, if `redis` cannot be used, if both `redis`
@@ -180,7 +185,8 @@ def _with_client(given: ClientSettings, redis: "RedisClient") -> ClientSettings:
 
 @contextmanager
 def default_client_set(redis_url: str, namespace: str) -> "Iterator[Client]":
-    """Make the default client enqueue to this server within a block, and restore the client afterwards. For tests."""
+    """Make the default client use this server within a `with` block, and restore the old settings afterwards. For
+    tests."""
     configured = _default.configured
     client_before = _default.client
     configure(redis_url=redis_url, namespace=namespace)
@@ -201,7 +207,7 @@ def default_client() -> "Client":
 def blocking_client(given: "Client | AsyncClient | None", instead: str) -> "Client":
     """Return the given client, or else the default one.
 
-    Raises TypeError if the client is an AsyncClient; the message names what to write `instead`.
+    Raises TypeError if the client is an AsyncClient. The message then shows `instead`, the code that would work.
     """
     client = default_client() if given is None else given
     if client.is_async:
@@ -212,7 +218,7 @@ def blocking_client(given: "Client | AsyncClient | None", instead: str) -> "Clie
 def async_client(given: "Client | AsyncClient | None", instead: str) -> "AsyncClient":
     """Return the given client, or else the default one of the event loop.
 
-    Raises TypeError if the client is a blocking one; the message names what to write `instead`.
+    Raises TypeError if the client is a blocking one. The message then shows `instead`, the code that would work.
     """
     client = default_async_client() if given is None else given
     if not client.is_async:
@@ -300,7 +306,7 @@ class _Arguments(TypedDict):
 
 
 def _arguments(configured: ClientSettings, client_in: Callable[[ClientSettings], Any]) -> _Arguments:
-    """Return the arguments for a client. `client_in` returns the application's Redis client of the right kind."""
+    """Return the arguments for a new client. `client_in` picks the application's Redis client, blocking or asyncio."""
     found = resolve(configured, os.environ, Path.cwd())
     url = found.redis_url
     redis = client_in(found)
@@ -330,10 +336,11 @@ _IN_WORDS: Final = {str: "text", int: "a whole number", dict: "a table"}
 def resolve(configured: ClientSettings, environment: Mapping[str, str], folder: Path) -> ClientSettings:
     """Return each setting from the first source that has it. `folder` is the current directory.
 
-    A source is not read if no setting can come from it. Raises NotConfigured if a source exists but cannot be read.
+    A source is not read if earlier sources have all of its settings. Raises NotConfigured if a source exists but cannot
+    be read.
     """
     found = configured
-    if found.timeout_seconds is None:  # The file belongs to the fleet, and does not have this setting.
+    if found.timeout_seconds is None:  # This is read here, because rota.toml, the other source, has no such setting.
         seconds = _seconds("ROTA_TIMEOUT_SECONDS", environment.get("ROTA_TIMEOUT_SECONDS"))
         found = found._replace(timeout_seconds=seconds)
     for source in (_in_environment, _in_file):
@@ -409,7 +416,7 @@ def _read(path: Path, what: str) -> str:
 
 def _read_url(path: Path, what: str) -> str:
     text = _read(path, what)
-    if "://" not in text:  # The text may be a bare password, which the error about the URL would show.
+    if "://" not in text:  # The file may contain only a password, which an error about an invalid URL would show.
         raise NotConfigured(f"{what} names {path}, which contains no Redis URL")
     return text
 
@@ -433,6 +440,7 @@ def _seconds(where: str, text: str | None) -> float:
 def _value(path: Path, table: Mapping[str, Any], key: str, kind: type[Any], at: str = "") -> Any:
     value = table.get(key)
     if value is not None and not isinstance(value, kind):
-        got = f"a value of type {type(value).__name__}"  # The value itself may contain a password.
+        # The value itself is not shown, because it may contain a password.
+        got = f"a value of type {type(value).__name__}"
         raise NotConfigured(f"{path}: {at}{key}: expected {_IN_WORDS[kind]}, got {got}")
     return value

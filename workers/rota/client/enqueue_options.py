@@ -1,5 +1,5 @@
-"""Options that act between a call and the server: a commit (`on_commit`), a progress bar (`progress`), and a stand-in
-for tests."""
+"""Options that affect how an enqueue is sent: after a commit (`on_commit`), with a progress bar (`progress`), or to a
+stand-in in tests."""
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +25,7 @@ OnCommitOption = OnCommit | EllipsisType | None
 
 
 def check_on_commit(value: OnCommit) -> OnCommit:
-    """Return `value` if it can register a callback for the commit. Raises TypeError if it cannot."""
+    """Return `value` if it is a function that can register a callback. Raises TypeError if it is not."""
     if not callable(value):
         raise TypeError(
             f"on_commit must be a callable that takes a callback, as django.db.transaction.on_commit is, got {value!r}"
@@ -45,9 +45,9 @@ MAP_WAITS_NOT: Final = "map() starts at once: call it after the commit, or on a 
 
 
 def check_nothing_waits(on_commit: OnCommit, why_not: str = AWAITED_NOW) -> None:
-    """Check that `on_commit` does not delay an enqueue.
+    """Raise RuntimeError if `on_commit` would delay an enqueue because a transaction is open.
 
-    Raises RuntimeError if `on_commit` would delay an enqueue, and TypeError if `on_commit` is not valid.
+    Raises TypeError if `on_commit` is not valid. `why_not` is the part of the message that explains what to do.
     """
     called: list[bool] = []
     check_on_commit(on_commit)(lambda: called.append(True))
@@ -56,9 +56,9 @@ def check_nothing_waits(on_commit: OnCommit, why_not: str = AWAITED_NOW) -> None
 
 
 class OnceSent(Generic[W, H]):
-    """The callback of a commit, which sends the enqueue the first time it is called.
+    """A callback for a commit, which sends the enqueue the first time it is called.
 
-    `handles` has the handles that sending returned, or is None until then.
+    `handles` is None until the enqueue was sent, and then has its handles.
     """
 
     def __init__(self, waiting: W, send: Callable[[W], list[H]]) -> None:
@@ -67,7 +67,7 @@ class OnceSent(Generic[W, H]):
         self.handles: list[H] | None = None
 
     def __call__(self) -> None:
-        """Send the enqueue. The framework that calls this gets the errors of `Client.enqueue`."""
+        """Send the enqueue. The framework that calls this after the commit gets the errors of `Client.enqueue`."""
         if self.handles is None:
             self.handles = self._send(self._waiting)
 
@@ -83,7 +83,7 @@ bar."""
 def progress_reporter(progress: ProgressOption, total: int | None) -> Iterator[ReportProgress]:
     """Yield a function that reports the number of accepted tasks.
 
-    Raises TypeError, or ModuleNotFoundError if rich is needed but not installed.
+    Raises TypeError if `progress` is not valid, and ModuleNotFoundError if rich is needed but not installed.
     """
     if progress is None or progress is False:
         yield lambda _done: None
@@ -97,7 +97,7 @@ def progress_reporter(progress: ProgressOption, total: int | None) -> Iterator[R
 
 
 def report_all(progress: ProgressOption, total: int) -> None:
-    """Report that all tasks were accepted."""
+    """Report that all tasks were accepted, after a stand-in has accepted them in one step."""
     with progress_reporter(progress, total) as report:
         report(total)
 
@@ -127,24 +127,21 @@ NO_SERVER: Final = "redis://no-server.invalid"  # The URL of a default client in
 class Interceptor(Protocol):
     """A stand-in for the server, such as that of `rota.testing`. Any thread that uses a client may call it.
 
-    The arguments of its methods have passed all checks of a call, and are what a server would receive. Errors of the
-    methods reach the caller.
+    All checks of a call come before its methods, so their arguments are exactly what a server would receive. Errors
+    that the methods raise reach the caller.
     """
 
     def enqueue(self, namespace: str, tasks: "Sequence[NewTask]") -> "list[Enqueued]":
         """Take the tasks of one call, in the order in which they would be sent."""
 
     def run(self, namespace: str, command: "ScriptCall[T]") -> T:
-        """Return the reply to any other command. Raises if it has no reply."""
+        """Return the reply to any other command. Raises an error if the stand-in has no reply to it."""
 
     def wait(self, namespace: str, query: "TaskQuery") -> "TaskState":
-        """Return the result of a wait at once. Raises if the event has not happened."""
+        """Return the result of a wait at once. Raises an error if the event has not happened."""
 
     def wait_for_group(self, namespace: str, query: "GroupQuery") -> "Room":
-        """Return at once the result of a wait for a group to accept more members or to end.
-
-        Raises if the event has not happened.
-        """
+        """Return the result of a wait for a group at once. Raises an error if the event has not happened."""
 
 
 class Interception:

@@ -1,8 +1,6 @@
-"""Task events as a client reads them: the pages (no I/O), and the blocking reader.
-
-A script reads each page of events, so the bounds of the stream and the events belong to the same moment. If there are
-no new events, the reader waits in XREAD on a separate connection. It waits for PARK_SECONDS at a time, so that it
-notices a dead connection.
+"""The reader of task events: the decisions about pages, without I/O, and the blocking reader. A script reads each page
+of events together with the bounds of the stream, so that they are consistent. If there are no new events, the reader
+waits in XREAD on a separate connection. It waits for PARK_SECONDS at a time, so that it notices a dead connection.
 """
 
 import math
@@ -50,12 +48,12 @@ class WantedEvents:
     timeout_seconds: float | None = None  # The longest wait for the next event, None for no limit.
 
     def has(self, event: TaskEvent) -> bool:
-        """Whether the reader returns this event."""
+        """Whether the queue and the task of the event match, so that the reader returns it."""
         return self.queue in ("", event.queue) and self.task in ("", event.task)
 
 
 class EventsReading:
-    """The position of a reader, and its decisions about the pages that it reads. No I/O."""
+    """The position of a reader in the stream, and its decisions about the pages that it reads. No I/O."""
 
     def __init__(self, store: Store, wanted: WantedEvents) -> None:
         """Check the wanted events. Raises ValueError if `after` is not the id of an event."""
@@ -67,7 +65,8 @@ class EventsReading:
         self._is_at_end = False
         self._backoff = Backoff(_FIRST_SECONDS, _MAX_SECONDS)
         self.ready: deque[TaskEvent] = deque()
-        self.trial = self._read("COUNT", 1, position="$")  # Shows at once whether the server permits XREAD.
+        # A command that shows at once whether the server permits XREAD.
+        self.trial = self._read("COUNT", 1, position="$")
 
     @property
     def position(self) -> str:
@@ -76,7 +75,7 @@ class EventsReading:
 
     @property
     def waits(self) -> bool:
-        """Whether the reader has to wait, because all events so far were returned."""
+        """Whether the reader has returned all events so far, and must wait for the next one."""
         return not self.ready and self._is_at_end
 
     def first_page(self) -> ScriptCall[EventsPage]:
@@ -111,8 +110,7 @@ class EventsReading:
         return event
 
     def park(self, deadline: float) -> bytes | None:
-        """Return the command that waits for an event for PARK_SECONDS, or until the deadline if that is earlier.
-
+        """Return the command that waits for the next event, for PARK_SECONDS or until the deadline, if that is earlier.
         Returns None if the deadline has passed.
         """
         left = deadline - time.monotonic()
@@ -137,7 +135,8 @@ class EventsReading:
         return math.inf if waits is None else time.monotonic() + waits
 
     def _lost(self, page: EventsPage) -> str:
-        """Return what may be missing between the position of this reader and the page, or "" if nothing is missing."""
+        """Return why events may be missing between the position of this reader and the page, or "" if none is
+        missing."""
         if not page.oldest or order_of(self._read_to) == order_of(START_ID):
             return ""
         if order_of(page.latest) < order_of(self._read_to):
@@ -149,8 +148,8 @@ class EventsReading:
 
 
 def no_events(error: Exception) -> Unavailable:
-    """Return the error for a reader that could not reach the server."""
-    return unavailable(f"no task events from the server: {error}", error)
+    """Return the Unavailable that a reader raises if it could not reach the server."""
+    return unavailable(f"task events cannot be read: {error}", error)
 
 
 class TaskEvents(Iterator[TaskEvent]):
@@ -211,7 +210,7 @@ class TaskEvents(Iterator[TaskEvent]):
         return self._reading.take_event()
 
     def _fill(self, deadline: float) -> None:
-        """Read the stored events, or wait for one for PARK_SECONDS, or until the deadline if that is
+        """Read stored events. If there are none, wait for one, for PARK_SECONDS or until the deadline, if that is
         earlier."""
         try:
             page = self._page(self._reading.next_page(), time.monotonic() + self._seconds)
@@ -236,7 +235,7 @@ class TaskEvents(Iterator[TaskEvent]):
     def _execute(self, data: bytes, until: float) -> Any:
         try:
             with time_limit_deferred:
-                if self._pid != os.getpid():  # The connection belongs to the parent, which still uses it.
+                if self._pid != os.getpid():  # After a fork, the connection belongs to the parent, which still uses it.
                     self.close()
                     self._pid = os.getpid()
                 if self._connection is None:
@@ -246,6 +245,7 @@ class TaskEvents(Iterator[TaskEvent]):
         except ServerError as error:
             self.close()
             raise no_events(error) from error
-        except BaseException:  # After an interruption, the next reply would be mistaken for that of another command.
+        # After an interruption, the reply that is still to come would be taken for the reply to the next command.
+        except BaseException:
             self.close()
             raise

@@ -1,4 +1,4 @@
-"""The next claims of each pool, explained in words, and the requests to the server that this needs.
+"""The next claims of each pool, explained in words, and the requests that read the necessary data.
 
 `outlook_of` and the functions about one queue or task are pure. `explain` makes the requests.
 """
@@ -33,9 +33,9 @@ class ExpectedClaim:
     """A claim that a worker is expected to make."""
 
     number: int  # The number of the claim, from 1.
-    id: str  # "" if the claim will create the id.
+    id: str  # "" if the task gets its id only when it is claimed.
     queue: str
-    name: str  # "" if the task has no readable name.
+    name: str  # "" if the name cannot be read from the body.
     tier: int  # The highest tier is 1.
     weight: float
     lane: str  # `delayed` or `ready`.
@@ -45,7 +45,7 @@ class ExpectedClaim:
     losses: int
     running: int  # How many tasks of the queue will run, including this one. Counted only if the queue has a `cap`.
     cap: int  # 0 for no cap.
-    why: str  # Why it is this task's turn.
+    why: str  # Why this task is claimed at this point.
 
 
 class Outlook(StrEnum):
@@ -66,7 +66,7 @@ class Outlook(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class QueueOutlook:
-    """A queue, as one pool serves it."""
+    """The state of a queue in one pool, and why its tasks are or are not among the next claims."""
 
     queue: str
     outlook: Outlook
@@ -96,14 +96,14 @@ class PoolOutlook:
         return next((each for each in self.queues if each.queue == queue), unserved_by(self.pool, queue))
 
     def of_task(self, task_id: str) -> ExpectedClaim | None:
-        """Return the claim of a task, or None if it is not among the claims."""
+        """Return the expected claim of a task, or None if the task is not among the claims."""
         return next((each for each in self.claims if each.id == task_id), None)
 
 
 def outlook_of(pool: str, nodes: Sequence[str], order: ClaimOrder, closed_since: Mapping[str, datetime]) -> PoolOutlook:
-    """Return the reply of the script, explained in words.
+    """Return the next claims of a pool, with the reasons in words.
 
-    `closed_since` has the times at which queues were closed, as far as they are known.
+    `closed_since` has the time at which each queue was closed, if it is known.
     """
     taken = Counter(claim.entry.queue for claim in order.claims)
     queues = tuple(_queue_outlook(each, order, taken[each.queue], closed_since) for each in order.queues)
@@ -203,14 +203,17 @@ def _queue_outlook(
 
 
 def _is_shut(queue: QueueInOrder, claims: int) -> bool:
-    """Whether the queue is closed. If no task in it is ready, whether it would be closed for the next task."""
+    """Whether the queue is closed, so that none of its ready tasks can be claimed.
+
+    If it has no ready task, whether it is closed for the next one.
+    """
     return not queue.is_open if queue.left else (queue.paused or queue.closed) and not claims
 
 
 def _shut_by(queue: QueueInOrder, running: int, closed_since: datetime | None) -> Iterator[tuple[Outlook, str]]:
-    """Yield the reasons why a turn cannot claim from this queue.
+    """Yield the reasons why a worker cannot claim from this queue.
 
-    The script has already decided whether a turn can claim.
+    The script has decided that the queue is closed. This only finds out why.
     """
     since = f" since {_as_text(closed_since)}" if closed_since else ""
     if queue.paused:
@@ -248,13 +251,13 @@ def _who_is_first(queue: QueueInOrder, order: ClaimOrder) -> str:
     return f"other queues of tier {queue.tier} were served less for their weights"
 
 
-# One queue or one task
+# Explanations of one queue or one task
 
 NO_POOLS: Final = "no master announces a pool, so no worker claims tasks"
 
 
 def about_queue(queue: str, pools: Sequence[PoolOutlook]) -> Iterator[str]:
-    """Yield the state of a queue in each pool."""
+    """Yield a line for each pool that describes the state of the queue there."""
     for pool in pools:
         found = pool.of_queue(queue)
         among = f"{found.claims} of {found.ready} ready tasks are among the next {len(pool.claims)}; "
@@ -262,7 +265,7 @@ def about_queue(queue: str, pools: Sequence[PoolOutlook]) -> Iterator[str]:
 
 
 def about_shut(queue: str, pools: Sequence[PoolOutlook]) -> Iterator[str]:
-    """Yield the reasons that will delay tasks of a queue when they are ready."""
+    """Yield a line for each pool in which tasks of the queue will have to wait even when they are ready."""
     shut = (Outlook.PAUSED, Outlook.CONDITION, Outlook.UNSERVED)
     yield from about_queue(queue, [pool for pool in pools if pool.of_queue(queue).outlook in shut])
 
@@ -289,7 +292,7 @@ def about_delayed(state: QueueState, due_at: datetime | None, at: datetime) -> s
 
 
 def about_gone(task: TaskStatus) -> str:
-    """Return a text that explains why a task is no longer claimed."""
+    """Return a text that explains why a task will not be claimed, for example because it has ended."""
     return STATES[task.state].not_claimed.format(id=task.id, owner=task.owner, state=task.state, why=task.why)
 
 
@@ -300,7 +303,7 @@ def _when(due_at: datetime | None, at: datetime) -> str:
     return f"at {_as_text(due_at)}, in {left:.1f} s" if left > 0 else "now: it is due"
 
 
-_MAX_SEARCHED: Final = 10_000  # How many tasks of a lane are searched for the position of one task.
+_MAX_SEARCHED: Final = 10_000  # The most tasks of a lane that are searched to find the position of one task.
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,7 +335,7 @@ class WantedClaims:
 class Explanation:
     """The next claims of each pool, provided that no task is enqueued, becomes due or ends."""
 
-    at: datetime  # The time for which the claims are computed.
+    at: datetime  # The time at which the claims were computed.
     pools: tuple[PoolOutlook, ...]  # Empty if no master is running.
     unserved: tuple[str, ...]  # Queues with ready tasks that no pool serves. Empty if a queue or a task is explained.
     queue: str = ""
@@ -345,7 +348,7 @@ class UnknownPool(ValueError):
 
 
 def explain(store: Store, wanted: WantedClaims) -> Steps[Explanation]:
-    """Request the next claims, and return their explanation. Raises UnknownPool."""
+    """Return an explanation of the next claims. Raises UnknownPool."""
     found_task = (yield from find_task(store, wanted.task_id)) if wanted.task_id else None
     task = status_of(wanted.task_id, found_task) if found_task else None
     queue = task.queue if task else wanted.queue
@@ -372,7 +375,8 @@ def _outlooks(store: Store, wanted: WantedClaims, overview: Overview) -> Steps[t
 
 
 def _pools(nodes: list[Node], wanted: str) -> dict[tuple[str, Packed], list[str]]:
-    """Return the nodes of each pool. Pools with the same name but different tiers are separate."""
+    """Return the nodes of each pool, by the pool's name and tiers. Pools with the same name but other tiers are
+    separate."""
     found: dict[tuple[str, Packed], list[str]] = {}
     for node in sorted(filter(attrgetter("is_alive"), nodes), key=attrgetter("name")):
         for pool, tiers in sorted(node.pools.items()):
@@ -386,7 +390,7 @@ def _pools(nodes: list[Node], wanted: str) -> dict[tuple[str, Packed], list[str]
 
 
 def _about(store: Store, found: Explanation, state: QueueState) -> Steps[list[str]]:
-    """Return the lines about the queue, or about the task and its queue."""
+    """Return the lines that explain the queue, or the task and its queue."""
     task = found.task
     lines = [] if found.pools else [f"pools: {NO_POOLS}"]
     if task and task.state not in (State.READY, State.SCHEDULED):
@@ -423,7 +427,7 @@ def _count_before(store: Store, task: TaskStatus) -> Steps[int | None]:
 
 
 def _next_due(store: Store, queue: str) -> Steps[datetime | None]:
-    """Return when the next task of a queue is due, or None if it is not among the next tasks of the fleet."""
+    """Return when the next scheduled task of a queue is due, or None if it is not among the next 500 of the fleet."""
     page = yield from execute(store.peek(State.SCHEDULED, queue, "", 0, BATCH))
     tasks = page.tasks
     return utc_datetime(tasks[0].due_us) if tasks else None

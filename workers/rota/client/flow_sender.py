@@ -26,7 +26,7 @@ from rota.protocol.scripts import ScriptCall
 from rota.protocol.store import BATCH, Store
 from rota.tasks.call import Call, CallChain, CallGroup, task_of_method
 
-ROUND_MEMBERS: Final = 4_000  # Members in a round of the sender. After each round, the cursor is checked.
+ROUND_MEMBERS: Final = 4_000  # The number of members in a round of the sender. The cursor is checked after each round.
 
 H = TypeVar("H", bound=WithId)
 T = TypeVar("T", bound=WithId)
@@ -36,15 +36,15 @@ HandleOf = Callable[[NewMember, Enqueued], H]
 
 
 class GroupHandleOf(Protocol[H_co]):
-    """A function that makes the caller's handle of a group."""
+    """A function that makes the handle that the caller of a group's enqueue gets."""
 
     def __call__(self, group_id: str, *, duplicate: bool) -> H_co: ...
 
 
 @dataclass(frozen=True, slots=True)
 class FlowContext:
-    """The tools with which a client checks and sends chains and groups. The senders for them are derived from
-    `sender`."""
+    """The store, checks, sender and warnings with which a client sends chains and groups. Their own senders are
+    derived from `sender`."""
 
     store: Store
     checks: Checks
@@ -59,7 +59,7 @@ class FlowContext:
 
 
 class MembersSending(Generic[H]):
-    """The enqueue of a chain, or of more members for an existing group."""
+    """An enqueue of a chain, or of more members for an existing group."""
 
     def __init__(
         self, context: FlowContext, members: Sequence[NewMember], handle_of: HandleOf[H], group_id: str = ""
@@ -77,7 +77,7 @@ class MembersSending(Generic[H]):
 
     @property
     def expected(self) -> H:
-        """The handle for a caller that does not wait for the reply."""
+        """The handle that is returned while the enqueue still waits for a commit."""
         return self._handle_of(self._members[0], Enqueued())
 
     def send(self) -> Sending[H]:
@@ -99,26 +99,31 @@ class MembersSending(Generic[H]):
 
 
 class Filling:
-    """The enqueue of items into a group. `go_on` continues the enqueue after a call in doubt was repeated."""
+    """An enqueue that adds items to a group, as `rota.map` does.
+
+    When a call whose outcome was unknown has been repeated, `go_on` continues with the rest of the enqueue.
+    """
 
     def __init__(self, context: FlowContext, group_id: str, opening: Opening, go_on: GoOn = just_repeat) -> None:
         self.group_id = group_id
         self.cursor = 0  # The number of items that the server has accepted.
-        # `is_new` if this enqueue added items or there are none; `has_ended` if the group accepts no more items.
+        # `is_new` means that this enqueue added items, or that the group is empty. `has_ended` means that the group
+        # accepts no more items.
         self.is_new = self.has_ended = False
         self._opening = opening
         self._context = context
-        self._first: int | None = 0  # The number of the first item in this round, or None for the opening call.
-        self._last = -1  # The number of items with which the group is complete, or -1 if more will follow.
+        # The number of the first item in this round, or None for the call that opens the group.
+        self._first: int | None = 0
+        self._last = -1  # The total number of items if this round has the last ones, or else -1.
         self._sender = context.sender.of(self._packed, self._process_reply, go_on)
 
     def open(self) -> Sending[NewMember]:
-        """Open the group if it does not exist, and get its cursor. Raises the errors of `Sender.send`."""
+        """Open the group if it does not exist, and read its cursor. Raises the errors of `Sender.send`."""
         self._first = None
         return self._sender.send_as_one(())
 
     def send(self, members: Sequence[NewMember], *, are_last: bool) -> Sending[NewMember]:
-        """Send the items from the cursor on, and close the group with them if they `are_last`.
+        """Send the items that start at the cursor. If they `are_last`, the same call closes the group.
 
         `cursor` is the number of items that were accepted before. Raises the errors of `Sender.send`.
         """
@@ -143,7 +148,7 @@ class Filling:
 
 
 class GroupSending(Generic[H]):
-    """The enqueue of a group whose members are all in memory."""
+    """An enqueue of a group whose members are all in memory."""
 
     def __init__(
         self,
@@ -190,7 +195,7 @@ def flow_of(
     chain_handle: HandleOf[Any],
     group_handle: GroupHandleOf[Any],
 ) -> MembersSending[Any] | GroupSending[Any]:
-    """Return the enqueue of a chain or a group, given the members that `Checks.all_of` returned.
+    """Return the steps that enqueue a chain or a group. `members` are its members as `Checks.all_of` returned them.
 
     Raises the errors of `Checks.opening`.
     """
@@ -206,13 +211,14 @@ def _member_of(member: NewMember, _reply: Enqueued) -> NewMember:
 
 @contextmanager
 def noting_how_to_continue(filling: Filling, done_again: str) -> Iterator[None]:
-    """Add a note to exceptions on how to continue the same group."""
+    """Add a note to exceptions of the block that explains how to continue with the same group."""
     try:
         yield
     except GroupEnded:
         raise
-    except BaseException as error:  # Also Ctrl-C and errors of an iterator, because the caller may not know the id.
-        if filling.cursor or not isinstance(error, Unavailable):  # Otherwise the group does not exist.
+    # This includes Ctrl-C and errors of the iterator, because the caller may not know the group's id.
+    except BaseException as error:
+        if filling.cursor or not isinstance(error, Unavailable):  # If this is false, the group does not exist.
             error.add_note(
                 f"group {filling.group_id} has at least {filling.cursor:,} items and is not complete: if it is "
                 f"{done_again} again with id={filling.group_id!r}, it continues exactly where it stopped"
@@ -221,7 +227,7 @@ def noting_how_to_continue(filling: Filling, done_again: str) -> Iterator[None]:
 
 
 def ids_of(member: NewMember, reply: Enqueued) -> tuple[str, ...]:
-    """Return the ids of a chain's tasks, or only the id of the existing task if the chain is a duplicate of it."""
+    """Return the ids of a chain's tasks. If the first task is a duplicate, return only the id of the existing task."""
     if reply.duplicate:
         return (reply.holder or member.id,)
     return (member.id, *(task.id for task in followers_of(member.following)))
@@ -235,9 +241,9 @@ def group_ended(group_id: str, what: str) -> GroupEnded:
 
 
 MapSteps = Generator[Sending[NewMember] | GroupQuery, Room | None, None]
-"""A generator of enqueues to send, and of queries whose events the driver waits for. It receives the reply to each
-query, and errors of sending are thrown into it."""
-_TRIES: Final = 5  # Attempts at one call, if the server responds between them.
+"""A generator that yields enqueues, which the driver sends, and queries, for whose events the driver waits. The driver
+sends it the reply to each query, and throws the errors of enqueues into it."""
+_TRIES: Final = 5  # The number of attempts at one call. Between two attempts, the server must have responded.
 
 
 class MapOptions(TypedDict, total=False):
@@ -283,7 +289,7 @@ def plan_of(options: MapOptions) -> MapPlan:
 
 
 class Items:
-    """The items of an iterable, each as the call that `call` makes from it. `position` is the number of the next
+    """The items of an iterable, each turned into a call by the function `call`. `position` is the number of the next
     item."""
 
     def __init__(self, call: Callable[[Any], Call[Any]], iterable: Iterable[Any], checks: Checks) -> None:
@@ -298,7 +304,7 @@ class Items:
             self.position += 1
 
     def take(self, count: int) -> list[NewMember]:
-        """Return the next items, checked, or an empty list if there are no more.
+        """Return the next items as checked members, or an empty list if there are no more.
 
         Raises the errors of `prepare`, with the item's number.
         """
@@ -314,7 +320,7 @@ class Items:
 
 
 def caller_of(task: Any) -> Callable[[Any], Call[Any]]:
-    """Return the function that makes a call from an item. Raises TypeError if `task` is not a task."""
+    """Return the function that makes a call of the task from an item. Raises TypeError if `task` is not a task."""
     call: Callable[[Any], Call[Any]] | None = getattr(task, "call", None)
     if call is None or not callable(call):
         raise TypeError(f"rota.map{_why_no_task(task)}")
@@ -331,7 +337,10 @@ def _why_no_task(thing: Any) -> str:
 
 
 def count_of(iterable: Iterable[Any]) -> int | None:
-    """Return the number of items, or None for an iterator. Raises TypeError if `iterable` is not iterable."""
+    """Return the number of items, or None for an iterator, whose length is not known.
+
+    Raises TypeError if `iterable` is not iterable.
+    """
     if not isinstance(iterable, Iterable):
         raise TypeError(
             f"rota.map takes a task and its items, for example rota.map(resize, image_ids), got {iterable!r}"
@@ -340,9 +349,10 @@ def count_of(iterable: Iterable[Any]) -> int | None:
 
 
 def filled(filling: Filling, items: Items, plan: MapPlan, report: ReportProgress) -> MapSteps:
-    """Open the group, add the items from its cursor on while at most `max_waiting` members are live, and close it.
+    """Open the group, add the items that it does not have yet, and close it.
 
-    Raises GroupEnded if there are more items, but the group accepts no more.
+    Before each chunk, this waits until at most `max_waiting` members would be unfinished. Raises GroupEnded if there
+    are more items, but the group accepts no more.
     """
     yield from _sent(filling, filling.open)
     items.skip_to(filling.cursor)
@@ -363,8 +373,10 @@ def filled(filling: Filling, items: Items, plan: MapPlan, report: ReportProgress
 
 
 def _sent(filling: Filling, sending: Callable[[], Sending[NewMember]]) -> Generator[Any, Any, None]:
-    """Send the items. After a failure, send again when the server responds. The cursor shows which items were
-    accepted."""
+    """Send the items, and send them again after a failure when the server responds.
+
+    The group's cursor shows which items the server has accepted, so `sending` makes each attempt anew.
+    """
     for left in reversed(range(_TRIES)):
         try:
             yield sending()
@@ -377,7 +389,7 @@ def _sent(filling: Filling, sending: Callable[[], Sending[NewMember]]) -> Genera
 
 
 def _awaited(filling: Filling, most_left: int) -> Generator[GroupQuery, Room | None, int]:
-    """Wait until at most `most_left` members have not ended, and return their number."""
+    """Wait until at most `most_left` members of the group are left, and return how many are left."""
     found = yield GroupQuery(filling.group_id, most_left)
     if found is None or found.left is None:
         raise group_ended(filling.group_id, f"{filling.cursor:,} items were accepted")
@@ -387,7 +399,10 @@ def _awaited(filling: Filling, most_left: int) -> Generator[GroupQuery, Room | N
 def _added(
     filling: Filling, items: Items, members: Sequence[NewMember]
 ) -> Generator[Sending[NewMember], Any, list[NewMember]]:
-    """Send members, and return the members that were not accepted because another process has moved the cursor."""
+    """Send the members, and return those that are still to be sent.
+
+    Some of them are left if another process is filling the same group and has moved its cursor.
+    """
     first = filling.cursor
     yield from _sent(filling, lambda: filling.send(_left(filling, members, first), are_last=False))
     if filling.has_ended:
@@ -397,9 +412,9 @@ def _added(
 
 
 def _left(filling: Filling, members: Sequence[NewMember], first: int) -> list[NewMember]:
-    """Return the members that come after the cursor. The first of `members` has the number `first`.
+    """Return the members that come after the cursor, given the number of the `first` member.
 
-    Raises Uncertain if earlier items are missing, because a server that took over did not have them.
+    Raises Uncertain if the server lacks items before these, because it was replaced by a server that did not have them.
     """
     if filling.cursor < first:
         raise Uncertain(f"the server has lost items {filling.cursor:,} to {first - 1:,} of group {filling.group_id}")

@@ -1,4 +1,4 @@
-"""The requests of clients about tasks, queues and groups, and the errors of tasks without a result."""
+"""The requests with which clients inspect tasks, queues and groups, and the errors for tasks without a result."""
 
 import json
 from typing import TYPE_CHECKING, Any
@@ -35,7 +35,7 @@ class _NoResult(RotaError):
 
 
 class TaskDead(_NoResult, RuntimeError):
-    """Raised if a task whose result was requested is dead. `status` has all that is known about the task."""
+    """Raised instead of returning a result if the task is dead. `status` has all that is known about the task."""
 
     @property
     def death(self) -> dict[str, Any]:
@@ -44,15 +44,14 @@ class TaskDead(_NoResult, RuntimeError):
 
 
 class TaskCancelled(_NoResult, RuntimeError):
-    """Raised if a task whose result was requested was cancelled, or purged with its queue.
-
-    `status` has all that is known about the task.
+    """Raised instead of returning a result if the task was cancelled, or purged with its queue. `status` has all that
+    is known about the task.
     """
 
 
 class TaskExpired(_NoResult, RuntimeError):
-    """Raised if a task whose result was requested expired before it was started. `status` has all that is known about
-    the task."""
+    """Raised instead of returning a result if the task expired before it was started. `status` has all that is known
+    about the task."""
 
 
 class ResultNotStored(_NoResult, LookupError):
@@ -65,13 +64,13 @@ class ResultNotStored(_NoResult, LookupError):
 
 
 def status_steps(store: Store, task_id: str, *, args: bool) -> Steps[TaskStatus]:
-    """Return the status of a task. Unlike `status`, this raises errors."""
+    """Return the status of a task. Unlike `Client.status`, this raises an error if the status cannot be read."""
     require_name("id", task_id)
     return status_of(task_id, (yield from find_task(store, task_id)), args=args)
 
 
 def unknown_for(task_id: str, error: RotaError) -> TaskStatus:
-    """Return the status of a task that could not be read because of the error."""
+    """Return the status `unknown` for a task whose status could not be read, with the error as the reason."""
     return TaskStatus(task_id, State.UNKNOWN, error=str(error))
 
 
@@ -110,7 +109,8 @@ def wanted_events(after: str | None, queue: str | None, task: str | None, timeou
 
 
 def _check_chosen(queue: str | None, task: str | None) -> None:
-    """Check the names that restrict a request, where None means all. Raises InvalidName."""
+    """Check the names of the queue and the task that a request is restricted to. None stands for all. Raises
+    InvalidName."""
     if queue is not None:
         check_queue(queue)
     if task is not None:
@@ -118,10 +118,8 @@ def _check_chosen(queue: str | None, task: str | None) -> None:
 
 
 def result_of(status: TaskStatus, kept: bytes | None) -> Any:
-    """Return the result of a task.
-
-    It has the type of the function's annotation if this process declares the task, and otherwise the JSON type. Raises
-    TaskDead, TaskCancelled, TaskExpired or ResultNotStored.
+    """Return the result of a task that has ended. If this process declares the task, the result is converted to the
+    type that the function's annotation names. Raises TaskDead, TaskCancelled, TaskExpired or ResultNotStored.
     """
     task = f"task {status.id}"
     match status.state:

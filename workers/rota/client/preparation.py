@@ -1,6 +1,5 @@
-"""The checks and decisions before an enqueue is sent, which turn a call into arguments of the script.
-
-They are pure, except for new ids and the clock with which `at` is compared.
+"""The checks and decisions before an enqueue is sent, which turn a call into arguments of the script. All functions are
+pure, except that they make new ids and compare `at` with the clock.
 """
 
 import hashlib
@@ -39,14 +38,15 @@ H = TypeVar("H")
 KIB = 1024
 _LONGEST_WAIT_US = 3653 * 86_400 * MICROSECONDS  # Ten years, as in lua/adopt_scheduled.lua.
 _KEY_HEX_DIGITS = 32
-_VARIANT = {f"{digit:x}": f"{digit & 3 | 8:x}" for digit in range(16)}  # Two bits of this digit are the UUID's variant.
+# Two bits of this digit contain the variant of the UUID.
+_VARIANT = {f"{digit:x}": f"{digit & 3 | 8:x}" for digit in range(16)}
 _UNDECLARED = TaskOptions()
 
 carried: Final[ContextVar[dict[str, Any]]] = ContextVar("rota_carried", default={})  # noqa: B039 - never written to
-"""Extra data, for example a trace context, that bodies carry besides their arguments if they are made in this
-context."""
+"""Extra data, for example a trace context, that is added to all bodies that are made in the current context."""
 
-_Bound = tuple[Sequence[Any], Mapping[str, Any]]  # Arguments, bound to the parameters of the function.
+# Positional and keyword arguments, after binding them to the parameters of the function.
+_Bound = tuple[Sequence[Any], Mapping[str, Any]]
 
 
 def prepare(call: Call[Any], registry: Registry, max_payload_kb: int) -> NewTask:
@@ -99,15 +99,15 @@ def prepare_each(calls: Iterable[Call[Any]], registry: Registry, max_payload_kb:
         try:
             yield prepare(call, registry, max_payload_kb)
         except (RotaError, TypeError, ValueError) as error:
-            if len(error.args) == 1:  # Errors of Rota have only a message.
+            if len(error.args) == 1:  # The number can only be added if the message is the error's only argument.
                 error.args = (f"calls[{number}]: {error}",)
             raise
 
 
 def in_sending_order(tasks: Sequence[NewTask]) -> tuple[Sequence[NewTask], Callable[[list[H]], list[H]]]:
-    """Return tasks in the order in which they must be sent.
+    """Return the tasks in the order in which they must be sent, and a function that undoes the reordering.
 
-    The second value is a function that restores the original order of the tasks in a list of their results.
+    The function takes a list of results in sending order, and returns them in the order of `tasks`.
     """
     order = sending_order(tasks)
     if order is None:
@@ -122,8 +122,8 @@ def _inverse(order: Sequence[int]) -> list[int]:
 def sending_order(tasks: Sequence[NewTask]) -> list[int] | None:
     """Return the indexes of tasks in the order in which they must be sent, or None if that is the given order.
 
-    Each task that is put at the head of a lane comes before the tasks that were put there earlier, so such tasks are
-    sent in reverse order.
+    A task with `front=True` goes to the head of its lane, before those sent earlier. Therefore such tasks are sent in
+    reverse order.
     """
     fronts = [at for at, task in enumerate(tasks) if task.due[-1:] == FRONT]
     if not fronts:
@@ -175,8 +175,7 @@ def _due(call: Call[Any]) -> str:
 
 
 def _require_near(call: Call[Any], what: str, wait_us: float) -> None:
-    # Such a delay is not plausible. It may have a wrong unit, which would otherwise be noticed only when the task is
-    # due.
+    # Such a long delay probably has the wrong unit. Without this check, nobody would notice until the task is due.
     if wait_us > _LONGEST_WAIT_US:
         raise ValueError(f"{call.name}: {what} lies more than ten years ahead: is it computed from milliseconds?")
 
@@ -184,8 +183,8 @@ def _require_near(call: Call[Any], what: str, wait_us: float) -> None:
 def _unique(
     call: Call[Any], options: TaskOptions, queue: str, bound: _Bound, typed: "TypedArguments | None"
 ) -> tuple[str, int]:
-    # Return the key, or "" if there is none, and the number of milliseconds for which the key is held, or 0 to hold it
-    # while the task lives.
+    # Returns the unique key, or "" if there is none, and how long it is held, in milliseconds. 0 means as long as the
+    # task lives.
     unique = options.unique if call.unique is None else check_unique(call.unique)
     if not unique:
         if call.unique_for is not None:
@@ -208,14 +207,14 @@ def _unique_key(name: str, unique: Unique, queue: str, bound: _Bound, typed: "Ty
     return hashlib.sha256(text.encode()).hexdigest()[:_KEY_HEX_DIGITS]
 
 
-_NOT_UNIQUE: Final = "when it is enqueued, another task may hold its key, and no caller waits for that error"
+_NOT_UNIQUE: Final = "when it is enqueued, another task may hold its key, and no caller could receive that error"
 
 
 def check_chain(calls: Sequence[Call[Any]]) -> None:
     """Check the calls of a chain.
 
-    Raises TypeError if an item is not a call, and ValueError if there are no calls or a call after the first is to be
-    unique.
+    Raises TypeError if an item is not a call, and ValueError if there are no calls or a call after the first has the
+    option `unique`.
     """
     for at, call in enumerate(calls):
         check_link(call, f"calls[{at}]")
@@ -251,15 +250,15 @@ def _check_not_unique(call: Call[Any], where: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Checks:
-    """The checks of calls."""
+    """The checks of calls, chains and groups, with the settings of one client."""
 
     registry: Registry
     max_payload_kb: int
 
     def member(self, member: Call[Any] | CallChain) -> NewMember:
-        """Return the form in which a call or a chain is sent.
+        """Check a call or a chain, and return it in the form that is sent.
 
-        Raises the errors of `prepare`. For a chain, they have the number of the call.
+        Raises the errors of `prepare`. For a chain, the errors contain the number of the call.
         """
         first, *rest = self._tasks(member)
         return NewMember(first, follow_text(rest))
@@ -288,8 +287,11 @@ class Checks:
         raise TypeError(why_no_call(what))
 
     def opening(self, then: Call[Any] | CallChain | None, on_dead: Call[Any] | CallChain | None) -> Opening:
-        """Return the calls that follow a group, for its options `then` and `on_dead`. Raises the errors of `prepare`,
-        with the name of the option at the beginning of the message."""
+        """Check the calls that follow a group, and return them in the form that is sent.
+
+        Raises the errors of `prepare`, with the name of the option, `then` or `on_dead`, at the beginning of the
+        message.
+        """
         return Opening(*(self._last(option, last) for option, last in (("then", then), ("on_dead", on_dead))))
 
     def _last(self, option: str, last: Call[Any] | CallChain | None) -> bytes:

@@ -1,4 +1,4 @@
-"""The queues of a namespace, with the number of their tasks and their first tasks in each state."""
+"""Lists of the queues of a namespace with their numbers of tasks, and of the first tasks in each state."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -65,13 +65,13 @@ class QueuedTask:
     """A task in a queue. Unknown values, for example of items that other programs pushed, are "" or None."""
 
     id: str
-    state: State  # `ready` in a lane, `scheduled`, `running` (claimed), or `dead`.
+    state: State  # `ready` (in a lane), `scheduled`, `running` (claimed) or `dead`.
     queue: str
     name: str
     due_at: datetime | None
-    due_in_seconds: float | None  # Below 0 if the task is late.
+    due_in_seconds: float | None  # The time until the task is due. Below 0 if it is late.
     since: datetime | None  # When the task entered its lane, or died. None for a scheduled task.
-    age_seconds: float | None  # The time since then.
+    age_seconds: float | None  # How long ago `since` was.
     attempt: int  # The number of the attempt that runs, comes next, or was the last.
     failures: int
     crashes: int
@@ -83,7 +83,8 @@ class QueuedTask:
 
 @dataclass(frozen=True, slots=True)
 class WantedTasks:
-    """A request for at most `limit` tasks in one state. A `queue` and a `task` name restrict it, unless they are ""."""
+    """A request for at most `limit` tasks in one state. An empty `queue` or `task` means all queues or all task
+    names."""
 
     state: State
     queue: str = ""
@@ -99,7 +100,7 @@ class WantedTasks:
 
     @property
     def chooses(self) -> bool:
-        """Whether some of the tasks that are read may not match."""
+        """Whether tasks are filtered, so that some of the tasks that are read may not match."""
         return bool(self.task or (self.queue and self.state is not State.READY))
 
 
@@ -108,12 +109,15 @@ class TasksFound:
     """The tasks that were found."""
 
     tasks: list[QueuedTask]
-    searched: int  # How many tasks were read.
-    more: bool  # Whether there are more tasks. If fewer than wanted were found, the search has reached its limit.
+    searched: int  # How many tasks were read to find these.
+    # Whether there may be more tasks. If there are and fewer tasks than wanted were found, the search has reached its
+    # limit.
+    more: bool
 
 
 def listed_state(name: str) -> State:
-    """Return the state with that name. Raise ValueError if tasks in that state are not listed, for example `done`."""
+    """Return the state with that name. Raises ValueError if Rota has no list of the tasks in that state, for example
+    `done`."""
     if name not in LISTED:
         *first, last = (f'"{state}"' for state in LISTED)
         raise ValueError(f"state must be {', '.join(first)} or {last}, got {name!r}")
@@ -121,7 +125,7 @@ def listed_state(name: str) -> State:
 
 
 def find(store: Store, wanted: WantedTasks) -> Steps[TasksFound]:
-    """Search until the wanted number of tasks is found. If some may not match, stop after 10,000 tasks."""
+    """Search until the wanted number of tasks is found. If tasks are filtered, stop after reading 10,000 of them."""
     tasks: list[QueuedTask] = []
     searched = 0
     most = max(MOST_SEARCHED, wanted.limit)
@@ -140,9 +144,8 @@ def find(store: Store, wanted: WantedTasks) -> Steps[TasksFound]:
 
 
 def _queues(store: Store, wanted: WantedTasks) -> Steps[list[str]]:
-    """Return the queues to read.
-
-    Ready tasks of all queues are read queue by queue, because each queue has its own lanes.
+    """Return the queues to read one by one, where "" stands for all at once. Ready tasks can only be read queue by
+    queue, because each queue has its own lanes.
     """
     if wanted.queue or wanted.state is not State.READY:
         return [wanted.queue]
@@ -151,7 +154,7 @@ def _queues(store: Store, wanted: WantedTasks) -> Steps[list[str]]:
 
 
 def queued(found: PeekedTask, state: State, now_us: int) -> QueuedTask:
-    """Return a task of a page that was read at `now_us`, with its state."""
+    """Return a task of a page in the form that callers get. `now_us` is the Redis time at which the page was read."""
     is_dead = state is State.DEAD
     death = attempts_of([read_attempt_record(found.detail, "error")]) if is_dead and found.detail else (None,)
     return QueuedTask(

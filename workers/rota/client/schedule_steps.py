@@ -1,4 +1,4 @@
-"""The requests of clients about schedules, which a node declared or a client created."""
+"""The requests with which clients read and change schedules, whether a node declared them or a client created them."""
 
 import os
 from collections.abc import Callable
@@ -29,7 +29,7 @@ from rota.tasks.registry import default_registry
 if TYPE_CHECKING:
     from rota.tasks.registry import TaskDefinition
 
-_TRIES: Final = 20  # An attempt fails if the record changes between the read and the call.
+_TRIES: Final = 20  # The number of attempts. One fails if the record changes between reading it and the call.
 _RANDOM_BYTES: Final = 8
 
 
@@ -71,12 +71,12 @@ def run_schedule_now(store: ScheduleStore, name: str) -> Steps[tuple[str, bool]]
         if status is not RunStatus.CHANGED:
             return (other, True) if status is RunStatus.OVERLAPS else (task_id, False)
     raise Unavailable(
-        f"schedule {name!r} was changed by someone else during each of {_TRIES} attempts; nothing was enqueued"
+        f"schedule {name!r} was changed by others during each of {_TRIES} attempts, so nothing was enqueued: try again"
     )
 
 
 def require_schedule(store: ScheduleStore, name: str) -> Steps[FoundSchedule]:
-    """Return the schedule with that name. Raise UnknownSchedule if there is none."""
+    """Return the schedule with that name. Raises UnknownSchedule if there is none."""
     found = yield from find_schedule(store, name)
     if isinstance(found, FoundSchedule):
         return found
@@ -86,7 +86,7 @@ def require_schedule(store: ScheduleStore, name: str) -> Steps[FoundSchedule]:
 def unknown_schedule(store: ScheduleStore, name: str, why: str = "") -> Steps[UnknownSchedule]:
     """Return the error for a name that no schedule has.
 
-    Its message has the reason, or a similar name among the schedules that are due next.
+    Its message has the reason `why`. Without one, it suggests a similar name of a schedule that is due soon.
     """
     if why:
         return UnknownSchedule(f"there is no schedule {name!r}: {why}")
@@ -96,7 +96,7 @@ def unknown_schedule(store: ScheduleStore, name: str, why: str = "") -> Steps[Un
 
 
 class ScheduleSteps:
-    """The methods of `Schedules` as steps. The docstrings there describe each method and its errors."""
+    """The methods of `Schedules` as steps without I/O. See there for what each method does and raises."""
 
     def __init__(self, namespace: str, max_payload_kb: int) -> None:
         self._store = ScheduleStore(namespace)

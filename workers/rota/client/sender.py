@@ -1,6 +1,7 @@
 """The steps that send enqueued tasks in rounds of bounded size. Each call counts exactly once, because it has a nonce.
 
-This module does no I/O: a driver with connections, either blocking or on asyncio, executes the steps of a `Sending`.
+This module does no I/O. A `Sending` yields the steps, and a driver, either blocking or for asyncio, carries them out
+over its connections.
 
 The server remembers a nonce for 60 s. Within that time, it replies from memory to a call that is sent again, even if
 its tasks have ended in the meantime. After that time, the call would count as a new one.
@@ -29,7 +30,7 @@ from rota.server.session import Confirmation
 
 
 class WithId(Protocol):
-    """The result of an enqueue that the caller gets. It has an id."""
+    """A result of an enqueue that a caller gets, for example a handle."""
 
     @property
     def id(self) -> str: ...
@@ -50,12 +51,15 @@ V2 = TypeVar("V2")
 H2 = TypeVar("H2", bound=WithId)
 T = TypeVar("T")
 
-REPEAT_SECONDS: Final = 50.0  # Less than the 60 s for which the server remembers a nonce, because the call takes time.
-_BATCH_TASKS: Final = 125  # The script takes half a millisecond for a batch. Meanwhile the next batch is packed.
-_BATCH_BYTES: Final = 1 << 20  # While the server reads a batch, it does nothing else.
+# Less than the 60 s for which the server remembers a nonce, because the repeated call takes time to arrive.
+REPEAT_SECONDS: Final = 50.0
+# The script needs half a millisecond for such a batch. Meanwhile the client packs the next one.
+_BATCH_TASKS: Final = 125
+_BATCH_BYTES: Final = 1 << 20  # The server does nothing else while it reads a batch.
 _ROUND_BATCHES: Final = 32
-_ROUND_BYTES: Final = 4 << 20  # How much is sent without a reply, within one timeout.
-_FIRST_SHARE: Final = 0.5  # The part of the timeout for the first reply. The rest is for a second connection.
+_ROUND_BYTES: Final = 4 << 20  # The most bytes that are sent before any reply is needed, within one timeout.
+# The part of the timeout in which the first replies must come. The rest is for a second try on another connection.
+_FIRST_SHARE: Final = 0.5
 _PERHAPS: Final = "the tasks may have been accepted"
 
 Sending = Generator[Exchange[Any], list[Reply[Any]], list[H]]
@@ -64,16 +68,16 @@ Unavailable into it if nothing was sent, and Cut if the caller no longer waits."
 
 
 GoOn = Callable[["Sending[Any]"], "Sending[Any]"]
-"""A function that takes the sending that repeats a call in doubt, and runs it and then the rest of the enqueue."""
+"""A function that takes the `Sending` that repeats a call, runs it, and then runs the rest of the enqueue."""
 
 
 def just_repeat(repeated: "Sending[Any]") -> "Sending[Any]":
-    """Return the repetition itself, because nothing follows it."""
+    """Return the repetition itself. This is the `GoOn` of an enqueue that has nothing left to send afterwards."""
     return repeated
 
 
 class Cut(Exception):
-    """Raised if the caller no longer waits for the replies to an exchange."""
+    """Raised inside a `Sending` if the caller no longer waits for the replies to an exchange."""
 
     def __init__(self, *, is_sent: bool) -> None:
         super().__init__()
@@ -98,7 +102,7 @@ round is sent, so that an enqueue of many rounds takes few nonces."""
 
 
 class Nonces:
-    """The nonces of calls. Thread-safe. A forked child has its own names.
+    """A source of nonces for calls. It is thread-safe, and a forked child uses names of its own.
 
     After a call with a reply, the next call uses the same name and the next number, so that the server keeps one record
     for the name, not one for each call. The name of a call without a reply is never used again, because the call may be
@@ -112,7 +116,8 @@ class Nonces:
     def take(self) -> Nonce:
         """Return the nonce for a call."""
         if self._pid != os.getpid():
-            self._next = []  # The list is replaced before the pid, because another thread may run in between.
+            # The list is replaced before the pid, so that no other thread sees the new pid with the parent's names.
+            self._next = []
             self._pid = os.getpid()
         try:
             return self._next.pop()
@@ -120,7 +125,8 @@ class Nonces:
             return Nonce(f"{os.urandom(16).hex()} 1")
 
     def mark_replied(self, nonce: Nonce) -> None:
-        """Note that the call got a reply the first time it was sent, so it will not be repeated."""
+        """Record that the call got a reply when it was first sent. It will not be repeated, so the name can be used
+        again."""
         name, _, number = nonce.partition(" ")
         self._next.append(Nonce(f"{name} {int(number) + 1}"))
 
@@ -128,8 +134,8 @@ class Nonces:
 class Sender(Generic[S, V, H]):
     """The sender of one kind of enqueue.
 
-    If durability needs a confirmation, each round waits for its own confirmation, because two rounds may go to two
-    servers, and then only the second server would confirm.
+    If the durability needs a confirmation, each round waits for its own one. Two rounds may go to two servers, for
+    example after a failover, and a single confirmation would come only from the second server.
     """
 
     def __init__(
@@ -142,11 +148,11 @@ class Sender(Generic[S, V, H]):
         *,
         repeats: str = "repeat()",
     ) -> None:
-        self._pack = pack  # Makes the command of a batch.
-        self._repeats = repeats  # How callers repeat an enqueue, for messages.
-        self._handles_of = handles_of  # Makes the handles of a batch from its reply.
-        self._doubt = doubt  # Makes the Uncertain that can repeat the sending.
-        self._seconds = seconds  # The timeout of a round, including retries.
+        self._pack = pack  # A function that makes the command for a batch.
+        self._repeats = repeats  # The code with which callers repeat an enqueue, for error messages.
+        self._handles_of = handles_of  # A function that makes the handles of a batch from its reply.
+        self._doubt = doubt  # A function that makes an Uncertain with which the enqueue can be repeated.
+        self._seconds = seconds  # The timeout of a round, including the second try.
         self._confirmation = confirmation
         self._nonces = Nonces()
 
@@ -165,7 +171,8 @@ class Sender(Generic[S, V, H]):
             return self._doubt(why, ids, lambda: go_on(again()))
 
         made = Sender(pack, handles_of, doubt, self._seconds, self._confirmation, repeats=self._repeats)
-        made._nonces = self._nonces  # So that the server keeps one record, however many flows are sent.
+        # With shared nonces, the server keeps only one record, no matter how many flows are sent.
+        made._nonces = self._nonces
         return made
 
     def send(self, items: Sequence[S], progress: Callable[[int], object] | None = None) -> Sending[H]:
@@ -180,8 +187,7 @@ class Sender(Generic[S, V, H]):
         return self._send_rounds(rounds, progress)
 
     def send_as_one(self, items: Sequence[S]) -> Sending[H]:
-        """Send the items in one call, even if there are none. The number of items must not exceed what a script
-        takes."""
+        """Send the items in one call, even if there are none. There must not be more items than a script accepts."""
         return self._send_round([(items, 0)])
 
     def _send_rounds(self, rounds: Sequence[Pieces[S]], progress: Callable[[int], object] | None) -> Sending[H]:
@@ -210,7 +216,8 @@ class Sender(Generic[S, V, H]):
             if without_reply and self._may_repeat(sent_at):
                 repeated = yield from self._again([batches[n] for n in without_reply], sent_at + self._seconds)
                 for n, reply in zip(without_reply, repeated, strict=True):
-                    if isinstance(reply, Replied | NotConfirmed):  # Otherwise the first failure is more informative.
+                    # For other replies, the failure of the first try is more informative.
+                    if isinstance(reply, Replied | NotConfirmed):
                         replies[n] = reply
         except Cut as cut:
             raise self._cut(cut, batches, sent_at) from None
@@ -227,7 +234,7 @@ class Sender(Generic[S, V, H]):
     def _again(
         self, batches: Sequence[Batch[S]], deadline: float
     ) -> Generator[Exchange[Any], list[Reply[Any]], list[Reply[V]]]:
-        # If the second try is refused or cannot be sent, the first may still have been accepted, so the result stays
+        # Even if the second try is refused or cannot be sent, the first may have been accepted. So the result is still
         # NotReplied.
         try:
             replies = yield self._exchange(batches, deadline)
@@ -238,7 +245,8 @@ class Sender(Generic[S, V, H]):
         return [NotReplied(str(reply.error)) if isinstance(reply, NotAccepted) else reply for reply in replies]
 
     def _handles(self, batches: Sequence[Batch[S]], replies: Sequence[Reply[V]], sent_at: float) -> list[H]:
-        # Raises if a batch was not accepted. Uncertain has precedence over an error of a batch that was refused.
+        # Raises an error if a batch was not accepted. If one batch is in doubt and another was refused, Uncertain is
+        # raised.
         handles: list[H] = []
         refused: list[Unavailable] = []
         doubts: list[tuple[Batch[S], str]] = []
@@ -276,7 +284,7 @@ class Sender(Generic[S, V, H]):
 
 
 def intercepted(interceptor: Interceptor, namespace: str, sending: Sending[H]) -> list[H]:
-    """Run a sending with the stand-in's replies. Raises the errors that the replies cause."""
+    """Run an enqueue with the replies of a stand-in instead of a server. Raises the errors that the replies cause."""
     replies: list[Any] = []
     try:
         exchange = next(sending)
@@ -307,7 +315,7 @@ def _is_remembered(sent_at: float) -> bool:
 
 
 def _split(things: Sequence[T], sizes: Sequence[int], most: int, most_bytes: int) -> list[Sequence[T]]:
-    # Split the items into runs of at most `most` items and `most_bytes`. A larger item is a separate run.
+    # Splits the items into runs of at most `most` items and `most_bytes` bytes. A larger item becomes a run of its own.
     if len(things) == 1 or (len(things) <= most and sum(sizes) <= most_bytes):
         return [things] if things else []
     runs = []

@@ -18,7 +18,7 @@ from rota.protocol.progress import Progress, read_progress
 from rota.protocol.task_states import PURGED, STATES, State
 from rota.protocol.views import TaskState
 
-_MAX_SECONDS: Final = 1e12  # A longer duration, in seconds, is not valid.
+_MAX_SECONDS: Final = 1e12  # A duration above this, in seconds, is not valid.
 _CUT_SHORT: Final = (CRASHED, LOST, TIME_LIMIT, AT_MOST_ONCE)
 
 
@@ -27,7 +27,9 @@ class AttemptRecord:
     """The record of an attempt that failed. Values that are not known are "", 0 or None."""
 
     attempt: int  # The number of the attempt, from 1.
-    reason: str  # `failed` (and retried), `crashed` with its process, `lost` with its node, or why the task is dead.
+    # `failed` (the task was retried), `crashed` (its process died), `lost` (its node was lost), or why the task is
+    # dead.
+    reason: str
     error: str  # The error in one line.
     at: datetime | None = None  # When the attempt ended, by the clock of the node.
     node: str = ""  # The node that ran the attempt.
@@ -40,7 +42,7 @@ class AttemptRecord:
 def attempts_of(records: Iterable[Mapping[str, Any]]) -> tuple[AttemptRecord, ...]:
     """Return the records of attempts, oldest first.
 
-    The record of a worker that died has no attempt number, so it gets the previous record's number plus 1.
+    If a worker died, its record has no attempt number, so the record gets the number of the previous one plus 1.
     """
     attempts: list[AttemptRecord] = []
     for record in records:
@@ -110,16 +112,17 @@ class TaskStatus:
     queue: str = ""
     name: str = ""
     kind: str = ""  # One of immediate, delayed, retry, periodic, throttled and recovered.
-    # When an immediate task was enqueued, a scheduled task may start, or a recovered task was returned to its lane.
+    # For an immediate task, when it was enqueued. For a scheduled task, when it may start. For a recovered task, when
+    # it was returned to its lane.
     due_at: datetime | None = None
     ready_at: datetime | None = None  # When the task entered its lane.
     attempt: int = 0  # The number of the attempt that runs, comes next, or was the last.
-    failures: int = 0  # Each failure, crash and loss was an attempt.
+    failures: int = 0  # Attempts that failed. Crashes and losses are counted separately.
     crashes: int = 0  # Attempts that ended with the crash of their process.
     losses: int = 0  # Attempts that ended with the loss of their node.
     owner: str = ""  # The worker or consumer that holds the task, or held it last.
     death: dict[str, Any] | None = None  # The record of a dead task's death.
-    # The last error of a dead task, in one line. If the state is `unknown`, why the server did not reply, or "".
+    # The last error of a dead task, in one line. If the status could not be read, the reason for that.
     error: str = ""
     last_crash: dict[str, Any] | None = None  # The record of the last crash or loss, if the task is not dead.
     attempts: tuple[AttemptRecord, ...] = ()  # The attempts that failed, at most ten, oldest first.
@@ -130,7 +133,7 @@ class TaskStatus:
     ended_at: datetime | None = None  # When the run ended, by Redis time.
     run_seconds: float | None = None  # How long the run took.
     lag_seconds: float | None = None  # How late the run started.
-    node: str = ""  # The node of the run.
+    node: str = ""  # The node that ran the task.
     pid: int | None = None  # The process on that node that ran the task.
     has_result: bool | None = None  # Whether the result of a task that is done is stored.
     result_refused: str = ""  # Why the result was not stored although this was requested.
@@ -147,7 +150,7 @@ def status_of(task_id: str, found: TaskState, *, args: bool = False) -> TaskStat
 
 
 def _of_standing(task_id: str, found: TaskState, *, args: bool) -> TaskStatus:
-    """Return the status of a task that is live or dead, or whose end is not remembered."""
+    """Return the status of a task that is live, dead or unknown. Only ended tasks have a record of their end."""
     state = _state_of(found.state)
     is_dead = state is State.DEAD
     starts = found.failures + found.crashes + found.losses
@@ -195,7 +198,8 @@ def _why(state: State, follows: str) -> str:
 def _of_ended(task_id: str, ended: Ended, *, has_result: bool) -> TaskStatus:
     entry = ended.entry
     run = ended.run
-    # The start reported by the worker, and the end minus the run time, are both upper bounds of the start time.
+    # The task started no later than the worker reported, and no later than its end minus its run time. The earlier of
+    # the two is closer.
     start_us = min(run.start_us, ended.at_us - run.run_us)
     started = run.start_us > 0
     records = read_attempt_records(b"\n".join(ended.earlier), "why")
@@ -267,12 +271,13 @@ class GroupStatus:
     state: GroupStanding
     total: int = 0  # The number of members that were accepted.
     left: int = 0  # The number of members that have not ended.
-    done: int = 0  # The number of members that are done. The fields up to `purged` count those that ended otherwise.
+    # The number of members that are done. The next fields, up to `purged`, count the members that ended in other ways.
+    done: int = 0
     dead: int = 0
     cancelled: int = 0
     expired: int = 0
     purged: int = 0  # Members that were purged with their queue.
-    cursor: int = 0  # The number of items that were accepted, including duplicates.
+    cursor: int = 0  # The number of items that were accepted so far, including duplicates.
     is_cancelled: bool = False  # Whether the group was cancelled as a whole.
     opened_at: datetime | None = None
     ended_at: datetime | None = None

@@ -1,4 +1,5 @@
-"""Tasks as an application uses them: `@rota.task` declares a function, which can be called as before and enqueued."""
+"""Tasks as an application uses them. `@rota.task` turns a function into a task, which can be called as before and
+enqueued."""
 
 import importlib
 import inspect
@@ -28,14 +29,14 @@ R = TypeVar("R")
 
 
 class Task(TaskDefinition[P, R], KnowsForeignNames, kind="task"):
-    """A function with a name and options, which workers run. Calling the task calls the function."""
+    """A function that workers can run, with a name and options. Calling the task calls the function."""
 
     def __reduce__(self) -> tuple[Callable[[str, str], "Task[..., Any]"], tuple[str, str]]:
-        # A task is pickled and copied like a function, by its module and name.
+        # Like a function, a task is pickled by its module and name.
         return _declared_task, (self.function.__module__, self.name)
 
     def __copy__(self, memo: Any = None) -> Self:
-        return self  # The copy of a function is the function itself.
+        return self  # As with a function, the copy is the same object.
 
     __deepcopy__ = __copy__
 
@@ -58,7 +59,8 @@ class Task(TaskDefinition[P, R], KnowsForeignNames, kind="task"):
         try:
             return default_client().enqueue(plain_call(self.name, args, kwargs))
         except RotaError as error:
-            error.__traceback__ = None  # The fault is in the caller's line, or in the server, not in our code.
+            # The error is due to the caller's line or the server, so the traceback need not show frames of Rota.
+            error.__traceback__ = None
             raise
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> "AsyncHandle[R]":
@@ -130,7 +132,8 @@ class Task(TaskDefinition[P, R], KnowsForeignNames, kind="task"):
 
 
 class Using(KnowsForeignNames, Generic[P, R], kind="using"):
-    """A task with options for a call. The options are separate from the arguments, so their names never collide."""
+    """A task with options for a call. The options are given separately from the arguments, so their names cannot
+    collide."""
 
     def __init__(
         self,
@@ -169,7 +172,7 @@ class Using(KnowsForeignNames, Generic[P, R], kind="using"):
         try:
             return client.enqueue(call, on_commit=self._on_commit)
         except RotaError as error:
-            error.__traceback__ = None  # For the same reason as in Task.enqueue.
+            error.__traceback__ = None  # See `Task.enqueue`.
             raise
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> "AsyncHandle[R]":
@@ -217,7 +220,8 @@ class Declare:
         try:
             return self._task_of(function)
         except (TypeError, ValueError) as error:
-            error.__traceback__ = None  # The fault is in the caller's line, not in our code.
+            # The error is due to the caller's line, so the traceback need not show frames of Rota.
+            error.__traceback__ = None
             raise
 
     def _task_of(self, function: Callable[..., Any]) -> Task[..., Any]:
@@ -323,7 +327,7 @@ def task(
         declare = Declare(name, check_options(options), _periodic_of(options))
         return declare if function is None else declare(function)
     except (TypeError, ValueError) as error:
-        error.__traceback__ = None  # For the same reason as in Declare.
+        error.__traceback__ = None  # See `Declare.__call__`.
         raise
 
 

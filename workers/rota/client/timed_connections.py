@@ -1,8 +1,8 @@
-"""The blocking connections of a client, each with a deadline for every wait: single connections, a parked connection,
-and a pool.
+"""The blocking connections of a client, each with a deadline for every wait: single connections, a connection that
+blocks in BLPOP, and a pool.
 
-The pool has as many connections as threads use at a time. It never repeats a command without the caller's knowledge. A
-connection on which all commands have a reply is kept for the next exchange; any other is closed. If a connection was
+The pool has as many connections as threads use at the same time. It never repeats a command that may have been carried
+out. A connection is kept for the next exchange if all its commands got a reply, and closed if not. If a connection was
 lost, all idle connections are closed too. Taking a connection from the list needs no lock (ADR 20).
 """
 
@@ -33,19 +33,20 @@ T = TypeVar("T")
 
 
 class TimedConnection:
-    """A connection for commands that write, on which each step ends by a deadline (monotonic seconds).
+    """A connection on which each step ends by a deadline (monotonic seconds).
 
-    The steps are each address that is tried, the queries to sentinels, the handshakes, the greeting, and each reply.
-    The resolution of a host name is limited by resolv.conf instead.
+    The steps are: trying an address, querying a sentinel, the handshakes, the first commands, and waiting for a reply.
+    The deadline does not limit the resolution of a host name, for which resolv.conf sets the timeout.
     """
 
     def __init__(self, endpoint: Endpoint, seconds: float, deadline: float = math.inf) -> None:
-        """Connect. No step takes more than `seconds`. Raises ServerError."""
-        self.is_known = False  # Whether there was a complete exchange on the connection.
+        """Connect. No step takes longer than `seconds`, or beyond the deadline. Raises ServerError."""
+        self.is_known = False  # Whether an exchange has succeeded on this connection.
         self._pid = os.getpid()
         self._deadline = _Deadline(deadline)
         self._connection = endpoint.connect(ConnectionOptions(_NAME, seconds, seconds, self._deadline.wait))
-        if time.monotonic() >= deadline:  # The pool of an application has its own timeouts, which may be longer.
+        # If the application passed its own connection pool, that pool has its own timeouts, which may be longer.
+        if time.monotonic() >= deadline:
             self._connection.give_back()
             raise ConnectionLost("the connection was made only after the deadline", REASON_SILENT)
         self.send = self._connection.send
@@ -57,18 +58,17 @@ class TimedConnection:
 
     def __del__(self) -> None:
         with suppress(AttributeError):  # There is no connection if the constructor failed.
-            self._connection.close()  # Otherwise a client that was not closed would cause a ResourceWarning.
+            self._connection.close()  # Without this, a client that was not closed would cause a ResourceWarning.
 
     def allow(self, deadline: float) -> None:
-        """Set the deadline of the next steps."""
+        """Set the deadline for the next steps."""
         self._deadline.at = deadline
 
     @property
     def is_quiet(self) -> bool:
-        """Whether the connection belongs to this process, need not be renewed, and has no unread data, so it can be
-        used.
+        """Whether the connection can be used: it belongs to this process, need not be renewed, and has no unread data.
 
-        Unread data would be a reply that an earlier caller did not read, or the end of the connection.
+        Unread data would be either a reply that an earlier caller did not read, or the end of the connection.
         """
         if self._connection.is_to_renew:
             return False
@@ -80,7 +80,7 @@ class TimedConnection:
         return self.receive()
 
     def give_back(self) -> None:
-        """Return the connection to the application's pool. All its commands must have a reply."""
+        """Return the connection to the application's pool. All commands sent on it must have got their replies."""
         self._connection.give_back()
 
     def close(self) -> None:
@@ -103,24 +103,26 @@ class _Deadline:
 
 
 class ReplyList:
-    """A reader of the list `key`, which waits for PARK_SECONDS at a time, so that it notices a dead connection."""
+    """A reader of messages from the Redis list `key`. It waits for PARK_SECONDS at a time, so that it notices a dead
+    connection."""
 
     def __init__(self, endpoint: Endpoint, timeout_seconds: float, key: str) -> None:
         """Store the settings. The first `park` connects."""
         self._endpoint = endpoint
         self._timeout_seconds = timeout_seconds
         self._connection: TimedConnection | None = None
-        # The LPOP takes all other messages in the list when the BLPOP returns.
+        # The LPOP runs when the BLPOP returns, and takes the other messages in the list.
         self._parking = command((pack(("BLPOP", key, PARK_SECONDS)),)) + command((pack(("LPOP", key, BATCH)),))
-        self.silent_at = math.inf  # When a reply is overdue (monotonic seconds), or inf if the reader is not parked.
+        # When a reply is overdue (monotonic seconds), or inf if the reader is not waiting in BLPOP.
+        self.silent_at = math.inf
 
     @property
     def is_parked(self) -> bool:
-        """Whether a reply is expected."""
+        """Whether the reader is waiting in BLPOP, so that a reply is expected."""
         return self.silent_at < math.inf
 
     def park(self) -> None:
-        """Start waiting for messages. Raises Unavailable."""
+        """Send a BLPOP, which waits for messages. Raises Unavailable if there is no connection."""
         try:
             if self._connection is None:
                 self._connection = TimedConnection(self._endpoint, self._timeout_seconds)
@@ -130,13 +132,14 @@ class ReplyList:
         self.silent_at = time.monotonic() + PARK_SECONDS + GRACE_SECONDS
 
     def fileno(self) -> int:
-        """Return the descriptor to wait on, or -1 if the reader is not parked."""
+        """Return the descriptor that becomes readable when a reply arrives, or -1 if the reader is not waiting in
+        BLPOP."""
         return self._connection.fileno() if self._connection is not None and self.is_parked else _NO_FD
 
     def messages(self) -> list[str] | None:
-        """Return the messages of the list, an empty list if the time expired, or None if no reply has come yet.
+        """Return the messages that have arrived. Raises Unavailable.
 
-        Raises Unavailable.
+        Returns an empty list if PARK_SECONDS have passed without a message, and None if no reply has come yet.
         """
         if self._connection is None or not self.is_parked:
             return None
@@ -165,9 +168,9 @@ class ReplyList:
 
 
 class Wakeup:
-    """A bell that ends a wait in this process.
+    """A way to end a wait of this process from another thread or a signal handler.
 
-    The bell consists of sockets, so ringing it after `close` never writes to a descriptor that was reused.
+    It is a pair of socket objects, so `ring` after `close` never writes to a descriptor that has been reused.
     """
 
     def __init__(self) -> None:
@@ -177,11 +180,11 @@ class Wakeup:
 
     def ring(self) -> None:
         """End the current wait, or the next one. This may be called from anywhere, even from signal handlers."""
-        with suppress(OSError):  # The buffer is full, which ends the wait too, or the bell is closed.
+        with suppress(OSError):  # Either the buffer is full, which ends the wait as well, or the sockets are closed.
             self._sender.send(b"\0")
 
     def wait(self, seconds: float, fd: int = _NO_FD) -> None:
-        """Wait until the bell rings, the descriptor is readable, or the time has expired."""
+        """Wait until `ring` is called, the descriptor is readable, or the time has passed."""
         poll = select.poll()
         for each in {self._receiver.fileno(), fd} - {_NO_FD}:
             poll.register(each, select.POLLIN)
@@ -190,13 +193,16 @@ class Wakeup:
             self._receiver.recv(_RINGS)
 
     def close(self) -> None:
-        """Close the bell. This may be called more than once."""
+        """Close the sockets. This may be called more than once."""
         self._receiver.close()
         self._sender.close()
 
 
 class ClientPool:
-    """Connections to one server, or to one primary. Thread-safe. A forked child makes its own connections."""
+    """A pool of connections to one server or to the primary that sentinels name. Thread-safe.
+
+    A forked child makes its own connections.
+    """
 
     def __init__(self, endpoint: Endpoint, timeout_seconds: float) -> None:
         """Store the settings. The first use connects."""
@@ -211,7 +217,8 @@ class ClientPool:
     def exchange(self, exchange: Exchange[T]) -> list[Reply[T]]:
         """Send all commands, and return one reply for each.
 
-        Raises Unavailable if there is no connection, or if the server can never confirm. Then nothing was sent.
+        Raises Unavailable, before anything is sent, if there is no connection or if the exchange needs a confirmation
+        that this server cannot give.
         """
         commands, confirmation, deadline, share = exchange
         pack = ScriptCall.by_sha
@@ -222,19 +229,23 @@ class ClientPool:
                 self._try(connection, confirmation)
                 confirmation = confirmation.within(deadline - time.monotonic())
                 tail = confirmation.waiting
-                if not connection.is_known:  # If the server lacks the script, WAIT has no write to wait for.
+                # If the server did not have the script, WAIT would have no write to wait for, so the script's text is
+                # sent.
+                if not connection.is_known:
                     pack = ScriptCall.by_text
             connection.allow(deadline - (deadline - time.monotonic()) * (1 - share))
             sent, raw = _pipeline(connection, commands, pack, tail)
             failed = any(isinstance(each, ServerError) for each in raw)
             if failed:
                 _send_texts(connection, sent, raw, tail)
-        except BaseException:  # After a signal or a time limit, the next caller would read replies of this exchange.
+        # If a signal or a time limit interrupted the exchange, the next caller would read its replies.
+        except BaseException:
             self._drop(connection)
             raise
         if failed and (any(isinstance(each, ConnectionLost) for each in raw) or connection not in self._all):
-            self._drop(connection)  # It is lost, its server is no longer the primary, or the client was closed.
-            self._drop_idle()  # The idle connections lead to the same server.
+            # The connection is lost, its server is no longer the primary, or the client was closed.
+            self._drop(connection)
+            self._drop_idle()  # The idle connections go to the same server.
         else:
             connection.is_known = True
             self._keep(connection)
@@ -249,7 +260,7 @@ class ClientPool:
             self._drop(connection)
 
     def _take(self, deadline: float) -> TimedConnection:
-        # Return a connection from an earlier exchange, or else a new one.
+        # Returns an idle connection from an earlier exchange, or else a new one.
         while self._kept:
             try:
                 connection = self._kept.pop()
@@ -274,8 +285,8 @@ class ClientPool:
         connection.give_back()
 
     def _try(self, connection: TimedConnection, confirmation: Confirmation) -> None:
-        # This is checked once, before any command that could not be confirmed. Later connections may lead to another
-        # server, which is not checked.
+        # This check is made once, before the first command that needs the confirmation. A later connection may go to
+        # another server, which is not checked.
         if self._tried == confirmation:
             return
         try:
@@ -299,7 +310,7 @@ class ClientPool:
 def _pipeline(
     connection: TimedConnection, commands: Iterable[ScriptCall[T]], pack: Callable[[ScriptCall[T]], bytes], tail: bytes
 ) -> tuple[list[ScriptCall[T]], list[object]]:
-    # Return the commands, one reply or error for each, and one more for the tail if there is one.
+    # Returns all commands, and a reply or an error for each, with one more at the end for the tail if there is one.
     sent: list[ScriptCall[T]] = []
     coming = iter(commands)
     try:
@@ -330,8 +341,8 @@ def _replies(connection: TimedConnection, count: int) -> list[object]:
 def _send_texts(
     connection: TimedConnection, commands: Sequence[ScriptCall[Any]], replies: list[object], tail: bytes
 ) -> None:
-    # If the server did not know a script, send the command again with the script's text. The tail follows. A lost
-    # connection is not used for this, because replies to other commands may still arrive on it.
+    # If the server did not know a script, send the command again with the script's text, followed by the tail. This is
+    # not done if the connection was lost.
     unknown = [n for n, reply in enumerate(replies) if isinstance(reply, UnknownScript)]
     if not unknown:
         return

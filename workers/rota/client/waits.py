@@ -35,7 +35,7 @@ class Goal(StrEnum):
 
 
 class TaskQuery(NamedTuple):
-    """A query to the script `wait` about one task."""
+    """A query to the script `wait` about one task, for example whether it has ended."""
 
     goal: Goal
     task_id: str
@@ -50,9 +50,9 @@ class TaskQuery(NamedTuple):
 
 
 class GroupQuery(NamedTuple):
-    """A query whether at most `most_left` members of a group have not ended.
+    """A query to a script about a group, whose event is that at most `most_left` members have not ended.
 
-    If `most_left` is None, it is a query whether the group has ended.
+    If `most_left` is None, the event is the end of the whole group.
     """
 
     group: str
@@ -72,7 +72,7 @@ WaitResult = TaskState | Room
 
 
 class OpenWait:
-    """A wait for the result of a query. A subclass defines how the caller sleeps, and how it is woken."""
+    """The wait of a caller for the result of a query. Subclasses define how the caller sleeps and how it is woken."""
 
     __slots__ = ("found", "is_over", "query", "why")
 
@@ -83,14 +83,13 @@ class OpenWait:
         self.is_over = False  # Whether the caller no longer waits.
 
     def finish(self, found: WaitResult | None, why: str = "") -> None:
-        """End the wait, with its result, or with None and the reason why the client gave up."""
+        """End the wait with its result. If `found` is None, the client has given up, and `why` is the reason."""
         self.found = found
         self.why = why
         self._wake()
 
     def outcome(self, limit: float | None, trouble: str, *, in_time: bool) -> WaitResult:
-        """Return the result. Raises WaitTimeout if the result did not come in time, and Unavailable if the client gave
-        up."""
+        """Return the result. Raises WaitTimeout if it did not come in time, and Unavailable if the client gave up."""
         if not in_time:
             away = f"; the server could not be reached: {trouble}" if trouble else ""
             query = self.query
@@ -106,8 +105,8 @@ class OpenWait:
 class Wait(OpenWait):
     """The wait of one thread, which sleeps on its own lock.
 
-    A signal handler may raise an exception during the sleep. Then the wait `is_over`, and the waiting
-    thread drops it later.
+    If a signal handler raises an exception during the sleep, `is_over` becomes true, and the client's waiting thread
+    drops the wait later.
     """
 
     __slots__ = ("_asleep",)
@@ -129,27 +128,27 @@ class Wait(OpenWait):
 
 
 class OpenWaits:
-    """The open waits of a client, by their queries. Only one thread may use it."""
+    """The open waits of a client, grouped by query. Only one thread may use an instance."""
 
     def __init__(self) -> None:
         self._waits: dict[WaitQuery, list[OpenWait]] = {}
-        # The queries to send, oldest first, each with the state that the server pushed, or "". If the server no longer
-        # remembers the task, this state is all that is known about its end.
+        # The queries to send, oldest first, each with the state that a message from the server named, or "". If the
+        # server no longer remembers the task, this state is all that is known about its end.
         self._pending: dict[WaitQuery, str] = {}
 
     def __len__(self) -> int:
         return len(self._waits)
 
     def add(self, wait: OpenWait) -> None:
-        """Add a wait, whose query will be sent."""
+        """Add a wait. Its query will be sent next."""
         self._waits.setdefault(wait.query, []).append(wait)
         self._pending.setdefault(wait.query, "")
 
     def wake(self, how: str, task_id: str) -> None:
-        """Schedule the queries about a task or a group that has changed.
+        """Queue the queries about a task or a group that has changed, so that they are sent next.
 
-        `how` is `started`, the state in which the task ended, or `group`. Other programs that use the server may have
-        pushed other texts, which are ignored.
+        `how` is `started`, the state in which the task ended, or `group`. Any other text is ignored, because other
+        programs that use the server may have pushed it.
         """
         if how == _OF_A_GROUP:
             of_it = [each for each in self._waits if isinstance(each, GroupQuery) and each.group == task_id]
@@ -160,7 +159,7 @@ class OpenWaits:
                 self._pending[query] = how if how in ENDS else ""
 
     def query_all(self) -> None:
-        """Schedule all queries again, and drop the waits whose callers no longer wait."""
+        """Queue the queries of all waits again, and drop the waits whose callers no longer wait."""
         for query, waits in list(self._waits.items()):
             waits[:] = [wait for wait in waits if not wait.is_over]
             if not waits:
@@ -168,8 +167,8 @@ class OpenWaits:
         self._pending = {query: self._pending.get(query, "") for query in self._waits}
 
     def next_queries(self) -> dict[WaitQuery, str]:
-        """Return the queries for the next call: either one about a group, or as many about tasks as the script
-        takes."""
+        """Return the queries for the next call. These are either one query about a group, or as many about tasks as the
+        script accepts."""
         first = next(iter(self._pending), None)
         if isinstance(first, GroupQuery):
             return {first: ""}
@@ -177,7 +176,7 @@ class OpenWaits:
         return dict(islice(of_tasks, BATCH))
 
     def resolve(self, queries: Mapping[WaitQuery, str], results: Sequence[WaitResult | None]) -> None:
-        """End the waits that have a result. Queries whose result did not fit into the reply will be sent again."""
+        """End the waits that have a result. A query whose result did not fit into the reply is sent again."""
         for (query, how), found in zip(queries.items(), results, strict=False):
             self._pending.pop(query, None)
             if how and isinstance(found, TaskState) and found.state == "unknown":
@@ -199,7 +198,7 @@ class OpenWaits:
 
 
 QUERY_ALL_SECONDS: Final = 10.0
-LINGER_SECONDS: Final = 3.0  # How long the waiting thread, or task, lives without a wait.
+LINGER_SECONDS: Final = 3.0  # How long the waiting thread, or the waiting task of an event loop, lives without a wait.
 CLOSED: Final = "the client was closed"
 _FIRST_SECONDS: Final = 0.05
 _MAX_SECONDS: Final = 2.0
@@ -208,22 +207,23 @@ WaitResults = Sequence[WaitResult | None]
 
 
 class WaitRounds:
-    """The open waits of a client, and the times at which it queries the server about them."""
+    """The open waits of a client, and the decision when to query the server about them."""
 
     def __init__(self, store: Store) -> None:
         self._name_there = os.urandom(8).hex()
         self._store = store
-        self.key = store.keys.replies(self._name_there)  # The list to which the server pushes what has changed.
+        # The Redis list to which scripts push the changes that the client waits for.
+        self.key = store.keys.replies(self._name_there)
         self.open = OpenWaits()
         self.trouble = ""  # Why the server does not respond, or "" if it does.
-        self.retry_at = 0.0  # When to query again after trouble (monotonic seconds).
+        self.retry_at = 0.0  # When to query the server again after an error (monotonic seconds).
         self._backoff = Backoff(_FIRST_SECONDS, _MAX_SECONDS)
         self._query_all_at = 0.0
         self._idle_at = math.inf
 
     @property
     def has_more(self) -> bool:
-        """Whether there are waits, or there were some until recently."""
+        """Whether there are open waits, or were some within the last LINGER_SECONDS."""
         return bool(self.open) or time.monotonic() < self._idle_at
 
     def receive(self, messages: Sequence[str]) -> None:
@@ -241,7 +241,7 @@ class WaitRounds:
         return self.open.next_queries()
 
     def query_command(self, queries: Mapping[WaitQuery, str]) -> ScriptCall[Any]:
-        """Return the command that sends the queries, whose reply is WaitResults."""
+        """Return the command that sends the queries. Its reply has the results in the same order."""
         of_groups = [query for query in queries if isinstance(query, GroupQuery)]
         if of_groups:
             return _in_list(group_query(self._store, self._name_there, of_groups[0]))
@@ -254,13 +254,13 @@ class WaitRounds:
         self.trouble = ""
 
     def fail(self, why: str) -> None:
-        """Note that the server did not respond, so that all queries are sent again later."""
+        """Record that the server did not respond, and plan to send all queries again after a pause."""
         self.trouble = why
         self._query_all_at = 0.0
         self.retry_at = time.monotonic() + self._backoff.next_seconds()
 
     def seconds_to_rest(self, silent_at: float) -> float:
-        """Return how long there is nothing to do, unless a message or a wait arrives."""
+        """Return how many seconds the client can sleep, unless a message or a new wait arrives."""
         now = time.monotonic()
         if self.open:
             self._idle_at = math.inf
@@ -285,15 +285,15 @@ def _in_list(command: ScriptCall[Room]) -> ScriptCall[WaitResults]:
 
 
 def results_in(reply: Reply[WaitResults]) -> WaitResults:
-    """Return the results of a reply. Raises Unavailable if the reply has none."""
+    """Return the results in a reply. Raises Unavailable if the server refused the query or did not reply."""
     if isinstance(reply, Replied):
         return reply.value
     raise reply.error if isinstance(reply, NotAccepted) else Unavailable(reply.why)
 
 
 def has_come(query: TaskQuery, found: TaskState) -> bool:
-    """Whether the state that was found ends the wait. A task that was pending and has been enqueued in the meantime
-    does not end it."""
+    """Whether the wait ends with this state. It continues if, for example, a pending task has been enqueued
+    meanwhile."""
     return found.state not in WAITING and (found.state != State.RUNNING or query.goal is Goal.START)
 
 
@@ -305,7 +305,8 @@ def query_before(found: TaskState) -> WaitQuery:
 
 @contextmanager
 def pending_named(query: TaskQuery, found: TaskState, timeout: Duration | None) -> Iterator[None]:
-    """Change a WaitTimeout in the block to name the pending task, not the task or group that it follows."""
+    """If the block raises WaitTimeout, make its message name the pending task instead of the task or group that it
+    follows."""
     try:
         yield
     except WaitTimeout as error:

@@ -1,1 +1,1 @@
-"""Integrations of Rota into frameworks. No other part of Rota imports them."""
+"""Integrations of Rota with frameworks. No other part of Rota imports them."""

@@ -33,13 +33,13 @@ _SYSTEM: Final = {"messaging.system": "rota"}
 
 _Arguments = tuple[Any, ...]
 _FoundCalls = tuple[_Arguments, Sequence[Call[Any]]]
-"""The arguments, in which iterators were replaced by lists, and the calls in them if these are known."""
+"""The arguments, with iterators replaced by lists, and the calls in them if those are known."""
 _FindCalls = Callable[[_Arguments, dict[str, Any]], _FoundCalls]
 
 
 @dataclass(slots=True)
 class _Instrumentation:
-    """The arguments of `instrument`. `originals` are the wrapped methods, by class and name."""
+    """The state of the instrumentation: the arguments of `instrument`, and the original methods by class and name."""
 
     tracer: Tracer = field(default_factory=trace.NoOpTracer)
     as_children: bool = False
@@ -107,7 +107,7 @@ def processing(task: CurrentTask | ClaimedTask) -> Iterator[Span]:
 def _context_in(texts: Mapping[str, str]) -> Context:
     try:
         return propagate.extract(texts)
-    except ValueError:  # JSON may contain half a surrogate pair, which no propagator can read
+    except ValueError:  # a text in JSON may contain half of a surrogate pair, which propagators cannot read
         return Context()
 
 
@@ -130,7 +130,7 @@ def _of_attempt(task: CurrentTask | ClaimedTask) -> dict[str, AttributeValue]:
 
 
 def _add_recovery_event(span: Span, task: CurrentTask | ClaimedTask) -> None:
-    """Add an event for an attempt that left no span because its worker died."""
+    """Add an event to the span if the task was recovered from a dead worker, or is being retried."""
     if task.kind == Kind.RECOVERED.label:
         span.add_event("recovered", {"rota.task.crashes": task.crashes})
     elif task.kind == Kind.RETRY.label:
@@ -138,7 +138,7 @@ def _add_recovery_event(span: Span, task: CurrentTask | ClaimedTask) -> None:
 
 
 def _record_failure(span: Span, error: BaseException) -> None:
-    if isinstance(error, Retry | Cancelled):  # somebody requested this end, so it is not a failure
+    if isinstance(error, Retry | Cancelled):  # the task or a client requested this, so it is not a failure
         span.add_event(type(error).__name__.lower(), {"rota.reason": str(error)})
         return
     span.record_exception(error)
@@ -167,8 +167,8 @@ def _traced(method: Callable[..., Any], calls_in: _FindCalls) -> Callable[..., A
 
 @contextmanager
 def _sending(calls: Sequence[Call[Any]]) -> Iterator[Span]:
-    """Make a span for an enqueue. All its tasks carry the span's context, because a span for each task would cost more
-    than the task."""
+    """Make a span for an enqueue. All its tasks carry the context of that span, because one span per task would cost
+    more than the task itself."""
     queues = {_queue_of(call) for call in calls}
     queue = queues.pop() if len(queues) == 1 else ""
     attributes = _operation("send", queue)

@@ -12,8 +12,8 @@
 --   opens                 0|1: whether to open the group if it does not exist
 --   on_end                text of the task that follows when the group ends, as in shared/following.lua, or ''
 --   on_dead               text of the task that follows instead if a member is dead, or ''
---   cursor                number of items that the group must have accepted before this call; '' for any number,
---                         without counting these items
+--   cursor                number of items that the group must have accepted before this call; '' for any number, and
+--                         then these items are not counted
 --   closes                0|1: whether to close the group after these members
 --   id, queue, how, body  task, as in `enqueue`; these and `rest` up to 500 x
 --   rest                  text of the chain that follows this task, as in shared/following.lua
@@ -66,7 +66,7 @@ local is_repeated = is_reply_to(nonce, redis.call('GET', sent_key(nonce)))
 if has_group and not is_repeated then
   local has_ended = known[2] or known[1] == 'cancelled' or not known[1] and opens == '0'
   if has_ended or cursor ~= '' and tonumber(cursor) ~= accepted then
-    -- Because of this write, a WAIT after this call also covers the earlier calls, regardless of their connections.
+    -- Because of this write, a WAIT after this call also covers the earlier calls, even if they used other connections.
     if known[1] then redis.call('HSET', key, 'phase', known[1]) end
     return { has_ended and 'ended' or 'cursor', accepted, {} }
   end

@@ -1,8 +1,7 @@
 #!lua flags=allow-oom
--- Turn the items of legacy lists into tasks. Producers push these items to keys outside the namespace. Items of a
--- list become ready at once; items of a sorted set become ready when the time in their score has come. An item goes to
--- the dead set if neither it nor its source names a queue, if it is due in more than ten years, or if its lane is not a
--- list.
+-- Turn the items of legacy lists into tasks. Producers push these items to keys outside the namespace. An item of a
+-- list becomes ready at once. An item of a sorted set becomes ready at the time in its score. An item goes to the dead
+-- set if neither it nor its source names a queue, if it is due in more than ten years, or if its lane is not a list.
 -- with: prefix clock numbers entry doorbell counters in_use incarnations legacy_item task_events waiters other_ends
 -- with: following
 -- with: adopt leases
@@ -21,7 +20,8 @@
 --          that went to the dead set, where the reason is garbage, too_far_ahead or unusable_lane
 -- Invariant: an item is either in its source or a task. Items of a source are taken in its order. A source that cannot
 -- be read does not affect the others.
-local UNKNOWN_QUEUE, LONGEST_WAIT, LEADS_FOR = 'unknown', 3653 * 86400 * 1000000, 1000000 -- ten years, one second
+-- Ten years and one second, in microseconds.
+local UNKNOWN_QUEUE, LONGEST_WAIT, LEADS_FOR = 'unknown', 3653 * 86400 * 1000000, 1000000
 local DEATH_RECORDS = {
   garbage = '{"reason":"garbage","error":"not a task: neither this item nor its source names a queue"}',
   too_far_ahead = '{"reason":"too_far_ahead","error":"due in more than ten years: is its score in milliseconds? '
@@ -32,7 +32,8 @@ guard_task_keys()
 redis.call('SCARD', PREFIX .. 'queues')
 local is_leader = leads(name, 'adopter', 'adopts_until', LEADS_FOR, now)
 
--- `routes`: a list `queue:NAME` that feeds another queue also routes the scheduled items that name the queue NAME.
+-- If a source is a list `queue:NAME` that feeds another queue, scheduled items that name the queue NAME go to that
+-- other queue too. `routes` maps NAME to it.
 local sources, routes = {}, {}
 for at = 3, #ARGV, 3 do
   local source = { key = ARGV[at], queue = ARGV[at + 1], task = ARGV[at + 2], taken = 0, left = 0, fault = '' }
@@ -68,7 +69,7 @@ local function due_members(source, most)
   local items = {}
   for i = 1, #found, 2 do
     local due = from_score(found[i + 1])
-    -- `due` is rounded, so compare again, because a task must never start early.
+    -- The score was compared as a rounded number, so compare again, because a task must never start early.
     if due <= now then items[#items + 1] = { text = found[i], due = due } end
   end
   if #items == most then return items end

@@ -11,8 +11,8 @@
 --          group-members:* group:* groups idle keys members meta patterns paused progress queue:* queues ready
 --          replies:* result:* served tasks tickets times:* totals turns:* unique:* waiters
 -- returns  the number of adopted tasks, then (queue, reason) for each item that went straight to the dead set
--- Invariant: a member that is still in the delayed set becomes a task with the same score, or goes to the dead set with
--- its bytes.
+-- Invariant: a member that is still in the delayed set becomes a task with the same score, or goes to the dead set
+-- unchanged.
 local UNKNOWN_QUEUE, LONGEST_WAIT = 'unknown', 3653 * 86400 * 1000000 -- ten years
 local DEATH_RECORDS = {
   garbage = '{"reason":"garbage","error":"not a task: no queue could be read from this member of the delayed set"}',
@@ -50,7 +50,7 @@ end
 
 for _, member in ipairs(ARGV) do
   local score = redis.call('ZSCORE', delayed, member)
-  -- A valid name is the id of a task, not a legacy item.
+  -- If the member is a valid name, it is the id of a task and not a legacy item.
   if score and not name_or_nil(member) then take(member, score) end
 end
 return { taken, dead }

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- Publish a master's heartbeat: that its node is alive, which queues it serves and with which settings, how many ended
--- tasks are remembered, and how many task events are kept. Consumers serve the queues with the same settings.
+-- Publish a master's heartbeat. It reports that the node is alive, which queues it serves with which settings, how many
+-- ended tasks are remembered, and how many task events are kept. Consumers serve the queues with the same settings.
 -- with: prefix clock numbers doorbell ends share_text
 -- KEYS[1]  tasks
 -- ARGV
@@ -17,9 +17,9 @@
 --          nodes patterns paused progress queue:* queues ready served shares tasks times:* turns:* waiters
 -- returns  the number of nodes that are alive, and 0|1 whether any queue may be closed to claims, or was closed; see
 --          conditions.lua
--- A node's request for events (`events`) remains in force after its end until another master announces itself, so that
--- events are kept even for tasks that are enqueued while the fleet is down. The last heartbeat of a silent node stays
--- for 5 minutes, so that people can see it.
+-- A node's request for events (`events`) stays in force after the node has ended, until another master announces
+-- itself. So events are written even for tasks that are enqueued while the fleet is down. The last heartbeat of a
+-- silent node stays for 5 minutes, so that people can see it.
 -- Invariant: everything that is published here is valid only for `ttl`, so that a dead master is forgotten.
 local KEPT_US = 300 * 1000000
 local now = redis_now()
@@ -59,7 +59,8 @@ for _, other in ipairs(redis.pcall('HKEYS', events_on)) do
   if not lives[other] then redis.call('HDEL', events_on, other) end
 end
 
--- Publish a domain in which queues of patterns are marked. A new domain starts with a mark for every ready queue.
+-- Publish a domain with patterns, so that scripts mark its queues. A new domain starts with a mark for every ready
+-- queue.
 local function announce_domain(domain, settings)
   local is_known = redis.pcall('HEXISTS', PATTERNS, domain)
   redis.pcall('HSET', PATTERNS, domain, until_us .. settings)
@@ -69,7 +70,8 @@ local function announce_domain(domain, settings)
   for pattern in string.gmatch(settings, ' ([^ =]*%*)=%d') do ring_bell(PREFIX .. 'doorbell:' .. pattern) end
 end
 
--- Remove expired domains, with their turns and times. If no master is alive, nothing calls this, so the domains stay.
+-- Remove expired domains with their turns and times. Only live masters call this, so the domains stay while none is
+-- alive.
 local function forget_domains()
   local found = redis.pcall('HGETALL', PATTERNS)
   for i = 1, #found, 2 do
@@ -85,7 +87,7 @@ for i = 8, first_queue - 1, 2 do announce_domain(ARGV[i], ARGV[i + 1]) end
 forget_domains()
 for i = first_queue, #ARGV do
   redis.call('HSET', PREFIX .. 'served', ARGV[i], until_us)
-  -- A sweep finds bare pushes only in queues that are listed.
+  -- A sweep finds items that were pushed without the client only in the queues of this set.
   if not is_pattern(ARGV[i]) then redis.call('SADD', PREFIX .. 'queues', ARGV[i]) end
 end
 return { alive, math.min(1, redis.call('EXISTS', PREFIX .. 'paused', PREFIX .. 'conditions', PREFIX .. 'closed')) }

@@ -26,7 +26,8 @@ for i = 3, #ARGV do
   local queue = ARGV[i]
   local served = whole(redis.call('HGET', PREFIX .. 'served', queue)) or 0
   if served < now + lease then redis.call('HSET', PREFIX .. 'served', queue, until_us) end
-  redis.call('SADD', PREFIX .. 'queues', queue) -- a sweep finds bare pushes only in listed queues
+  -- A sweep finds items that were pushed without the client only in these queues.
+  redis.call('SADD', PREFIX .. 'queues', queue)
   shares[#shares + 1] = published_share(queue, now)
 end
 redis.pcall('HSET', PREFIX .. 'consumers', owner, table.concat(ARGV, ' ', 3))

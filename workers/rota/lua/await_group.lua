@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- Check whether at most `most` members of a group are left, or whether the group has ended. If not, register this
--- client, so that the script that makes this true wakes it.
+-- Check whether at most `most` members of a group are left, or whether the group has ended. If neither is the case,
+-- register the client, so that it is notified when that changes.
 -- with: prefix
 -- KEYS[1]  tasks
 -- ARGV
@@ -8,7 +8,8 @@
 --   group   id of the group
 --   most    number of members that may be left, or `-` to wait for the end of the group
 -- keys     group-members:* group:* tasks
--- returns  0|1 whether this is true now, and the number of members left (-1 if the group has ended or is unknown)
+-- returns  0|1 whether so few members are left or the group has ended, and the number of members left (-1 if the group
+--          has ended or is unknown)
 -- Invariant: a client that has to wait is registered in the call that checked, so that no change is missed. If the
 -- record has no room, the client is not registered, and has to check again later.
 local MOST_NOTED = 1000

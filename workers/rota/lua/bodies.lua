@@ -1,6 +1,6 @@
 #!lua flags=no-writes
--- Return a batch of ids of tasks that have a body and are neither delayed nor dead. Their entries are in a lane or an
--- in-flight list, unless they are missing: the caller has to find that out.
+-- Return a batch of ids of tasks that have a body and are neither delayed nor dead. The entry of each should be in a
+-- lane or an in-flight list. The caller checks that it is.
 -- with: prefix lists locations
 -- KEYS[1]  tasks
 -- ARGV
@@ -10,7 +10,7 @@
 local CHUNK = 250
 local cursor = ARGV[1]
 local step, found = 1, redis.pcall('HSCAN', KEYS[1], cursor, 'COUNT', CHUNK, 'NOVALUES')
-if found.err then -- Redis before 7.4 and Valkey before 8 lack NOVALUES, so they return the bodies too
+if found.err then -- Redis before 7.4 and Valkey before 8 do not know NOVALUES, so the reply has the bodies too
   step, found = 2, redis.call('HSCAN', KEYS[1], cursor, 'COUNT', CHUNK)
 end
 local ids = {}

@@ -1,6 +1,7 @@
 #!lua flags=allow-oom
--- Cancel a task. A waiting task ends at once. A running task is marked by an empty body, and its node gets an order to
--- interrupt it. If the order is lost, `renew` reports the cancelled entry later, and the task gets no other attempt.
+-- Cancel a task. A waiting task ends at once. The body of a running task is replaced by an empty one, and its node
+-- receives an order to interrupt it. If the order is lost, `renew` reports the cancelled entry later. In any case, the
+-- task is not attempted again.
 -- with: prefix clock entry ticket legacy_item lists doorbell counters in_use incarnations task_events waiters
 -- with: other_ends
 -- with: following
@@ -14,7 +15,7 @@
 -- returns  cancelled (it waited, and has ended) | running (it will be interrupted) | dead (it was already dead; nothing
 --          was changed) | unknown
 -- Invariant: a waiting task has ended when the script returns. A running task is never started again.
-local ORDERS_MS, MOST_ORDERS = 60000, 1000 -- limits for the orders that an absent node leaves behind
+local ORDERS_MS, MOST_ORDERS = 60000, 1000 -- lifetime and maximum number of orders, in case the node is gone
 local id, kill_after, now = ARGV[1], ARGV[2], redis_now()
 guard_task_keys()
 local body = redis.call('HGET', PREFIX .. 'tasks', id)
@@ -58,7 +59,7 @@ end
 -- Free the unique key and record the end now, because the claim that drops the entry may come much later.
 free_unique_key(id, 'u')
 if body ~= '' then
-  -- Only the flag of the entry shows whether there are attempt records, and the entry is in the lane.
+  -- The flag of the entry would show whether there are attempt records. But the entry is somewhere in a lane, so look.
   local past = redis.call('HGET', PREFIX .. 'epitaphs', id)
   note_end('cancelled', now, '-', id, e.text, run_record .. (past and after_run_record(past) or ''))
 end

@@ -15,7 +15,7 @@
 -- errors   ROTA… if there are more than 100 schedules; nothing was changed
 -- returns  a status per schedule: kept | new | changed | older (another node began later to declare a different text) |
 --          client (a client stored a schedule with that name) | refused (the name is not valid)
--- If a schedule is changed, its future occurrences that were enqueued ahead of time are cancelled. An older text
+-- If a schedule is changed, its future occurrences that have already been enqueued are cancelled. An older text
 -- replaces a newer text only when no node declares the newer text any longer. A poller removes a schedule that is no
 -- longer declared; see sweep.lua.
 -- Invariant: if several nodes declare different texts, the text that a node began to declare last is stored, regardless
@@ -34,7 +34,7 @@ local function declare(name, since, text)
   end
   if s.rank == 0 then return 'client' end
   if s.text == text then return 'kept' end
-  local is_newer = since > s.rank or s.rank > now -- the second condition means that the clock was set back
+  local is_newer = since > s.rank or s.rank > now -- the second comparison is true if the clock was set back
   if not is_newer and (tonumber(redis.call('ZSCORE', DECLARED, name) or '') or 0) > now then return 'older' end
   s.rank, s.text = since, text
   withdraw(name, s, now, now)

@@ -1,6 +1,6 @@
 #!lua
 -- Accept tasks. A server that is out of memory refuses this script, so that producers slow down first.
--- Most other scripts carry `allow-oom` and continue.
+-- Most other scripts have the flag `allow-oom`, so they continue.
 -- with: prefix clock legacy_item in_use_at_enqueue task_events marks sent
 -- KEYS[1]  tasks
 -- ARGV
@@ -25,8 +25,8 @@
 -- The id of a task that was cancelled while it waited can be used again. The old entry stays in its lane as a tombstone
 -- (see shared/incarnations.lua), and the new task has its own entry.
 -- Invariant: an accepted id is in `tasks` and in exactly one lane, list or set. Applications wait for this script,
--- mostly with one task per call. It therefore avoids functions and tables, because each of them costs a tenth to a
--- quarter of a redis.call. It also avoids shared files of which it would use only one line.
+-- mostly with one task per call. So it avoids functions and tables, each of which costs a tenth to a quarter of a
+-- redis.call, and it does not include a shared file for a single line.
 local FIELDS, MOST = 4, 500
 if #ARGV > 1 + MOST * FIELDS then return redis.error_reply('ROTA at most 500 tasks a call') end
 if (#ARGV - 1) % FIELDS > 0 then return redis.error_reply('ROTA four arguments for each task') end
@@ -36,7 +36,7 @@ local now = redis_now()
 local stamp = string.format('%d%06d', now / 1000000, now % 1000000) -- takes a third of the time of %.0f
 local lives, running
 
--- Return the result for an accepted task. A temporary absence of the fleet is not reported.
+-- Return the result for an accepted task. It is `ok` if no fleet is running at the moment, but one has run before.
 local function accepted_status(queue)
   local until_us = call('HGET', SERVED, queue)
   if until_us and (tonumber(until_us) or 0) > now or any_patterns and servings_of(queue)[1] then return 'ok' end
@@ -69,7 +69,7 @@ end
 for at = 2, #ARGV, FIELDS do
   local id, queue, how, body, due, key = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], '', ''
   if how ~= '' then due, key = string.match(how, '^(%S*) %d+ (.*)$') end
-  local lane = queues[queue] -- the new entries of the queue, and what is known about it
+  local lane = queues[queue] -- the record of the queue, with its new entries
   if not name_or_nil(id) or not (lane or queue_or_nil(queue)) then
     return redis.error_reply('ROTA not a name: ' .. string.sub(id .. ' in ' .. queue, 1, 200))
   end
@@ -170,7 +170,7 @@ if #tickets > 0 then
   is_first = call('ZCOUNT', DELAYED, '-inf', to_score(first_due)) == 0
 end
 
--- The first write also reads whether the nonce is known. If it is, the stored results are returned.
+-- The first write also reads the record of the nonce. If there is one, the stored results are returned.
 local nonce = ARGV[1]
 local sent = sent_key(nonce)
 local stored = call('SET', sent, nonce .. '\n' .. table.concat(statuses, '\n'), 'GET', 'PX', SENT_MS)

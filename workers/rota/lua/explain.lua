@@ -1,8 +1,8 @@
 #!lua flags=no-writes
 -- Return the next claims in order. The script runs `turn` repeatedly over a copy of the data, each time for a worker
 -- that holds no task. It assumes that in the meantime no task is enqueued, becomes due, or ends.
--- The files of `turn`, including those that it includes only where needed, are also listed here, because the function
--- `turn` would otherwise have more than 60 upvalues.
+-- All shared files of `turn` are listed here, even those that it includes only where needed. Otherwise the function
+-- `turn` would have more than 60 upvalues, which Lua does not allow.
 -- with: copy prefix clock entry doorbell counters in_use incarnations legacy_item task_events waiters following settle
 -- with: tiers rotation bounds claim
 -- taking along: turn
@@ -47,9 +47,10 @@ local function claims_in_order()
   return claims, #claims == 2 * most
 end
 
-redis.call('ZADD', PREFIX .. 'owners', '1', ARGV[1]) -- in the copy, because a turn claims only for registered owners
+-- This writes to the copy, because a turn claims only for registered owners.
+redis.call('ZADD', PREFIX .. 'owners', '1', ARGV[1])
 local claims, is_all = claims_in_order()
-local domains = read_tiers(tiers_at) -- where the turns have read them
+local domains = read_tiers(tiers_at) -- the same tiers as those of the turns
 
 -- The queues to report, with the tiers and settings with which they are served.
 local queues, known = {}, {}
@@ -96,8 +97,9 @@ local function entries_before(queue)
   return (type(ready) == 'number' and ready or 0) + (type(delayed) == 'number' and delayed or 0)
 end
 
--- Return whether a turn that serves only this queue could claim from it, apart from its condition, and for how long the
--- rate delays it. A queue without limits is open, and so is a queue whose entries all belong to cancelled tasks.
+-- Return whether a turn that serves only this queue could claim from it, and for how long the rate delays it. The
+-- condition is not considered. A queue without limits is open, and so is a queue whose entries all belong to cancelled
+-- tasks.
 local function check_room(share, paused)
   if share.cap == 0 and share.interval == 0 and not paused then return true, 0 end
   local unconditional = setmetatable({ condition = false }, { __index = share })
@@ -107,7 +109,8 @@ local function check_room(share, paused)
   return #claimed > 0 or entries_in(share.queue) == 0, wait
 end
 
--- Return when a condition of hours opens next, or 0 for other conditions and if the masters published no such time.
+-- Return when a condition of the kind `hours` opens next. Return 0 for other conditions, and if the masters have
+-- published no such time.
 local function opens_at(condition)
   local text = redis.pcall('HGET', CONDITIONS, condition)
   if type(text) ~= 'string' or not string.find(text, '^%d+ hours ') then return 0 end

@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- Return the entries of a lane or an in-flight list with their tasks, for an export. The list is read from its tail, as
--- in list_ids.lua. Entries that leave at the head then do not shift the part that is still to be read, and entries that
--- enter at the tail shift it so that some entries are read twice, but none is missed.
+-- in list_ids.lua. So entries that leave at the head do not shift the entries that are still to be read. Entries that
+-- are pushed to the tail do shift them, but then some are read twice, and none is missed.
 -- with: prefix entry in_use incarnations
 -- KEYS[1]  tasks
 -- ARGV

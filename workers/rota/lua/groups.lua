@@ -7,8 +7,8 @@
 --   most   number of groups to return, up to 500
 --   ends   ways in which a task ends, for example `done`
 -- keys     group-members:* group:* groups tasks totals
--- returns  the number of all open groups; for each group on the page a row as in group.lua; and how many groups have
---          ever ended: followed by `then`, by `on_dead`, by nothing, or cancelled
+-- returns  the number of all open groups; for each group on the page a row as in group.lua; and the numbers of all
+--          groups that have ever ended: those followed by `then`, by `on_dead`, by nothing, and those cancelled
 local MOST = 500
 local first, most, ends = tonumber(ARGV[1]), math.min(tonumber(ARGV[2]), MOST), { unpack(ARGV, 3) }
 local open = redis.pcall('ZRANGE', PREFIX .. 'groups', first, first + most - 1)

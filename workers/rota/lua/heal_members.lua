@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
--- Process the end of group members and chain steps whose end was missed, because a node of an earlier version, which
--- does not know members, ended them, or because they were deleted by hand. A task in the dead set ended as dead. How
--- any other task ended is read from the memory of ends. A task that is not remembered counts as purged.
+-- Process the ends of group members and chain steps that were missed. An end is missed if a node of an earlier version,
+-- which does not know members, ended the task, or if the task was deleted by hand. A task in the dead set ended as
+-- dead. For any other task, the memory of ends is searched. A task that is not remembered counts as purged.
 -- with: prefix clock entry doorbell counters in_use about_groups incarnations legacy_item task_events waiters following
 -- with: remembered
 -- sets: bytes_read
@@ -18,7 +18,7 @@ local CHUNK = 500
 local now, healed, work = redis_now(), 0, 0
 guard_task_keys()
 
--- Search the whole memory, because whether a chain continues depends on the result.
+-- Search the whole memory, because the chain continues only if the task was done.
 local function remembered_end(id)
   local record, further = nil, 0
   repeat

@@ -51,7 +51,7 @@ local function note(hash, id, value)
   if value ~= '' or hash == KEYS[1] then fields[#fields + 1], fields[#fields + 2] = id, value end
 end
 
--- Note all data of a task except its place, and count the task in its queue.
+-- Prepare to write all data of a task except its place in a lane, list or set, and count the task in its queue.
 local function note_task(key, text, id, body, attempts, unique, follows)
   local is_scored = sets[PREFIX .. key]
   note(KEYS[1], id, body)
@@ -70,7 +70,7 @@ for at = FIRST, #ARGV, FIELDS do
   local position = (at - FIRST) / FIELDS + 1
   if id ~= '' and taken[position] then
     left_out[#left_out + 1] = position
-    total('cancelled', 1) -- as for a task that follows another task and has an id that is taken
+    total('cancelled', 1) -- as in following.lua for a task whose id is taken
   else
     local set = sets[PREFIX .. key]
     local into = set or lists[PREFIX .. key]

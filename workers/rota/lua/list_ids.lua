@@ -1,7 +1,7 @@
 #!lua flags=no-writes
--- Return the ids of the tasks in lists, up to 500 per call. Lists are read from the tail. Entries that enter or leave a
--- lane at its head then do not shift the part that is still to be read, and entries that enter at the tail shift it so
--- that some entries are read twice, but none is missed.
+-- Return the ids of the tasks in lists, up to 500 per call. Lists are read from the tail. So entries that enter or
+-- leave a lane at its head do not shift the entries that are still to be read. Entries that are pushed to the tail do
+-- shift them, but then some are read twice, and none is missed.
 -- with: prefix in_use incarnations
 -- KEYS[1]  tasks
 -- ARGV

@@ -57,7 +57,7 @@ local delayed, running = values('HMGET', counts, 'delayed:'), values('HMGET', co
 local dead, accepted = values('HMGET', counts, 'dead:'), values('HMGET', totals, 'accepted:')
 local paused = values('SMISMEMBER', PREFIX .. 'paused', '')
 
--- The names and patterns that are served now. The patterns are a settings text, for `served_as`.
+-- The names and patterns that are served now. The patterns are in the form of a settings text, which `served_as` takes.
 local served, patterns, all = {}, '', redis.call('HGETALL', PREFIX .. 'served')
 for i = 1, #all, 2 do
   local is_now = whole_or_zero(all[i + 1]) > now

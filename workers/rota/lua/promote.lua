@@ -16,9 +16,10 @@
 -- has ended.
 local UNKNOWN_QUEUE = 'unknown'
 local GARBAGE = '{"reason":"garbage","error":"not a task: no queue could be read from this member of the delayed set"}'
--- Parts of a ticket. With the two times in between, they form the entry, so most tasks need no further parsing.
+-- The two parts of a ticket. Joined with the id before and the two times between them, they form the entry. So most
+-- tickets need no further parsing.
 local PIECES = '^((%S+) [idrp]) (%d+ %d+ %d+ %d+ [-u%d%u]%d*%u?)$'
-local SHORT = 20 -- length of counters and flag up to which every counter is short enough
+local SHORT = 20 -- if the text of counters and flag is no longer than this, every counter is short enough
 local now, limit = redis_now(), tonumber(ARGV[1])
 local ready = digits_of(now)
 
@@ -31,7 +32,7 @@ for i = 1, #found, 2 do
     due = from_score(score)
     due_text = digits_of(due)
   end
-  -- The score is rounded to a microsecond when it is written. A task must not start before the exact time.
+  -- The score was rounded to a microsecond when it was written, so compare again. A task must not start too early.
   if due <= now then
     members[#members + 1] = found[i]
     dues[#dues + 1] = { us = due, text = due_text }
@@ -87,7 +88,7 @@ local function take_out()
   if #ticketed > 0 then redis.call('HDEL', PREFIX .. 'tickets', unpack(ticketed)) end
 end
 
--- A throttled task keeps the due time in its ticket. Its score is only the time at which it may start.
+-- The due time of a throttled task is in its ticket. Its score is only the time at which it may start.
 local function entry_of(task)
   local e = task.entry
   if not e then return parse_ticket(task.member, task.head .. ' ' .. task.counters) end
@@ -146,7 +147,7 @@ local function fill(queue)
   local lane, size = delayed_lane(queue.name), #queue.texts + #queue.fronts
   if size == 0 then return end
   if #queue.texts > 0 then redis.call('RPUSH', lane, unpack(queue.texts)) end
-  -- The order is reversed, as if each had been pushed alone.
+  -- LPUSH reverses the order, just as if each task had been pushed alone.
   if #queue.fronts > 0 then redis.call('LPUSH', lane, unpack(queue.fronts)) end
   redis.call('SADD', PREFIX .. 'ready', queue.name)
   redis.call('SADD', PREFIX .. 'queues', queue.name)

@@ -22,7 +22,7 @@ for _, lane in ipairs({ delayed_lane(queue), ready_lane(queue) }) do
   local popped = #purged < MOST and redis.call('LPOP', lane, MOST - #purged) or {}
   for _, text in ipairs(popped) do purged[#purged + 1] = text end
 end
-local left = entries_in(queue) -- count now, because tasks that follow the purged tasks must not be counted
+local left = entries_in(queue) -- counted now, because tasks that follow the purged tasks must not be included
 if left == 0 then redis.call('SREM', PREFIX .. 'ready', queue) end
 for _, text in ipairs(purged) do
   local e = parse_entry(text)

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
--- Remove an owner whose process has exited or whose lease has expired. Settle the tasks that it had finished, and put
--- the others back at the head of their lanes, in order. Tasks that may be to blame are charged with the crash or the
--- loss.
+-- Remove an owner whose process has exited or whose lease has expired. Settle the tasks that the owner had finished,
+-- and put the others back at the head of their lanes, in order. Tasks that may have caused the crash or the loss are
+-- charged with it.
 -- with: prefix clock numbers entry doorbell counters in_use incarnations legacy_item task_events waiters other_ends
 -- with: following
 -- with: settle adopt tiers rotation
@@ -62,7 +62,7 @@ if reason == 'expired' then
 end
 guard_task_keys()
 guard_rotation(domains)
-local has_list = is_list(inflight) -- a key of another type holds no entries and is not touched
+local has_list = is_list(inflight) -- a key of another type holds no entries, and is left alone
 
 local touched, all_settled = {}, 0
 local outcomes = { owner = owner, now = now, at = settlements_at, n = has_list and settlements or 0 }
@@ -119,7 +119,7 @@ local function let_go(e)
   if is_tombstone(e.id, e.flag, true) then return end
   local record, is_last = charge_entry(e)
   if redis.call('HGET', PREFIX .. 'tasks', e.id) == '' then
-    e.text = entry_text(e) -- with the new counters
+    e.text = entry_text(e) -- this has the new counters
     return end_task(e, 'cancelled', now, owner, NO_RUN .. '-')
   end
   if string.find(e.flag, 'b', 1, true) then return set_aside(e, end_of_marked(e)) end
@@ -150,7 +150,7 @@ if has_list then redis.call('DEL', inflight) end
 redis.call('ZREM', PREFIX .. 'owners', owner)
 redis.pcall('HDEL', PREFIX .. 'consumers', owner)
 
--- Also ring for all queues that the owner served, because it may have died with a doorbell token.
+-- Also ring for all queues that the owner served, because it may have taken a doorbell token before it died.
 each_queue(domains, function(name)
   touched[name] = true
   if is_pattern(name) then ring_bell(PREFIX .. 'doorbell:' .. name) end -- workers of the pattern check all its queues

@@ -43,7 +43,7 @@ end
 
 local function put_back(id, body)
   if body == '' then
-    -- The flag has every possible part. The end was recorded when the task was cancelled.
+    -- The real flag is lost, so assume one with every possible part. The end was recorded when the task was cancelled.
     remove_ended(id, 'u1X', 'cancelled')
     if follow then follow('cancelled', now, { id }) end -- in case the task was running at that time
     return 'ended'

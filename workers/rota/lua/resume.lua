@@ -16,6 +16,6 @@ if entries_in(queue) > 0 then
   redis.call('SADD', PREFIX .. 'ready', queue)
   ring(queue)
 elseif any_patterns then
-  mark(queue) -- so that claims that skipped the queue see that it is empty
+  mark(queue) -- the next claim checks the queue again, and finds that it is empty
 end
 return was

@@ -13,10 +13,10 @@
 --          idle inflight:* keys members owners patterns paused progress queue:* queues ready schedules schedules-alive
 --          schedules-declared schedules-due served tasks tickets times:* totals turns:* waiters
 -- errors   ROTA… if the id or the queue is not valid; nothing was changed
--- returns  ok (also if nothing was enqueued, because the id is alive or remembered) | changed (the stored record is no
---          longer `read`) | overlaps ID (the occurrence ID has not ended)
+-- returns  ok (also if nothing was enqueued because a task with the id is alive or remembered) | changed (the stored
+--          record is no longer `read`) | overlaps ID (the occurrence ID has not ended)
 -- A repeated call with the same id enqueues nothing while the task is alive or its end is remembered.
--- Invariant: an id is not enqueued again while it is alive or remembered.
+-- Invariant: an id is not enqueued again while a task with that id is alive or remembered.
 local name, read, rule, id, queue, body = unpack(ARGV, 1, 6)
 local now = redis_now()
 if not name_or_nil(id) or not queue_or_nil(queue) then

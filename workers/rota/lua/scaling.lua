@@ -1,6 +1,7 @@
 #!lua flags=allow-oom
--- Exchange the data that nodes need to scale one pool across all nodes: store the load of a node, let one node lead the
--- pool, store its decision, and return the loads of the other nodes and the backlog to the node that leads.
+-- Exchange the data that nodes need to scale one pool across all nodes. The script stores the load of a node, and lets
+-- one node lead the pool. It stores the decision of that node, and returns the loads of the other nodes and the backlog
+-- to it.
 -- with: prefix clock numbers doorbell tiers closing
 -- KEYS[1]  tasks
 -- ARGV
@@ -113,8 +114,8 @@ local function add_queues_of_patterns(domain)
     read = read + math.max(1, #members)
   end
   if read >= total or found > 0 and closed == found then return end
-  -- If the queues that were read are empty or not served here, assume one task, so that a worker removes these queues
-  -- from the order.
+  -- If all queues that were read are empty or not served here, assume one task, so that there is a worker, which then
+  -- removes these queues from the order.
   local others = math.max(1, math.ceil((total - read) * found / read))
   rows[#rows + 1] = { pattern, others, math.max(1, math.ceil(ready / math.max(1, found) * others)), 0, 0, 1 }
   named[#named + 1] = 'running:*'
@@ -146,6 +147,6 @@ if leader == node then
 end
 redis.call('HSET', LOADS, node, until_us .. ' ' .. load)
 redis.call('PEXPIRE', LOADS, ttl)
-redis.call('PEXPIRE', POOL, ttl) -- The decision stays in force as long as any node calls.
+redis.call('PEXPIRE', POOL, ttl) -- The decision stays in force as long as any node calls this script.
 number = whole(number) and number or '0'
 return { leader, number, number ~= known and text or '', loads, rows }

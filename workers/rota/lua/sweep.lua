@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
 -- Find work that no process has been notified of. Pollers run this every 0.9 s. The script rings for entries without a
--- doorbell token, keeps the fleet's pulse, and reports expired owners, the next due time, and items pushed without a
--- client. It also marks queues with entries as ready, forgets idle queues of patterns, and counts running tasks again
--- every 10 s.
+-- doorbell token, records the time of the sweep in `pulse`, and reports expired owners, the next due time, and items
+-- that were pushed without the client. It also marks queues with entries as ready, forgets idle queues of patterns, and
+-- counts running tasks again every 10 s.
 -- with: prefix clock numbers entry lists doorbell recount leases unadopted idle closing
 -- KEYS[1]  tasks
 -- ARGV
@@ -23,10 +23,10 @@
 --     time at which a schedule has to be processed next, or ''
 --     schedules that no node declares any longer
 --     keys in which new work appears, empty if there are too many
---     0|1 whether none of these keys exists and nothing else is to be done
+--     0|1 whether none of these keys exists and there is nothing else to do
 --     time before which no lease can expire, or ''
 -- Invariant: if no poller swept for half a lease, or the clock was set back, no owner is reported as expired for one
--- more lease (the longest in use), because owners could not renew their leases either.
+-- more lease (the longest in use), because in that time owners probably could not renew their leases either.
 local QUEUES, OWNERS, UNDECLARED, RECOUNT, SCANS_FOR = 500, 100, 10, 10 * 1000000, 5 * 1000000
 local SOON = 1000000 -- microseconds; longer than the interval between two sweeps
 local MOST_WATCHED = 3 + 2 * 100 -- both lanes of a hundred queues
@@ -36,8 +36,8 @@ local known = redis.call('HMGET', pulse, 'at', 'grace_until', 'from', 'lease', '
 local last, grace, cursor = whole(known[1]), whole(known[2]) or 0, digits_of(whole(known[3]) or 0)
 local asked_for, asked_at = lease_in_use(known[4], known[5], now)
 local longest = math.max(lease, asked_for)
--- A lease that expires too late was written before the clock was set back. It would keep a dead owner's tasks for that
--- long.
+-- A lease that expires later than any lease could was written before the clock was set back. A dead owner would keep
+-- its tasks until then.
 local far_ahead = redis.call('ZRANGEBYSCORE', owners, digits_of(now + 2 * longest), '+inf', 'LIMIT', 0, OWNERS)
 redis.call('HLEN', PREFIX .. 'counts')
 redis.call('SCARD', PREFIX .. 'ready')
@@ -55,9 +55,9 @@ grace = prolonged(grace)
 -- Each sweep checks a window of at most 500 queues; the next sweep continues after it.
 local rescues, examined = 0, 0
 local any_conditions = any_more and redis.call('EXISTS', CONDITIONS) == 1
--- Whether a cap or a rate may keep the queue closed. In that case nothing has to ring, because the worker that ends a
--- task of the queue or waits for the rate checks again. Only workers know the cap, so this is a guess: the bell is rung
--- anyway, but does not count as a rescue.
+-- Whether a cap or a rate may keep the queue closed. If so, nobody has to ring, because the worker that ends a task of
+-- the queue, or that waits for the rate, checks again. Only workers know the cap, so this is a guess. The script
+-- therefore rings anyway, but does not count this as a rescue.
 local function may_be_full(queue)
   local running = redis.pcall('HGET', PREFIX .. 'counts', 'running:' .. queue)
   local empty_at = redis.pcall('HGET', PREFIX .. 'rates', queue)
@@ -69,8 +69,8 @@ local function check(queue)
   if entries_in(queue) > 0 then
     any_entries = true
     redis.call('SADD', PREFIX .. 'ready', queue)
-    -- A worker that finds a condition closed checks again later. After a bare push, no worker has found the condition
-    -- closed, so ring shortly before it opens.
+    -- A worker that finds the condition closed checks again later. If the entries were pushed without the client, no
+    -- worker may have checked, so ring shortly before the condition opens.
     local closed = any_conditions and closed_by(queue, now)
     if not closed or closed ~= '' and decision_on(queue, closed, now).after < SOON then
       local rung = ring_if_served(queue)
@@ -85,7 +85,8 @@ repeat
   for _, queue in ipairs(chunk[2]) do check(queue) end
 until cursor == '0' or examined >= QUEUES
 redis.call('HSET', pulse, 'at', digits_of(now), 'grace_until', digits_of(grace), 'from', cursor)
--- The clock was set back, so count the longest lease from now. Otherwise it would count until the clock has caught up.
+-- The clock was set back, so the time of the longest lease starts again now. Otherwise that lease would count until the
+-- clock has caught up.
 if asked_at > now and longest > lease then note_lease(longest, now) end
 
 -- Count running tasks again every 10 s. Otherwise a wrong counter could keep a capped queue closed or open forever.
@@ -104,8 +105,8 @@ local function is_scanner() return leads(name, 'walker', 'walks_until', SCANS_FO
 -- A key of the wrong type stops promotions, but not sweeps.
 local first = any_more and redis.pcall('ZRANGE', delayed, 0, 0, 'WITHSCORES') or {}
 local next_due = first[2] and digits_of(from_score(first[2])) or ''
--- The same applies to these keys. A declaration counts for one more lease after it has expired, so that a node which
--- declares another text under the name can take over.
+-- The same applies to these keys. A declaration stays valid for one more lease after it has expired, so that a node
+-- that declares another text under the same name can take over.
 local schedule = any_more and redis.pcall('ZRANGE', due, 0, 0, 'WITHSCORES') or {}
 local next_schedule = schedule[2] and whole(schedule[2]) and digits_of(whole(schedule[2])) or ''
 local undeclared = {}
@@ -114,7 +115,8 @@ if any_more and grace <= now then
   if undeclared.err then undeclared = {} end
 end
 
--- If everything is idle, pollers can watch these keys instead of sweeping. Leases expire without a change of a key.
+-- If everything is idle, pollers can watch these keys instead of sweeping. Expired leases change no key, so the reply
+-- also has the time before which no lease can expire.
 local saw_all = known[3] == '0' and cursor == '0' and #watched <= MOST_WATCHED
 local is_quiet = saw_all and not (any_entries or any_more or any_patterns) and #expired == 0
 local first_end = is_quiet and whole(redis.call('ZRANGE', owners, 0, 0, 'WITHSCORES')[2])

@@ -20,7 +20,7 @@
 --              changed
 -- Invariant: a start that follows k other starts comes at least k intervals, minus the slack, after the first of them.
 -- A delayed task has a reserved time, so it is delayed only once, unless tasks before it started late.
-local MOST_WAIT = 5000 -- microseconds: about as long as the work of a claim or a detour through the delayed set
+local MOST_WAIT = 5000 -- microseconds; a claim, or a delay in the delayed set, takes about as long
 local owner, text, latest = ARGV[1], ARGV[2], whole(ARGV[6])
 local interval, burst = tonumber(ARGV[4]), tonumber(ARGV[5])
 local slack = slack_of(interval, burst)
@@ -32,8 +32,8 @@ local is_held = e and redis.call('ZSCORE', PREFIX .. 'owners', owner) and redis.
 if not is_held or any_incarnations and is_tombstone(e.id, e.flag) then return { 'gone', 0 } end
 if (redis.call('HGET', KEYS[1], e.id) or '') == '' then return { 'gone', 0 } end
 
--- A rate is three generic cell rates. `paid` is the time at which the starts so far are paid off. `line` is that time
--- including the tasks that wait, so a new task comes after them. `again` is that time for delayed tasks that came back
+-- A rate consists of three generic cell rates. `paid` is the time up to which the starts so far have used the rate.
+-- `line` also includes the tasks that wait, so a new task comes after them. `again` is for delayed tasks that came back
 -- and found that earlier tasks had started late, so that they do not all start at once. A `paid` that is further ahead
 -- than a full bucket comes from a clock that was set back. If the rate was changed, all three are scaled.
 local function read_rate()
@@ -63,7 +63,7 @@ local function delay_until(slot)
   redis.call('ZADD', PREFIX .. 'delayed', to_score(slot), e.id)
   count('delayed:' .. e.queue, 1)
   if not first[1] or slot < from_score(first[2]) then ring_pollers() end
-  ring_if_served(e.queue) -- a queue with a cap has room now
+  ring_if_served(e.queue) -- this task no longer counts towards the cap of its queue
   if report then report('throttled', entry_text(e), owner, nil, 0, 'due_us', digits_of(slot)) end
   return { 'throttled', digits_of(slot) }
 end

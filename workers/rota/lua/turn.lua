@@ -9,7 +9,7 @@
 --   awaited                     entry that has to run alone and for which the worker finishes its other tasks, or ''
 --   names_held                  0|1: whether the ids that the worker holds follow; 0 if it received the reply to each
 --                               claim
---   claim_by                    Redis time in microseconds from which nothing is claimed, 0 for no limit
+--   claim_by                    Redis time in microseconds from which on nothing may be claimed, 0 for no limit
 --   held                        number of ids that the worker holds, then these ids
 --   tokens                      number of queues whose doorbell tokens the worker took, then these queues; the script
 --                               rings for them again if they still have entries, unless it returns `more`
@@ -29,14 +29,14 @@
 --   ok          the claims: up to `limit` entries of one queue. With several picks, the entries that as many turns of
 --               one pick would claim. Fewer entries than `picks` mean that nothing else may be claimed now
 --   backlogged  as `ok` with one pick, and enough tasks are left for this worker to prefetch the next one
---   quarantine  as `ok`, but nothing else is claimed while this owner holds a task: the entry has to run alone. The
---               owner holds it already, or it is next
+--   quarantine  as `ok`, but an entry has to run alone, so nothing else is claimed while this owner holds a task. The
+--               owner already holds that entry, or it is next
 --   again       the claims are the entries of the in-flight list that the worker did not name, because the reply that
 --               returned them was lost; the body is '' if the task was cancelled
 --   lost        the owner is not registered; its outcomes were settled, but it may claim nothing. Or its list has the
 --               wrong type, and nothing was settled
---   more        500 entries were examined and picks are left, or `claim_by` has passed. Call again at once with the
---               same tokens
+--   more        500 entries were examined and picks are left, or `claim_by` has passed. The worker calls again at once
+--               with the same tokens
 -- Invariant: only the list of a registered owner grows. An outcome counts only if its entry is in that list.
 local now = redis_now()
 local owner, limit, picks, awaited = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
@@ -58,7 +58,7 @@ local domains = read_tiers(settlements_at + settlements * 4)
 
 local registered = redis.call('ZSCORE', PREFIX .. 'owners', owner)
 if registered and settlements + plain_count + #tokens == 0 and is_nothing_there(domains, inflight) then
-  return { 'ok', now, 0, {}, {}, {} } -- as after a wait at a doorbell that did not ring
+  return { 'ok', now, 0, {}, {}, {} } -- this is the usual reply after a wait in which no doorbell rang
 end
 
 -- Checks that may raise an error come before the first write: keys that any turn writes, and keys that only outcomes
@@ -87,8 +87,8 @@ if goes_anywhere then guard_task_keys() end
 -- Settle the outcomes.
 local stale, settled, released, to_ring, has_more = {}, {}, {}, {}, {}
 if any_members then
-  -- This turn may claim the task that follows, and rings if it does not. If the queue is closed for now, ring for
-  -- others.
+  -- If a task follows, this turn may claim it, and otherwise rings for it at the end. If this worker does not serve its
+  -- queue, or the queue has limits, ring for other workers at once.
   following.ring = function(queue)
     local share = share_of(domains, queue)
     if not share or share.is_bounded then return ring_if_served(queue) end
@@ -132,7 +132,8 @@ local function reply(status, claims, dropped, quarantined, wait)
 end
 
 if not registered or not has_list then
-  -- The owner may have died while it waited at a doorbell. Only this pipelined turn still knows the token that it took.
+  -- The owner may have died and been reaped while its BLPOP waited at the doorbells. If that BLPOP has taken a token
+  -- since, only this turn, which was pipelined behind it, can pass the token on. So ring for all of its queues.
   each_queue(domains, function(queue) to_ring[queue] = true end)
   return reply('lost', {}, {})
 end
@@ -140,7 +141,7 @@ end
 -- Check the entries that the list holds and the worker did not name.
 local quarantined -- the entry that has to run alone
 if holding == 1 and not names_held then
-  local text = redis.call('LINDEX', inflight, 0) -- an entry that has to run alone has no neighbours
+  local text = redis.call('LINDEX', inflight, 0) -- an entry that has to run alone is the only one in the list
   quarantined = select(2, glance(text)) and text or nil
 elseif holding > 0 and names_held then
   local named, claims = {}, {}
@@ -177,7 +178,7 @@ do -- a turn that claims nothing does not create these functions
   for i, text in ipairs(report and texts or {}) do
     report('started', text, owner, task_name_in(claims[2 * i]), 1, 'lag_us', now - parse_entry(text).due)
   end
-  -- The worker does not have to wait for a rate or a condition.
+  -- With `quarantine`, the worker does not have to wait for a rate or a condition.
   if claim.status == 'quarantine' then return reply('quarantine', claims, dropped, claim.quarantined) end
   return reply(claim.status, claims, dropped, nil, claim.left > 0 and bounds and bounds.wait or 0)
 end

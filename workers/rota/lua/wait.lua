@@ -8,10 +8,10 @@
 --   goal, id  task and what the client waits for: its start `s`, its end `e`, or its end with its result `r`
 -- keys     dead delayed ends ends-sealed ends-untold ends:* epitaphs events-on former inflight:* members owners
 --          patterns paused progress queue:* replies:* result:* tasks tickets waiters
--- returns  for each task, its state as `status` returns it, or false if it has not reached the goal; the client is
---          then registered, unless the waiters of that task already take 1000 bytes. It does not learn that, so it
---          has to check again. The reply ends early if it exceeds 1 MiB, or once 3 MiB of the remembered ends were
---          searched; in both cases the last tasks are missing
+-- returns  for each task, its state as `status` returns it, or false if it has not reached the goal; the client is then
+--          registered, unless the waiters of that task already take 1000 bytes. The reply does not show this, so a
+--          client has to check again from time to time. The reply ends early if it exceeds 1 MiB, or once 3 MiB of the
+--          remembered ends were searched; in both cases the last tasks are missing
 -- Invariant: a client that has to wait is registered in the call that checked, so that no change is missed.
 local MOST_BYTES, MOST_NOTED = 1048576, 1000
 local NOT_YET = { scheduled = true, ready = true }
@@ -22,7 +22,8 @@ redis.call('HLEN', PREFIX .. 'tickets')
 redis.call('ZCARD', PREFIX .. 'dead')
 redis.call('HLEN', PREFIX .. 'epitaphs')
 
--- If the task's record has no room, the client is not registered, and has to check again some seconds later.
+-- If the record of the task's waiters has no room, the client is not registered, and finds out when it checks again
+-- some seconds later.
 local function note(goal, id)
   local waiter = ' ' .. (goal == 's' and 's:' or 'e:') .. client
   local noted = redis.call('HGET', WAITERS, id) or ''

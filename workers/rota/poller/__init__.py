@@ -1,1 +1,1 @@
-"""The poller: promotes tasks when they are due, and reaps owners whose lease has expired."""
+"""The poller, a process that promotes tasks when they are due, and reaps owners whose lease has expired."""

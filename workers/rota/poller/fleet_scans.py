@@ -1,7 +1,7 @@
 """The scans of the keys, the delayed set and the lanes, which one poller makes for the whole fleet.
 
-Scripts never scan, so a poller does. It makes a few calls at a time. Each call takes a few hundred microseconds, so
-even a server with a million keys slows down very little. The sweep's reply decides which poller scans.
+Scripts never scan, so a poller does it. It makes a few calls at a time, and each call takes a few hundred microseconds,
+so that even a server with a million keys slows down very little. The reply to a sweep decides which poller scans.
 """
 
 import math
@@ -21,25 +21,26 @@ SCAN_COUNT: Final = 1000
 BURST_SECONDS: Final = 0.9
 _START: Final = b"0"
 
-KEYS_SECONDS: Final = 30.0  # between scans; a scan of 600,000 keys then finds each lane within a minute
+KEYS_SECONDS: Final = 30.0  # pause between scans, short enough to find each lane among 600,000 keys within a minute
 SCANS_A_BURST: Final = 20
-MOST_STRAYS: Final = 5  # how many the log names; `rota audit` names all
+MOST_STRAYS: Final = 5  # the most keys that the log names; `rota audit` names all of them
 
 SEARCHES_A_BURST: Final = (
     100  # covers a delayed set of 100,000 in one burst, so that all items in it are found within a second
 )
 SEARCH_AGAIN_SECONDS: Final = 60.0
 ADOPTED_A_CALL: Final = 100
-_NO_NAME: Final = "[^-A-Za-z0-9_.:]*"  # matches members that begin with a character which no id contains
+_NO_NAME: Final = "[^-A-Za-z0-9_.:]*"  # matches only members that begin with a character that no id contains
 
 AUDIT_SECONDS: Final = 60.0
-AUDIT_PAUSE_SECONDS: Final = 0.01  # 100 calls per second, each with up to 500 ids
-_REST_PER_SCAN: Final = 2  # the pause after a scan, as a multiple of its duration, if that exceeds AUDIT_SECONDS
+# Pause between two calls, which gives up to 100 calls per second with up to 500 ids each.
+AUDIT_PAUSE_SECONDS: Final = 0.01
+_REST_PER_SCAN: Final = 2  # the pause after a scan is this multiple of its duration, but at least AUDIT_SECONDS
 MOST_SUSPECTS: Final = 10_000
 
 
 class FleetRound(Round):
-    """A round that only one poller of the fleet has to make."""
+    """A round that only one poller of the fleet makes: the leader, according to its last sweep."""
 
     @property
     def due_at(self) -> float:
@@ -47,9 +48,11 @@ class FleetRound(Round):
 
 
 class KeyScan(FleetRound):
-    """The scan for lists that are not registered anywhere: in-flight lists of unknown owners, lanes that only a plain
-    push has created and no worker serves, and keys that look like lanes but are not. It covers all keys of the server
-    at least once per lease."""
+    """The scan for lists that are not registered anywhere. It covers all keys of the server at least once per lease.
+
+    It finds in-flight lists of unknown owners, lanes that another program has created by pushing to them and that no
+    worker serves, and keys that look like lanes but are not.
+    """
 
     def __init__(
         self, settings: PollerSettings, store: Store, report: PollerReport, leadership: Leadership, now: float
@@ -68,8 +71,7 @@ class KeyScan(FleetRound):
         self._strays: dict[str, str] = {}
 
     def step(self, connection: Connection, now: float) -> None:
-        """Adopt the owners that were found, or register the queues that were found, or scan some more keys. Raises
-        ServerError."""
+        """Take one step: register owners or queues that were found, or scan some more keys. Raises ServerError."""
         if self._owners:
             orphans = self._store.adopt_orphans(self._lease_ms, self._owners[:OWNERS_A_CALL])
             self._orphans += self._unless_refused("orphans", lambda: connection.run(orphans)) or 0
@@ -113,8 +115,8 @@ class KeyScan(FleetRound):
 
 
 class ScheduledAdoption(FleetRound):
-    """The search for items that producers in other languages have scheduled, so that each item gets its ticket well
-    before it is due. The search runs if a sweep reports such items."""
+    """The search for items that producers in other languages have scheduled, so that each item becomes a task well
+    before it is due. The search runs when a sweep has reported such items."""
 
     def __init__(
         self, settings: PollerSettings, store: Store, report: PollerReport, leadership: Leadership, now: float
@@ -134,7 +136,7 @@ class ScheduledAdoption(FleetRound):
         return self._again_at if self._leadership.legacy_items else math.inf
 
     def step(self, connection: Connection, now: float) -> None:
-        """Adopt some of the items that were found, or scan some more members. Raises ServerError."""
+        """Take one step: adopt some of the items that were found, or scan some more members. Raises ServerError."""
         if self._members:
             adopt = self._store.adopt_scheduled(self._members[:ADOPTED_A_CALL])
             adopted = self._unless_refused("adopt_scheduled", lambda: connection.run(adopt))
@@ -155,13 +157,14 @@ class ScheduledAdoption(FleetRound):
             self._scans = 0
         args = ("ZSCAN", self._store.keys.delayed, self._cursor, "MATCH", _NO_NAME, "COUNT", SCAN_COUNT)
         self._cursor, found = self._unless_refused("zscan", lambda: connection.execute(*args)) or (_START, [])
-        self._members = found[::2]  # the items at odd positions are the scores
+        self._members = found[::2]  # every second item is a score
         self._scans += 1
         self._next_at = now if self._scans % SEARCHES_A_BURST else now + BURST_SECONDS
 
 
 class AuditScan(FleetRound):
-    """The audit's scan, once per minute: see `rota.protocol.scans`. It uses at most a third of the time."""
+    """The scan of the audit, once per minute: see `rota.protocol.scans`. It is active for at most a third of the
+    time."""
 
     def __init__(
         self, settings: PollerSettings, store: Store, report: PollerReport, leadership: Leadership, now: float

@@ -1,12 +1,12 @@
-"""The pollers' doorbell: a connection parked in BLPOP, and the wait on it with a local timer.
+"""The doorbell of the pollers: a connection that waits in BLPOP, and a local timer that ends the wait.
 
-The wait uses select() with a timeout in microseconds, which ended at most 0.4 ms late. BLPOP's timeout came 50 to 100
-ms late on an idle server, and poll() counts in milliseconds.
+The timer is select(), whose timeout is in microseconds. In measurements it ended at most 0.4 ms late. The timeout of
+BLPOP came 50 to 100 ms late on an idle server, and the timeout of poll() is in whole milliseconds.
 
 The same connection receives notifications of changed keys (`CLIENT TRACKING`). Legacy lists are tracked in broadcasting
-mode, in which the server reports each change of a key, of any type, that has one of the prefixes. The fleet's lanes are
+mode, in which the server reports every change of every key that has one of the given prefixes. The fleet's lanes are
 tracked in the default mode, in which the server reports only the next change of each key that `EXISTS` has read. So a
-busy fleet gets few notifications. Neither mode takes anything from a list, so a killed poller loses nothing.
+busy fleet gets few notifications. Neither mode removes anything from a list, so nothing is lost if a poller is killed.
 """
 
 import math
@@ -27,26 +27,28 @@ from rota.telemetry import log, log_events
 
 @dataclass(slots=True)
 class BellState:
-    """State shared by the rounds of a poller and its bell."""
+    """The state that the rounds of a poller share with its doorbell."""
 
-    wanted: tuple[str, ...] = ()  # prefixes of legacy lists to track
+    wanted: tuple[str, ...] = ()  # keys of the legacy lists to track, used as prefixes
     is_notified: bool = False  # whether the server tracks these prefixes
     rang: bool = False  # whether a legacy list has changed or may have changed
-    client_id: int = 0  # CLIENT ID of the bell's connection, 0 for none
-    changed_at: float = math.inf  # when the first key of the fleet changed since the last check (monotonic)
+    client_id: int = 0  # the id of the bell's connection as the server's CLIENT ID returns it, 0 for no connection
+    changed_at: float = math.inf  # when a tracked key of the fleet first changed since the last check (monotonic)
     _tracked_prefixes: tuple[str, ...] = field(
         default=(), init=False
     )  # prefixes that the connection has been set up for
 
     @property
     def is_outdated(self) -> bool:
-        """Whether the bell's connection does not listen for the wanted keys. This cannot be changed while the
-        connection is parked."""
+        """Whether the bell's connection tracks other keys than the wanted ones. It cannot change that while it waits in
+        BLPOP."""
         return self.wanted != self._tracked_prefixes
 
     def set_up(self, connection: Connection) -> None:
-        """Have a new connection receive notifications. `is_notified` stays False if the server refuses. Raises
-        ServerError."""
+        """Set up a new connection to receive notifications. If the server refuses, `is_notified` stays False.
+
+        Raises ServerError.
+        """
         self._tracked_prefixes = self.wanted
         self.is_notified = False
         self.client_id = 0
@@ -55,14 +57,14 @@ class BellState:
             if self.wanted:
                 prefixes = [part for key in prefixes_of(self.wanted) for part in ("PREFIX", key)]
                 connection.execute("CLIENT", "TRACKING", "ON", "BCAST", *prefixes)
-                self.is_notified = self.rang = True  # Check once, because earlier changes were not notified.
+                self.is_notified = self.rang = True  # Changes before this were not reported, so check once.
             self.client_id = connection.execute("CLIENT", "ID")
-        except Refused as error:  # An ACL or a proxy may forbid tracking.
+        except Refused as error:  # An ACL or a proxy may not permit tracking.
             if self.wanted and not self.is_notified:
                 log.logger().warning(log_events.ADOPT_TRACKING_REFUSED, error=str(error))
 
     def invalidated(self, keys: Sequence[bytes] | None) -> None:
-        """Record that these keys have changed; None means all keys."""
+        """Record that these keys have changed. None means that any key may have changed."""
         prefixes = tuple(prefix.encode() for prefix in self.wanted)
         if prefixes and (keys is None or any(key.startswith(prefixes) for key in keys)):
             self.rang = True
@@ -71,7 +73,7 @@ class BellState:
 
 
 class KeyTracking:
-    """Tracking of the keys that the next `EXISTS` reads, with notifications redirected to the bell's connection."""
+    """The tracking of keys that `EXISTS` reads. The server sends its notifications to the bell's connection."""
 
     def __init__(self, listening: BellState) -> None:
         self._listening = listening
@@ -82,7 +84,7 @@ class KeyTracking:
 
     @property
     def changed_at(self) -> float:
-        """The time when the first tracked key changed (monotonic), `inf` if no key has."""
+        """The time at which a tracked key first changed (monotonic), or `inf` if none has."""
         return self._listening.changed_at if self.is_armed else math.inf
 
     def disarm(self) -> None:
@@ -92,7 +94,8 @@ class KeyTracking:
     def arm(self, connection: Connection, keys: tuple[str, ...]) -> bool:
         """Track these keys if they are not tracked already.
 
-        Return whether the caller has to read these keys with its next command. Raises ServerError.
+        Returns True if the caller must read these keys with its next command, which starts the tracking. Raises
+        ServerError.
         """
         route = connection, self._listening.client_id
         if route != self._route:
@@ -113,13 +116,13 @@ class KeyTracking:
             return False
         try:
             connection.execute("CLIENT", *args)
-        except Refused:  # An ACL or a proxy forbids tracking, or the bell has just lost its connection.
+        except Refused:  # Either an ACL or a proxy does not permit tracking, or the bell has just lost its connection.
             return False
         return True
 
 
 def prefixes_of(keys: Iterable[str]) -> list[str]:
-    """Return the keys without the keys that begin with another key, because the server refuses overlapping prefixes."""
+    """Return the keys that do not begin with another of the keys, because the server refuses overlapping prefixes."""
     kept: list[str] = []
     for key in sorted(keys):
         if not kept or not key.startswith(kept[-1]):
@@ -128,8 +131,11 @@ def prefixes_of(keys: Iterable[str]) -> list[str]:
 
 
 class PollerBell:
-    """The doorbell of a poller. The bell parks again after each reply, and soon after its connection was lost. It never
-    rings while the server cannot be reached. The same connection receives notifications of changed keys."""
+    """The doorbell of a poller, a connection that waits in BLPOP.
+
+    It starts the next BLPOP after each reply, and soon after the connection was lost. It never rings while the server
+    cannot be reached. The same connection receives notifications of changed keys.
+    """
 
     def __init__(self, keys: Keys, link: Link, signals: StopSignals, death_fd: int, listening: BellState) -> None:
         self._link = link
@@ -141,8 +147,11 @@ class PollerBell:
         self._not_before = 0.0
 
     def rest(self, seconds: float) -> bool:
-        """Wait until the bell rings, or may have rung unnoticed, and return True. Return False at the timeout, after a
-        stop signal, or if a key has changed. Raises Orphaned if the master dies."""
+        """Wait until the bell rings, and return True. Return False at the timeout, at a signal, or if a key has
+        changed.
+
+        Also returns True if the bell may have rung unnoticed. Raises Orphaned if the master dies.
+        """
         deadline = time.monotonic() + seconds
         known = self._changes()
         if self._listening.is_outdated and self._parked_at is not None:
@@ -168,14 +177,14 @@ class PollerBell:
             return may_have_rung
 
     def disconnect(self) -> None:
-        """Drop the connection because it is lost, or may be lost because another connection to the same server is."""
+        """Drop the connection. The caller does so if the connection, or another one to the same server, was lost."""
         self._link.close()
         self._parked_at = None
         self._listening.is_notified = False
         self._listening.client_id = 0
 
     def _poll(self) -> bool:
-        """Whether the parked command took a token. This parks first, and again after each reply."""
+        """Whether the BLPOP has taken a token. This sends the first BLPOP, and another one after each reply."""
         now = time.monotonic()
         if self._parked_at is None and now < self._not_before:
             return False

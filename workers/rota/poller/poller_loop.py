@@ -1,8 +1,8 @@
-"""The poller's loop: promote a chunk of due tasks, take a step of the rounds, and rest until more is due.
+"""The poller's loop: promote a chunk of due tasks, take a step of the rounds, and sleep until more is due.
 
-Promotion and rounds do not wait for each other's completion. So a hundred thousand overdue tasks do not delay a sweep,
-and a hundred lost owners do not delay a due task. `Promotion` knows when its next call is due, and learns from earlier
-calls how far ahead of that time to send it.
+Promotions and rounds alternate in small steps. So a hundred thousand overdue tasks do not delay a sweep, and a hundred
+lost owners do not delay a due task. `Promotion` knows when its next call is due, and learns from earlier calls how much
+earlier it must send that call.
 """
 
 import math
@@ -40,7 +40,7 @@ from rota.telemetry.metrics import QueueLabels
 from rota.telemetry.recorder import Recorder
 
 CALL_SECONDS: Final = 0.001  # the longest time that one call of a round should take
-HEARTBEAT_SECONDS: Final = 1.0  # between heartbeats during a wait; also the longest sleep between two calls
+HEARTBEAT_SECONDS: Final = 1.0  # longest time between two heartbeats during a wait, and longest sleep between two calls
 # In a burst, a task costs 4 us on Redis 7.0 and 7 us on Valkey, so a chunk delays the turns of workers by 1.4 ms.
 CHUNK: Final = 200
 STANDBY_SECONDS: Final = 0.003
@@ -49,23 +49,25 @@ _MAX_LATENCY_SECONDS: Final = 0.001
 _OUTLIER_SECONDS: Final = 0.0005
 _LEARNED_SHARE: Final = 1 / 8
 EARLY_CALL_SECONDS: Final = 0.0005  # assumed duration of an early call until one has been measured
-_MAX_EARLY_CALL_SECONDS: Final = 0.01  # if a call took longer, the server was busy
-MARGIN_SECONDS: Final = 0.0004  # a timer takes 0.1 to 0.2 ms of this, and the processing of a reply 0.1 ms
+_MAX_EARLY_CALL_SECONDS: Final = 0.01  # an early call that takes longer counts as this, because the server was busy
+# Time between the early call and the promotion; the timer takes 0.1 to 0.2 ms of it, and processing a reply 0.1 ms.
+MARGIN_SECONDS: Final = 0.0004
 
 
 @dataclass(slots=True)
 class Standby:
-    """The delay with which stand-by pollers act after the first poller, `rank` x 3 ms. They usually find the work done.
+    """The delay of a stand-by poller, `rank` x 3 ms after the first poller. It usually finds the work done.
 
-    A doorbell token wakes only one poller. That poller promotes the tasks due at `woken_due_us` without the delay. This
-    is the next due time that the poller saw when it was woken.
+    A doorbell token wakes only one poller, which must then act without the delay. `woken_due_us` is the next due time
+    that this poller read when it was woken. It promotes the tasks due at that time without the delay.
     """
 
     rank: int
     woken_due_us: int | None = None
 
     def seconds(self, next_due_us: int | None) -> float:
-        """Return how many seconds after the next due time this poller promotes: 0 for the first, more for a standby."""
+        """Return how many seconds after the due time this poller promotes. This is 0 for the first poller, or if a
+        doorbell woke this one."""
         if next_due_us is not None and next_due_us == self.woken_due_us:
             return 0.0
         return self.rank * STANDBY_SECONDS
@@ -73,17 +75,19 @@ class Standby:
 
 @dataclass(slots=True)
 class WakeLatency:
-    """The delay with which a call after a rest arrives, learned from earlier calls. A rest ends this much earlier.
+    """The delay with which a call after a sleep arrives, learned from earlier calls. The sleep ends this much earlier.
 
-    A timer ends 0.1 to 0.3 ms late, and a server that slept replies more slowly than a server that was just active. A
-    call that arrives early moves nothing and is repeated, which costs 0.2 ms. So the aim is to arrive 0.05 ms after the
-    due time. If a call arrives more than 0.5 ms late, the server was busy, and the delay counts as 0.5 ms.
+    A timer ends 0.1 to 0.3 ms late, and a server that was idle replies more slowly than one that was just active. A
+    call that arrives too early moves nothing and has to be repeated, which costs 0.2 ms. Therefore the poller aims at
+    0.05 ms after the due time. If a call arrives more than 0.5 ms late, the server was busy, so the delay counts as 0.5
+    ms.
     """
 
     seconds: float = 0.0
 
     def arrived(self, late_seconds: float) -> None:
-        """Learn from a call right after a rest how late it arrived in Redis time; negative means early."""
+        """Take into account how late a call right after a sleep arrived, by Redis time. A negative number means
+        early."""
         late = min(max(late_seconds, -_OUTLIER_SECONDS), _OUTLIER_SECONDS)
         learned = self.seconds + (late - _AIM_SECONDS) * _LEARNED_SHARE
         self.seconds = min(max(learned, 0.0), _MAX_LATENCY_SECONDS)
@@ -91,13 +95,12 @@ class WakeLatency:
 
 class Promotion:
     """The promotion of due tasks, a chunk at a time, when they are due. If no task is due, it makes a call once per
-    second, and whenever the bell rings, to learn the next due time.
+    second and whenever the bell rings, to find out the next due time.
 
-    A server that slept takes three times as long for the script as a server that was just active. So after a rest the
-    same call is made once before the due time. This early call moves nothing, and its reply arrives before the
-    promotion has to be sent. Its duration is learned (`_early_call_seconds`).
-
-    `next_due` may be set by any caller that has learned the next due time.
+    An idle server takes three times as long for the script as a server that was just active. So after a long sleep, the
+    poller makes the same call once before the due time. This early call moves nothing but makes the server active, and
+    its reply arrives before the promotion has to be sent. The poller learns how long the early call takes
+    (`_early_call_seconds`). Other code sets `next_due` if it has read the next due time from the server.
     """
 
     def __init__(self, standby: Standby, store: Store, report: PollerReport, clock: Callable[[], float]) -> None:
@@ -111,20 +114,22 @@ class Promotion:
         self._rang = False
 
     def due_at(self) -> float:
-        """Return the time when the next call is due (monotonic), which is in the past if a call is due now."""
+        """Return the time at which the next call is due (monotonic). It is in the past if a call is due now."""
         return -math.inf if self._rang else min(self._send_at(), self.next_due.stale_at)
 
     def bell_rang(self) -> None:
-        """Note that the bell rang, or may have rung, so the known due time may be too late."""
+        """Record that the bell rang, or may have rung, so that a task may be due earlier than the known due time."""
         self._rang = True
 
     def connection_lost(self) -> None:
-        """Note that the connection was lost, and that the known due time is outdated."""
+        """Record that the connection was lost, so that the known due time is outdated."""
         self.next_due = UNKNOWN_DUE
 
     def step(self, connection: Connection, *, rested: bool) -> bool:
-        """Promote a chunk. `rested` is True if a rest has just ended for it. Returns whether the call was only an early
-        call. Raises ServerError."""
+        """Promote a chunk of due tasks. Returns True if this was only an early call, which moves nothing.
+
+        `rested` must be true if the poller has just slept until this call. Raises ServerError.
+        """
         sent_at = self._clock()
         try:
             promoted = connection.run(self._call)
@@ -160,7 +165,7 @@ class Promotion:
         return self.next_due.due_at + self._standby.seconds(self.next_due.next_due_us)
 
     def _is_early_call(self) -> bool:
-        """Whether the next call is an early call, because the last call was long ago."""
+        """Whether the next call is only an early call, which is the case if the last call was long ago."""
         return self._planned_at() - self.next_due.sent_at > 2 * (self._early_call_seconds + MARGIN_SECONDS)
 
     def _send_at(self) -> float:
@@ -170,8 +175,8 @@ class Promotion:
 
 class Rounds:
     """The rounds of a poller. They sweep and reap at least once per second, enqueue the occurrences of schedules, take
-    items from legacy lists, trim once per minute, and scan if this poller is the leader. The first round that is due
-    takes a step."""
+    items from legacy lists, trim the dead set once per minute, and scan if this poller is the leader. In each step, the
+    first round that is due makes one call."""
 
     def __init__(
         self,
@@ -188,14 +193,17 @@ class Rounds:
         self._rounds: tuple[Round, ...] = tuple(kind(settings, store, report, leadership, now) for kind in kinds)
 
     def step(self, connection: Connection) -> NextDue | None:
-        """Take a step of a round, if one is due. Returns what the step learned about due times. Raises ServerError."""
+        """Make one call of the first round that is due, if any. Returns the next due time if the reply had it.
+
+        Raises ServerError.
+        """
         now = self._clock()
         due = next((each for each in self._rounds if each.due_at <= now), None)
         return None if due is None else due.step(connection, now)
 
     @property
     def next_at(self) -> float:
-        """The time when the next step is due, by the clock; in the past if one is due now."""
+        """The time at which the next step is due (monotonic). It is in the past if one is due now."""
         return min(each.due_at for each in self._rounds)
 
 
@@ -242,16 +250,16 @@ class PollerLoop:
     """The loop of one poller process, from its start to its exit code."""
 
     process: child_process.ChildProcess
-    link: Link  # the connection for all calls but the bell's
+    link: Link  # the connection for all calls except BLPOP
     bell: PollerBell  # the doorbell, on a separate connection
     waiter: Waiter
     signals: StopSignals
     promoting: Promotion
     rounds: Rounds
-    rank: int  # position among the node's pollers
+    rank: int  # number of the poller on its node, from 0
     clock: Callable[[], float] = time.monotonic  # returns monotonic time
     _ready: bool = False  # whether a call has succeeded
-    _rested: bool = False  # whether a rest has just ended for a promotion
+    _rested: bool = False  # whether the poller has just slept until a promotion
 
     def run(self) -> int:
         """Work until a stop signal, and return the exit code. Raises Orphaned if the master dies."""
@@ -275,7 +283,7 @@ class PollerLoop:
         if self.promoting.due_at() <= self.clock():
             has_promoted = not self.promoting.step(connection, rested=self._rested)
         self._rested = False
-        # A round takes a step after each promotion. Otherwise a series of due tasks would hold up the rounds.
+        # A round takes a step after each promotion, so that a series of due tasks cannot hold up the rounds.
         if has_promoted or not self._is_due_soon():
             next_due = self.rounds.step(connection)
             if next_due is not None:
@@ -286,7 +294,7 @@ class PollerLoop:
             log.logger().info(log_events.POLLER_STARTED, rank=self.rank)
 
     def _is_due_soon(self) -> bool:
-        """Whether a promotion is due before a call of a round would end. The round then has to wait."""
+        """Whether a promotion is due so soon that a call of a round would delay it."""
         return self.promoting.due_at() - self.clock() < CALL_SECONDS
 
     def _rest(self) -> None:

@@ -15,14 +15,15 @@ from rota.telemetry import log, log_events, metrics
 from rota.telemetry.log import OnceAMinute
 from rota.telemetry.recorder import Recorder
 
-_NO_TASK = ""  # these scripts do not decode the bodies of the tasks that they end
-_NO_QUEUE = "unknown"  # the name that the script uses when it buries such items
-_LONGEST = 300  # characters of a foreign key name; a name may have millions, but the shared text holds only 48,000
-_NAMED_IDS = 10  # the log line has the total; `rota audit` names all
+_NO_TASK = ""  # the task name in these lines, because the scripts do not decode the bodies of tasks that they end
+_NO_QUEUE = "unknown"  # the queue that the script names when it sets aside such items as dead
+# The most characters of a key's name to show; a name may have millions, but the shared text holds only 48,000.
+_LONGEST = 300
+_NAMED_IDS = 10  # the most ids that a log line names; it also has the total, and `rota audit` names all
 
 
 class PollerReport:
-    """Writes to the metrics recorder of the poller's slot and to the log."""
+    """The reports of a poller, which are written to the log and to the metrics in its slot."""
 
     def __init__(self, recorder: Recorder, slot_number: int, shared_text: SharedText) -> None:
         self._recorder = recorder
@@ -41,7 +42,7 @@ class PollerReport:
         self._rarely = OnceAMinute()
 
     def promoted(self, promoted: Promoted, seconds: float) -> None:
-        """Report a chunk that was promoted, in a round trip of `seconds`."""
+        """Report a chunk of tasks that was promoted. The round trip took `seconds`."""
         self._promote_seconds.observe(seconds)
         for queue, moved in promoted.moved.items():
             self._recorder.counter(metrics.POLLER_PROMOTED, queue).add(moved)
@@ -54,12 +55,12 @@ class PollerReport:
         self._last_success.set(time.time())
 
     def checked(self) -> None:
-        """Note that a call about pending work succeeded."""
+        """Record that this poller has just checked for pending work."""
         self._log_lines.record()
         self._last_success.set(time.time())
 
     def swept(self, swept: Swept) -> None:
-        """Report a sweep."""
+        """Report what a sweep has found."""
         self.checked()
         if swept.rescues:
             self._rescues.add(swept.rescues)
@@ -68,13 +69,13 @@ class PollerReport:
             self._grace_until_us = swept.grace_until_us
             seconds = round((swept.grace_until_us - swept.now_us) / MICROSECONDS, 3)
             log.logger().info(log_events.POLLER_GRACE, grace_seconds=seconds)
-        if not swept.is_leader:  # Another poller scans, and reports these.
+        if not swept.is_leader:  # The poller that scans reports these numbers.
             self._orphans.set(0)
             self._unplaced.set(math.nan)
             self.strays({})
 
     def reaped(self, owner: str, reaped: Reaped) -> None:
-        """Report an owner whose lease had expired. It was reaped, or turned out to be alive."""
+        """Report an owner whose lease had expired: either it was reaped, or it had meanwhile renewed its lease."""
         for entry in reaped.requeued:
             self._recorder.counter(metrics.TASKS_RECOVERED, entry.queue, "lease_expired").add()
             log.logger().warning(
@@ -88,7 +89,7 @@ class PollerReport:
             )
 
     def adopted(self, adopted: AdoptedScheduled) -> None:
-        """Report items of the delayed set that became tasks or were dead at once."""
+        """Report items of the delayed set that became tasks, or that were set aside as dead at once."""
         self._dead_at_once(adopted.dead)
 
     def _dead_at_once(self, dead: Iterable[tuple[str, str]]) -> None:
@@ -97,7 +98,7 @@ class PollerReport:
             log.logger().error(log_events.TASK_DEAD, queue=queue, reason=reason)
 
     def adopted_legacy(self, sources: Sequence[LegacySource], adopted: AdoptedLegacy) -> None:
-        """Report a chunk that was taken from legacy lists, which may be empty."""
+        """Report a chunk of items that was taken from legacy lists. The chunk may be empty."""
         for source, found in zip(sources, adopted.sources, strict=True):
             self._recorder.gauge(metrics.ADOPT_WAITING, source.key).set(found.left)
             self._recorder.counter(metrics.ADOPTED, source.key).add(found.taken)
@@ -107,8 +108,7 @@ class PollerReport:
         self._dead_at_once(adopted.dead)
 
     def schedule_advanced(self, name: str, enqueued: int, missed: int) -> None:
-        """Report occurrences of a schedule that were enqueued, and occurrences that were missed and will not be made up
-        for."""
+        """Report how many occurrences of a schedule were enqueued, and how many were missed and will never run."""
         self._count_occurrences(name, enqueued=enqueued, missed=missed)
         if missed:
             log.logger().warning(log_events.SCHEDULE_MISSED, schedule=shown(name), count=missed)
@@ -122,7 +122,7 @@ class PollerReport:
         log.logger().info(log_events.SCHEDULE_REMOVED, schedule=shown(name))
 
     def schedule_unreadable(self, name: str, error: str) -> None:
-        """Report a schedule that this node cannot read. Other nodes may be able to."""
+        """Report a schedule whose record this node cannot read. Nodes of another version may be able to read it."""
         if self._rarely.is_due("schedule", name):
             log.logger().error(log_events.SCHEDULE_UNREADABLE, schedule=shown(name), error=error)
 
@@ -135,11 +135,12 @@ class PollerReport:
         self._unplaced_ids = ids
 
     def orphans(self, count: int) -> None:
-        """After a complete scan, report how many lists had no registered owner."""
+        """Report how many lists without a registered owner a complete scan has found."""
         self._orphans.set(count)
 
     def strays(self, faults: Mapping[str, str]) -> None:
-        """After a complete scan, report the keys that look like lanes but are not, each with its fault."""
+        """Report the keys that look like lanes but are not, each with the reason. This is called after a complete
+        scan."""
         if faults == self._strays:
             return
         self._strays = faults
@@ -149,14 +150,17 @@ class PollerReport:
             log.logger().warning(log_events.QUEUE_STRAY, keys=[row["key"] for row in rows])
 
     def refused(self, error: Refused | PushedBack, call: str, owner: str = "") -> None:
-        """Report a call that the server refused; the poller continues without it. If the call was for an `owner`, the
-        log names only the first owner of a minute, because the others are most likely refused for the same reason."""
+        """Report a call that the server refused. The poller continues without it.
+
+        Of the calls for an `owner`, only the first one in a minute is logged, because the others are most likely
+        refused for the same reason.
+        """
         self._recorder.counter(metrics.REDIS_ERRORS, error.reason).add()
         if self._rarely.is_due(call):
             log.logger().error(log_events.REDIS_REFUSED, call=call, owner=shown(owner), error=str(error))
 
 
 def _clipped(text: str) -> str:
-    """Return a text from the server in a form that is safe to show, shortened if it is too long."""
+    """Return a text from the server with control characters escaped, and shortened if it is too long."""
     safe = shown(text)
     return safe if len(safe) <= _LONGEST else f"{safe[:_LONGEST]}..."

@@ -1,17 +1,18 @@
 """The rounds that every poller makes, in steps of one call each, so that promotions continue between two steps.
 
-Each round has its own interval. A step that failed is due again at once. A call that the server refused is reported and
-skipped until its next time, so it does not hold up the other rounds. Times are monotonic.
+Each round has its own interval. If the connection fails during a step, the step is due again at once. A call that the
+server refuses is reported, and is not repeated before the next interval, so it does not hold up the other rounds. Times
+are monotonic.
 
 The round of legacy lists takes all items from lists, and due items from sorted sets. Every poller of the fleet checks
-them from time to time. One poller also listens: the server notifies this poller of each change, and it takes each item
-when the item is due. The reply to each call decides which poller listens. If that poller dies, another poller takes its
-items within a second.
+for items from time to time. One poller, the listening one, is also notified by the server of each change, so it takes
+each item as soon as it is due. The reply to each call decides which poller listens. If that poller dies, another one
+takes the items within a second.
 
 The round of schedules puts occurrences into the delayed set, a little ahead of their time. From there they start like
-any other delayed task, even if the pollers are late by then. Any poller can put them there, because the script accepts
-only occurrences that were computed from the current record, so it refuses all but the first poller's. To avoid wasted
-work, the poller that scans for the fleet goes first, and the others wait a while longer.
+any other delayed task, even if the pollers are late by then. Several pollers may try this at the same time. The script
+accepts only occurrences that were computed from the current record, so only the first poller succeeds. To avoid useless
+calls, the poller that scans for the fleet begins earlier than the others.
 """
 
 import math
@@ -41,20 +42,21 @@ from rota.server.server_errors import PushedBack, Refused
 
 T = TypeVar("T")
 
-LONGEST_SECONDS: Final = 1.0  # check at least this often, because a bare ZADD rings no doorbell
+# Check at least this often, because other programs may use ZADD without ringing a doorbell.
+LONGEST_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class NextDue:
     """The next due time in the delayed set, and the Redis time of the call that reported it.
 
-    Times are counted from the time when that call was sent. So a call that is sent at `due_at` arrives when the task is
-    due, if it takes as long to arrive as the earlier call.
+    Redis time is converted to monotonic time as if the call had arrived at the moment when it was sent. So if the next
+    call takes equally long to arrive and is sent at `due_at`, it arrives exactly when the task is due.
     """
 
     next_due_us: int | None  # Redis time, None if the set is empty
     now_us: int  # Redis time
-    sent_at: float  # when the call was sent (monotonic)
+    sent_at: float  # when that call was sent (monotonic)
 
     @property
     def due_at(self) -> float:
@@ -65,25 +67,26 @@ class NextDue:
 
     @property
     def stale_at(self) -> float:
-        """The time when this information becomes too old (monotonic)."""
+        """The time at which the next due time must be read again (monotonic)."""
         return self.sent_at + LONGEST_SECONDS
 
 
 UNKNOWN_DUE: Final = NextDue(None, 0, -math.inf)
-"""The state before the first call, or after the last reply became useless. A call is due at once."""
+"""The value before the first call, and after a lost connection. It makes a call due at once."""
 
 
 @dataclass(slots=True)
 class Leadership:
-    """The role of this poller in the fleet, according to the last sweep."""
+    """The duties of this poller in the fleet, as the last sweep reported them."""
 
-    listening: BellState  # for legacy lists, which another poller may listen for
+    listening: BellState  # shared with the bell: which legacy lists to track, and whether they have changed
     is_leader: bool = False  # whether this poller scans for the fleet
     legacy_items: int = 0  # number of items of the delayed set without a ticket
-    left: int = 0  # how many of these a search did not find; they are tasks of Rota whose ticket was lost
+    left: int = 0  # how many of these a search could not adopt, because they are tasks of Rota whose ticket was lost
     # The time of the first occurrence that is not enqueued yet (monotonic); `inf` if there is none or it is unknown.
     schedule_at: float = math.inf
-    undeclared: list[str] = field(default_factory=list)  # schedules to be removed
+    # Schedules that no node declares any longer, which this poller removes.
+    undeclared: list[str] = field(default_factory=list)
 
     def take_sweep(self, swept: Swept, sent_at: float) -> None:
         self.is_leader = swept.is_leader
@@ -94,12 +97,12 @@ class Leadership:
         self.undeclared = list(swept.undeclared)
 
     def searched(self, legacy_at_start: int, found: int) -> None:
-        """Note the end of a search through the delayed set."""
+        """Record that a search through the delayed set has ended, with the number of items that it found."""
         self.legacy_items = self.left = max(0, legacy_at_start - found)
 
 
 class Round:
-    """A recurring piece of work that makes one call per step."""
+    """Work of a poller that recurs at an interval. Each step makes one call."""
 
     def __init__(
         self, settings: PollerSettings, store: Store, report: PollerReport, leadership: Leadership, now: float
@@ -113,11 +116,12 @@ class Round:
 
     @property
     def due_at(self) -> float:
-        """The time when the next step is due; in the past during a round."""
+        """The time at which the next step is due. It is in the past if the round has begun and has more steps to
+        take."""
         return self._next_at
 
     def step(self, connection: Connection, now: float) -> NextDue | None:
-        """Make one call. Returns what the call learned about due times, if anything. Raises ServerError."""
+        """Make one call. Returns the next due time if the reply had it. Raises ServerError."""
         raise NotImplementedError
 
     def _unless_refused(self, name: str, call: Callable[[], T], owner: str = "") -> T | None:
@@ -130,15 +134,21 @@ class Round:
 
 CHUNK: Final = 125  # an item costs the server 11 us, so a chunk delays turns by 1.4 ms, like a chunk of promotions
 PAUSE_SECONDS: Final = 0.003  # the shortest time between two calls, so that a flood leaves time for other rounds
-LEGACY_POLL_SECONDS: Final = 0.25  # for every poller, to find items that a killed poller was notified of
-UNNOTIFIED_SECONDS: Final = 0.04  # for the listening poller, if the server does not notify it
+# Interval for every poller, so that items are found even if the poller that was notified of them was killed.
+LEGACY_POLL_SECONDS: Final = 0.25
+UNNOTIFIED_SECONDS: Final = 0.04  # interval for the listening poller if the server does not notify it
 REFUSED_SECONDS: Final = 1.0
 
-SWEEP_SECONDS: Final = 0.9  # so that a task that was pushed without a ring starts within a second
-SETTLE_SECONDS: Final = 0.01  # between a change and its sweep, so that a worker can first claim what an `enqueue` added
-REARM_SECONDS: Final = 0.05  # between such a sweep and the next check; doubled after each one without a plain push
-_SWEEPS_A_LEASE: Final = 4  # at least; if half a lease passes without a sweep, no owner is reaped for another lease
-QUIET_SECONDS: Final = 4.0  # between sweeps while idle; a poller stops being the leader after 5 s without a sweep
+# Interval between sweeps, so that a task that was pushed without ringing a doorbell starts within a second.
+SWEEP_SECONDS: Final = 0.9
+# Pause between a change and its sweep, so that a worker can first claim what `enqueue` has added.
+SETTLE_SECONDS: Final = 0.01
+# Pause between such a sweep and the next check; it doubles after each sweep that finds no item pushed directly.
+REARM_SECONDS: Final = 0.05
+# The fewest sweeps per lease; if half a lease passes without a sweep, no owner is reaped for another lease.
+_SWEEPS_A_LEASE: Final = 4
+# Interval between sweeps while the fleet is idle, below the 5 s after which a poller stops being the leader.
+QUIET_SECONDS: Final = 4.0
 _LOSS: Final = "its worker's lease expired because the node was lost or cut off from Redis"
 _NAME_BYTES: Final = 8
 
@@ -147,8 +157,9 @@ _CALLS_A_TRIM: Final = 20
 
 
 class SweepRound(Round):
-    """Sweeps when a sweep is due. Otherwise reaps the next owner that the last sweep named. A sweep's reply contains
-    the duties of this poller.
+    """The round that sweeps, and between sweeps reaps the owners that the last sweep reported.
+
+    The reply to a sweep also contains the duties of this poller.
 
     While the fleet is idle, one check of the keys in which work could appear replaces most sweeps. The server tracks
     these keys, and a change of any of them triggers the next sweep.
@@ -188,7 +199,7 @@ class SweepRound(Round):
         has_changed = math.isfinite(self._tracking.changed_at)
         if has_changed:
             self._tracking.disarm()
-        elif self._tracking.is_armed:  # There was no change for a whole interval.
+        elif self._tracking.is_armed:  # No key has changed for a whole interval.
             self._rearm_seconds = REARM_SECONDS
         if not has_changed and self._is_quiet(connection, next_at):
             self._next_sweep = next_at
@@ -201,11 +212,11 @@ class SweepRound(Round):
         return NextDue(swept.next_due_us, swept.now_us, now)
 
     def _seconds_to_rearm(self, swept: Swept) -> float:
-        """Return the number of seconds after which to track the keys again, after a sweep that was made early because a
-        key had changed.
+        """Return how long to wait before the keys are tracked again, in seconds.
 
-        After a plain push the interval is short, because another push may follow. If producers rang a doorbell for
-        every change, the interval doubles, up to one such sweep every SWEEP_SECONDS.
+        This is called after an early sweep, which a change of a key has triggered. If the sweep has found items that
+        were pushed directly, the pause is short, because more may follow. Otherwise the pause doubles each time, up to
+        SWEEP_SECONDS.
         """
         has_legacy_items = swept.rescues > 0 or swept.legacy_items > self._leadership.left
         seconds = REARM_SECONDS if has_legacy_items else self._rearm_seconds
@@ -213,15 +224,16 @@ class SweepRound(Round):
         return self._at_most(min(seconds, SWEEP_SECONDS))
 
     def _is_quiet(self, connection: Connection, next_at: float) -> bool:
-        """Whether the keys are still absent and a sweep can wait until `next_at`.
+        """Whether the keys are still absent, so that no sweep is necessary before `next_at`.
 
-        The keys are tracked from here on. This check, or the sweep that follows it, finds all earlier changes.
+        From here on, the server reports changes of these keys. This check, or the sweep that follows it, finds all
+        earlier changes.
         """
         watched = self._watched
         is_in_time = next_at <= self._quiet_until
         if not watched or not (self._tracking.arm(connection, watched) or is_in_time):
             return False
-        self._watched = ()  # If the check fails, nothing is known.
+        self._watched = ()  # If the check fails, the state of these keys is not known.
         found = self._unless_refused("sweep", lambda: connection.execute("EXISTS", *watched))
         if found != 0 or not is_in_time:
             return False
@@ -240,7 +252,8 @@ class SweepRound(Round):
         if swept.lease_ends_us is not None:
             lease_ends_at = now + (swept.lease_ends_us - swept.now_us) / MICROSECONDS
             self._quiet_until = min(self._quiet_until, lease_ends_at)
-        self._expired = deque(swept.expired)  # includes the owners of the last sweep that were not reaped yet
+        # Owners from the last sweep that have not been reaped yet are reported again.
+        self._expired = deque(swept.expired)
         return swept
 
     def _reap(self, connection: Connection, owner: str) -> None:
@@ -254,8 +267,7 @@ class SweepRound(Round):
 
 
 class TrimRound(Round):
-    """Keeps the dead set within its maximum age and size. It makes up to 20 calls per minute while there is more to
-    remove."""
+    """The round that keeps the dead set within its maximum age and size, with at most 20 calls per minute."""
 
     def __init__(
         self, settings: PollerSettings, store: Store, report: PollerReport, leadership: Leadership, now: float
@@ -265,7 +277,7 @@ class TrimRound(Round):
         self._calls = 0
 
     def step(self, connection: Connection, now: float) -> None:
-        """Remove up to 500 dead tasks. Raises ServerError."""
+        """Remove up to 500 of the dead tasks beyond the maximum age or number. Raises ServerError."""
         trimmed = self._unless_refused("trim", lambda: connection.run(self._trim))
         self._calls += 1
         if trimmed is None or not trimmed.more or self._calls == _CALLS_A_TRIM:
@@ -274,7 +286,7 @@ class TrimRound(Round):
 
 
 class LegacyAdoption(Round):
-    """Takes items from legacy lists. It is never due if no lists are configured."""
+    """The round that takes items from legacy lists. It is never due if no lists are configured."""
 
     def __init__(
         self, settings: PollerSettings, store: Store, report: PollerReport, leadership: Leadership, now: float
@@ -291,7 +303,7 @@ class LegacyAdoption(Round):
         return min(self._next_at, self._not_before) if self._listening.rang else self._next_at
 
     def step(self, connection: Connection, now: float) -> None:
-        """Take a chunk of items. Raises ServerError."""
+        """Take a chunk of items from the legacy lists. Raises ServerError."""
         self._listening.rang = False
         self._not_before = now + PAUSE_SECONDS
         adopted = self._unless_refused("adopt_legacy", lambda: connection.run(self._call))
@@ -304,7 +316,7 @@ class LegacyAdoption(Round):
 
 
 def seconds_to_next(adopted: AdoptedLegacy, *, is_notified: bool) -> float:
-    """Return the number of seconds until the next call if no notification arrives earlier."""
+    """Return how many seconds later the next call is due if no notification arrives earlier."""
     if adopted.more:
         return PAUSE_SECONDS
     if not adopted.is_leader:
@@ -315,17 +327,20 @@ def seconds_to_next(adopted: AdoptedLegacy, *, is_notified: bool) -> float:
     return min(interval, max(0.0, (adopted.next_due_us - adopted.now_us) / MICROSECONDS))
 
 
-AHEAD_SECONDS: Final = 8.0  # how far ahead occurrences are enqueued; all pollers can be absent for 5 s without delays
-# The round is due this long before the first occurrence that is not enqueued yet. Sweeps report the time of that
-# occurrence.
+# How far ahead occurrences are enqueued; so no task is late even if all pollers are absent for 5 s.
+AHEAD_SECONDS: Final = 8.0
+# How long before the first occurrence that is not enqueued yet the round is due. Sweeps report when that occurrence is.
 UPCOMING_SECONDS: Final = 6.0
 STANDBY_UPCOMING_SECONDS: Final = 3.0
 _FULL: Final = "oom"
 
 
 class ScheduleRound(Round):
-    """Removes the schedules that no node declares, and enqueues the occurrences that are near, for one schedule per
-    step. A sweep reports both."""
+    """The round that enqueues the next occurrences of schedules, and removes schedules that no node declares any
+    longer.
+
+    Each step processes one schedule. Sweeps report when there is something to do.
+    """
 
     def __init__(
         self, settings: PollerSettings, store: Store, report: PollerReport, leadership: Leadership, now: float
@@ -347,7 +362,7 @@ class ScheduleRound(Round):
         return UPCOMING_SECONDS if self._leadership.is_leader else STANDBY_UPCOMING_SECONDS
 
     def step(self, connection: Connection, now: float) -> None:  # noqa: ARG002 - the signature of all rounds
-        """Remove a schedule, enqueue occurrences of a schedule, or list the schedules that are due. Raises
+        """Remove one schedule, enqueue occurrences of one schedule, or list the schedules that are due. Raises
         ServerError."""
         if self._leadership.undeclared:
             self._forget(connection, self._leadership.undeclared[0])
@@ -367,7 +382,7 @@ class ScheduleRound(Round):
 
     def _list_upcoming(self, connection: Connection) -> None:
         call = self._schedules.upcoming(round(self._upcoming_seconds * MICROSECONDS), SCHEDULES_A_PAGE)
-        self._leadership.schedule_at = math.inf  # until the next sweep
+        self._leadership.schedule_at = math.inf  # this round is not due before the next sweep
         reply = self._unless_refused("upcoming", lambda: connection.run(call))
         if reply is not None:
             self._listed_at_us, found = reply
@@ -392,12 +407,16 @@ class ScheduleRound(Round):
         )
         if self._unless_full(lambda: self._unless_refused("advance", lambda: connection.run(call), kept.name)):
             self._report.schedule_advanced(kept.name, len(planned.occurrences), planned.missed)
-            if self._has_more:  # For example at midnight, take the next page at once instead of 500 per sweep.
+            # Many schedules may be due at once, for example at midnight, so read the next page now, not after the next
+            # sweep.
+            if self._has_more:
                 self._leadership.schedule_at = -math.inf
 
     def _unless_full(self, call: Callable[[], bool | None]) -> bool | None:
-        """Return the call's result, or None if the server is full. If it is full, nothing new can be enqueued. This
-        round then waits for the next sweep, and everything else continues."""
+        """Return the result of the call, or None if the server has no memory left.
+
+        In that case nothing can be enqueued, so this round waits for the next sweep. The other rounds continue.
+        """
         try:
             return call()
         except PushedBack as error:

@@ -1,4 +1,4 @@
-"""The application's client: enqueues tasks, inspects them, waits for them and controls queues."""
+"""The client of an application, which enqueues tasks, inspects them, waits for them and controls queues."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, partial
@@ -66,8 +66,8 @@ R = TypeVar("R")
 class AsyncClient(AsyncAdministration, KnowsForeignNames, kind="client"):
     """A client for asyncio, for one namespace of one server.
 
-    The arguments are those of `Client`, except that `redis` is a client for asyncio, such as `redis.asyncio.Redis`. All
-    tasks of the event loop share one connection; `wait` and `result` share a second one. The client belongs to the
+    It takes the same arguments as `Client`, except that `redis` is a client for asyncio, such as `redis.asyncio.Redis`.
+    All tasks of the event loop share one connection; `wait` and `result` share a second one. The client belongs to the
     event loop that uses it first. Another loop may use it only after that loop was closed. Close the client with
     `aclose`, or use it as an async context manager:
 
@@ -145,8 +145,8 @@ class AsyncClient(AsyncAdministration, KnowsForeignNames, kind="client"):
             handle = await client.enqueue(resize.call(7))
             handle = await client.enqueue("resize", args=[7], queue="images", delay=60)
 
-        The call is sent before this method returns, so it cannot wait for a commit: if `on_commit` does not call back
-        at once, because a transaction is open, nothing is sent and RuntimeError is raised.
+        The call is sent before this method returns, so it cannot wait for a commit. If a transaction is open, and
+        `on_commit` therefore does not call back at once, nothing is sent and RuntimeError is raised.
 
         If the await is cancelled, the cause of CancelledError is Uncertain if the call was sent, and Unavailable if it
         was not. `Uncertain.behind` returns that Uncertain, which can repeat the call exactly.
@@ -198,7 +198,8 @@ class AsyncClient(AsyncAdministration, KnowsForeignNames, kind="client"):
     def group(self, group_id: str) -> "AsyncGroupHandle":
         """Return the handle of a group, to inspect it, add to it, wait for it or cancel it.
 
-        This sends nothing, so an unknown id also has a handle, whose `status` is then `unknown`.
+        Nothing is sent, so this also returns a handle for an id that does not exist. The `status` of that handle is
+        `unknown`.
 
         Raises:
             InvalidName: If the id is not a valid name.
@@ -319,8 +320,8 @@ class AsyncClient(AsyncAdministration, KnowsForeignNames, kind="client"):
     ) -> AsyncTaskEvents:
         """Follow task events with `async for`, optionally only events of one queue or of one task name.
 
-        The reader has its own connection. It determines its position, or raises, when it is entered with `async with`,
-        and otherwise at the first event:
+        The reader has its own connection. `async with` determines the position to start from, or raises one of the
+        errors below. Without `async with`, this happens when the first event is requested:
 
             async with client.events(queue="mail", timeout=60) as events:
                 async for event in events:
@@ -339,7 +340,7 @@ class AsyncClient(AsyncAdministration, KnowsForeignNames, kind="client"):
         """
         wanted = wanted_events(after, queue, task, timeout)
         if (interceptor := self._driver.interceptor()) is not None:
-            # This raises because a stand-in has no events.
+            # A stand-in has no events, so this call raises its error.
             interceptor.run(self.namespace, self._driver.store.events("$", BATCH))
         return AsyncTaskEvents(self._driver.endpoint, self._driver.timeout_seconds, self._driver.store, wanted)
 
@@ -349,12 +350,12 @@ class AsyncClient(AsyncAdministration, KnowsForeignNames, kind="client"):
         """Wait until a task has ended, whether it succeeded or not, and return its status.
 
         The state is `unknown` if the server does not know the task or has forgotten it. The wait continues while the
-        server is away. `timeout` is in seconds or a timedelta. None waits forever.
+        server cannot be reached. `timeout` is in seconds or a timedelta. None waits forever.
 
         Raises:
             WaitTimeout: If the task has not ended in time. The task continues. WaitTimeout is a TimeoutError.
             InvalidName: If the id is not a valid name.
-            Unavailable: If the client is closed in the meantime, or the server does not permit this user to wait.
+            Unavailable: If the client is closed during the wait, or if the server does not permit this user to wait.
         """
         return status_of(task_id, await self._state(Goal.END, task_id, timeout))
 
@@ -371,7 +372,8 @@ class AsyncClient(AsyncAdministration, KnowsForeignNames, kind="client"):
     async def result(self, task_id: str, timeout: Duration | None = None) -> Any:
         """Wait until a task has ended, and return what its function returned.
 
-        The wait continues while the server is away. `timeout` is in seconds or a timedelta. None waits forever.
+        The wait continues while the server cannot be reached. `timeout` is in seconds or a timedelta. None waits
+        forever.
 
         Raises:
             TaskDead: If the task is dead. Its `death` describes how it died.
@@ -411,7 +413,10 @@ class AsyncClient(AsyncAdministration, KnowsForeignNames, kind="client"):
         return AsyncFlows(self, self._driver, context, self._on_commit)
 
     async def _state(self, goal: Goal, task_id: str, timeout: Duration | None) -> TaskState:
-        """Wait for the tasks that a task follows, and then for the task."""
+        """Wait for a task, and return its state.
+
+        If the task is pending in a chain or follows a group, this first waits for the task or group before it.
+        """
         query = TaskQuery(goal, require_name("id", task_id))
         if (interceptor := interception.interceptor) is not None:
             return interceptor.wait(self.namespace, query)

@@ -1,6 +1,5 @@
-"""The consumer for asyncio, which runs a blocking consumer in threads.
-
-Because of the threads, the lease is renewed in time even if the program's event loop is blocked, so no task runs twice.
+"""The consumer for asyncio, which runs a blocking consumer in threads. A thread can renew the lease in time even if the
+event loop of the program is blocked, so that no task runs twice.
 """
 
 import asyncio
@@ -26,13 +25,13 @@ T = TypeVar("T")
 class AsyncLeasedTask(ClaimedTask):
     """A task that this process holds until it is settled or the lease is lost.
 
-    This class is like LeasedTask, except that its methods are awaited and that it is used with `async with`. If the
-    await is cancelled, a settlement continues in its thread.
+    It works like LeasedTask, but its methods are coroutines, and it is used with `async with`. If the await is
+    cancelled, a settlement continues in its thread.
     """
 
     @classmethod
     def of(cls, task: LeasedTask) -> Self:
-        """Return the asyncio form of a leased task."""
+        """Return a leased task with methods that can be awaited."""
         return cls(*(getattr(task, each.name) for each in fields(task)))
 
     async def done(self, result: object = None) -> None:
@@ -92,7 +91,8 @@ class AsyncConsumer(AsyncIterator[AsyncLeasedTask]):
         registering = _in_thread(self._register)
         try:
             await asyncio.shield(registering)
-        except asyncio.CancelledError:  # The block never runs, so only this ends the renewal of the lease.
+        # The `async with` block does not run, so nothing else would end the renewal of the lease.
+        except asyncio.CancelledError:
             registering.add_done_callback(self._leave)
             raise
         return self
@@ -134,7 +134,7 @@ class AsyncConsumer(AsyncIterator[AsyncLeasedTask]):
         self._consumer = self._driver.consumer(self._options)
 
     def _leave(self, registering: "asyncio.Future[None]") -> None:
-        registering.exception()  # Retrieve the exception, or asyncio would log that it was never retrieved.
+        registering.exception()  # Without this call, asyncio would log that the exception was never retrieved.
         _in_thread(self._close)
 
     def _close(self) -> None:

@@ -1,6 +1,6 @@
 """The connections of an asyncio client, and its calls on them, in one event loop.
 
-Long work yields to the event loop from time to time.
+Work on many calls yields to the event loop from time to time.
 """
 
 import asyncio
@@ -33,13 +33,14 @@ W = TypeVar("W")
 H = TypeVar("H", bound=WithId)
 T = TypeVar("T")
 
-REPEATS: Final = "await arepeat()"  # How callers repeat an enqueue that may or may not have been accepted.
+# The code, for messages, that repeats an enqueue that may or may not have been accepted.
+REPEATS: Final = "await arepeat()"
 MAP_AT_ONCE: Final = AWAITED_NOW
 _WANTS_BLOCKING: Final = (
     "a consumer needs blocking connections: make it with rota.Client(redis=...).consumer(...), or give this "
     "AsyncClient a redis_url"
 )
-_AT_ONCE: Final = 100  # calls that are prepared, which takes a few milliseconds, before other coroutines get a turn
+_AT_ONCE: Final = 100  # number of calls to prepare before other coroutines may run; this takes a few milliseconds
 
 
 class Connections:
@@ -50,7 +51,8 @@ class Connections:
         self.pid = os.getpid()
         self._endpoint = endpoint
         self.pool = AioPool(endpoint, seconds)
-        self.confirming = AioPool(endpoint, seconds)  # A separate connection, because WAIT blocks all later commands.
+        # A separate connection for confirmations, because WAIT blocks all later commands.
+        self.confirming = AioPool(endpoint, seconds)
         self.waiting = AioWaiting(endpoint, seconds, store, self.pool)
 
     @property
@@ -102,7 +104,7 @@ class AsyncDriver:
         there = self._connections
         self.close()
         if there is not None and there.loop is asyncio.get_running_loop():
-            await asyncio.sleep(0)  # The callback that closes the connections runs in this step of the loop.
+            await asyncio.sleep(0)  # Let the loop run the callback that closes the connections.
             await there.settle()
 
     def close(self) -> None:
@@ -114,11 +116,11 @@ class AsyncDriver:
             there.loop.call_soon_threadsafe(there.close)
 
     def interceptor(self) -> Interceptor | None:
-        """Return the stand-in for the server, if there is one."""
+        """Return the stand-in that replies in place of the server, or None outside of tests."""
         return interception.interceptor
 
     async def run(self, command: ScriptCall[T], ids: Sequence[str] = (), deadline: float | None = None) -> T:
-        """Send a command about the tasks `ids`, and return its reply."""
+        """Send a command and return its reply. Errors about an unknown outcome name the tasks `ids`."""
         if (interceptor := interception.interceptor) is not None:
             return interceptor.run(self.namespace, command)
         until = time.monotonic() + self.timeout_seconds if deadline is None else deadline
@@ -132,7 +134,7 @@ class AsyncDriver:
         return value_of(reply, ids)
 
     async def follow(self, steps: Steps[T], /) -> T:
-        """Send the commands of the steps, all within one timeout, and return the value that the steps return."""
+        """Send the commands that the generator yields, all within one timeout, and return the generator's result."""
         deadline = time.monotonic() + self.timeout_seconds
         reply: Any = None
         try:
@@ -149,7 +151,10 @@ class AsyncDriver:
         return await self.drive(sending)
 
     async def drive(self, sending: Sending[H]) -> list[H]:
-        """Send an enqueue, and check the task names that this process does not declare, each name once."""
+        """Send an enqueue, then warn about task names that no running fleet declares.
+
+        Only names that this process does not declare are checked, and each of them only once.
+        """
         handles = await self._driven(sending)
         if self.warnings.to_check:
             names = self.warnings.names_to_check()
@@ -166,7 +171,8 @@ class AsyncDriver:
                 stream = None
                 try:
                     stream = await pool.ready(exchange)
-                    replies = await pool.exchange(stream, exchange)  # This sends before it first yields to the loop.
+                    # This sends the first command before it yields to the loop.
+                    replies = await pool.exchange(stream, exchange)
                 except Unavailable as error:
                     exchange = sending.throw(error)
                 except asyncio.CancelledError as cancelled:
@@ -178,7 +184,7 @@ class AsyncDriver:
             return handles
 
     def doubt(self, why: str, ids: Sequence[str], again: Callable[[], Sending[Any]]) -> Uncertain:
-        """Return the error for an enqueue that may have been accepted."""
+        """Return the error for an enqueue that may have been accepted. `again` makes the steps that repeat it."""
         return Uncertain(why, ids, aagain=lambda: self._driven(again()))
 
     async def wait(self, query: WaitQuery, timeout: Duration | None) -> WaitResult:
@@ -233,7 +239,7 @@ class AsyncLifecycle:
         await self._driver.aclose()
 
     def close_soon(self) -> None:
-        """Close the connections soon, from any thread."""
+        """Request that the connections be closed, without waiting for it. This may be called from any thread."""
         self._driver.close()
 
 
@@ -250,14 +256,17 @@ async def in_chunks(things: Iterable[T]) -> list[T]:
 async def once_committed(
     on_commit: OnCommit, waiting: W, send: Callable[[W], Awaitable[list[H]]], expected: Callable[[], list[H]]
 ) -> list[H]:
-    """Send at once. Raises RuntimeError if `on_commit` would delay the enqueue until a commit."""
+    """Send at once, because an awaited enqueue cannot wait for a commit.
+
+    Raises RuntimeError if `on_commit` would delay the enqueue until a commit.
+    """
     del expected  # Only a blocking client returns handles before the commit.
     check_nothing_waits(on_commit)
     return await send(waiting)
 
 
 def _cut(sending: Sending[Any], *, is_sent: bool) -> Unavailable | Uncertain | None:
-    """Return the error for an enqueue whose await was cancelled."""
+    """Return the error for a cancelled await: Uncertain if the enqueue `is_sent`, and Unavailable if it is not."""
     try:
         sending.throw(Cut(is_sent=is_sent))
     except (Unavailable, Uncertain) as cause:

@@ -1,4 +1,4 @@
-"""Task events for asyncio. The code for pages and decisions is shared with the blocking reader."""
+"""The reader of task events for asyncio. It shares all code without I/O with the blocking reader."""
 
 import asyncio
 from collections.abc import AsyncIterator

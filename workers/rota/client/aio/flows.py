@@ -38,7 +38,7 @@ from rota.tasks.options import require_name
 
 
 class AsyncFlows:
-    """Chains and groups through one client. The docstrings of the client name the errors."""
+    """The methods for chains and groups of one client. The public methods that call them document the errors."""
 
     def __init__(
         self, client: AsyncTaskAccess, driver: AsyncDriver, context: FlowContext, on_commit: OnCommit | None

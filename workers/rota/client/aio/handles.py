@@ -37,7 +37,8 @@ class AsyncHandle(KnowsForeignNames, Generic[R_co], kind="handle"):
     client: AsyncTaskAccess = field(repr=False, compare=False)
 
     def __init__(self, id: str, duplicate: bool, client: AsyncTaskAccess) -> None:  # noqa: A002 - the name of the field
-        # Setting the fields here takes half the time, because a frozen dataclass sets each field through a call.
+        # This takes half the time of the generated `__init__`, because a frozen dataclass calls a function to set each
+        # field.
         fields = self.__dict__
         fields["id"] = id
         fields["duplicate"] = duplicate
@@ -52,7 +53,7 @@ class AsyncHandle(KnowsForeignNames, Generic[R_co], kind="handle"):
 
         Raises:
             WaitTimeout: If the task has not ended within `timeout` (seconds or timedelta). The task continues.
-            Unavailable: If the client is closed in the meantime, or the server does not permit this user to wait.
+            Unavailable: If the client is closed during the wait, or if the server does not permit this user to wait.
         """
         return await self.client.wait(self.id, timeout)
 
@@ -89,7 +90,8 @@ class AsyncHandle(KnowsForeignNames, Generic[R_co], kind="handle"):
 
 
 PASSED: Final = (State.DONE, State.UNKNOWN)
-"""The states of a task after which the chain continues. A task that the server no longer remembers is `unknown`."""
+"""The states of a task after which the chain continues. They include `unknown`, because the server may no longer
+remember a task that is done."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,7 @@ class AsyncChainHandle(KnowsForeignNames, kind="handle"):
         return self.ids[0]
 
     async def status(self) -> TaskStatus:
-        """Return the status of the task that the chain has reached, or with which it ended. This raises no error."""
+        """Return the status of the task that the chain has reached or ended with. This raises no error."""
         for task_id in self.ids:
             found = await self.client.status(task_id)
             if found.state not in PASSED or found.error:
@@ -118,13 +120,13 @@ class AsyncChainHandle(KnowsForeignNames, kind="handle"):
         return found
 
     async def wait(self, timeout: Duration | None = None) -> TaskStatus:
-        """Wait until the chain has ended, and return the status of the task with which it ended.
+        """Wait until the chain has ended, and return the status of the task that it ended with.
 
-        This is the last task, or the first one that was not done.
+        That is the last task of the chain, or else the first task that was not done.
 
         Raises:
             WaitTimeout: If the chain has not ended within `timeout` (seconds or timedelta). The chain continues.
-            Unavailable: If the client is closed in the meantime, or the server does not permit this user to wait.
+            Unavailable: If the client is closed during the wait, or if the server does not permit this user to wait.
         """
         left = TimeLeft(timeout)
         for task_id in self.ids:
@@ -136,14 +138,15 @@ class AsyncChainHandle(KnowsForeignNames, kind="handle"):
     async def cancel(self, kill_after: Duration | None = None) -> CancelStatus:
         """Cancel the task that the chain has reached, which drops the rest, and return what that task was doing.
 
-        If that task was `running` and is done before it is notified, the chain continues: see `AsyncClient.cancel`.
+        If that task is `running` and finishes before the cancel reaches it, the chain continues: see
+        `AsyncClient.cancel`.
 
         Raises:
             ValueError: If `kill_after` is not above 0.
             Unavailable: If the server cannot be reached or refuses the call.
             Uncertain: If the server did not reply in time. The call can be repeated.
         """
-        for task_id in self.ids:  # In order, because the next task may have been enqueued when this task ended.
+        for task_id in self.ids:  # This goes in order, because each task that is done enqueues the next one.
             status = await self.client.cancel(task_id, kill_after)
             if status is not CancelStatus.UNKNOWN:
                 break
@@ -195,7 +198,7 @@ class AsyncGroupHandle(KnowsForeignNames, kind="handle"):
 
         Raises:
             WaitTimeout: If the group has not ended within `timeout` (seconds or timedelta). The group continues.
-            Unavailable: If the client is closed in the meantime, or the server does not permit this user to wait.
+            Unavailable: If the client is closed during the wait, or if the server does not permit this user to wait.
             Uncertain: If the server did not send the final status in time.
         """
         return await self.flows.wait(self.id, timeout)
@@ -203,7 +206,7 @@ class AsyncGroupHandle(KnowsForeignNames, kind="handle"):
     async def add(self, members: Iterable[Call[Any] | CallChain]) -> list[AsyncHandle[Any] | AsyncChainHandle]:
         """Add members to a group that has not ended, and return a handle for each.
 
-        A member of the group can also do this.
+        The tasks of the group can call this too.
 
         Raises:
             GroupEnded: If the group has ended, was cancelled, or is not known.

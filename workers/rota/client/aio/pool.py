@@ -1,4 +1,4 @@
-"""The connection of an asyncio client, which is replaced when it is lost, and the exchanges over this connection."""
+"""The connection of an asyncio client, which is replaced when it is lost, and the commands that are sent over it."""
 
 import asyncio
 import time
@@ -20,7 +20,7 @@ _CLOSED: Final = ConnectionLost(CLOSED, REASON_NETWORK)
 
 
 class AioPool:
-    """One connection to a server, or to a primary, for one event loop."""
+    """One connection for one event loop, either to a server or to the primary that sentinels name."""
 
     def __init__(self, endpoint: AioEndpoint, timeout_seconds: float) -> None:
         """Store the settings. The first use connects."""
@@ -33,9 +33,10 @@ class AioPool:
         self._is_closed = False
 
     async def ready(self, exchange: Exchange[Any]) -> AioStream:
-        """Return the connection to use for this exchange, before anything is sent.
+        """Return the connection to use for this exchange. Nothing of the exchange is sent yet.
 
-        Raises Unavailable if there is no connection, or if the server can never confirm.
+        Raises Unavailable if there is no connection, or if the exchange needs a confirmation that this server cannot
+        give.
         """
         stream = self._stream
         if stream is not None and stream.is_to_renew:
@@ -47,7 +48,8 @@ class AioPool:
         return stream
 
     async def exchange(self, stream: AioStream, exchange: Exchange[T]) -> list[Reply[T]]:
-        """Send all commands, the first one at once, and return one reply for each."""
+        """Send all commands, and return one reply for each. The first command is sent before this yields to the event
+        loop."""
         seconds = exchange.deadline - time.monotonic()
         give_up_at = time.monotonic() + seconds * exchange.share
         confirmation = None if exchange.confirmation is None else exchange.confirmation.within(seconds)
@@ -71,9 +73,9 @@ class AioPool:
         return replies if confirmation is None else self._reader.confirmed(replies, confirmation, confirmed)
 
     def close(self) -> None:
-        """Close the connection permanently, so that no call in progress opens another one, which nothing would close.
+        """Close the connection permanently. This may be called more than once.
 
-        This may be called more than once.
+        A call in progress cannot open another connection afterwards, because nothing would close that one.
         """
         self._is_closed = True
         if self._opening is not None:
@@ -92,7 +94,7 @@ class AioPool:
         if self._opening is None:
             self._opening = asyncio.create_task(self._open(), name="rota-client-opening")
         opening = self._opening
-        # If this call gives up, the opening continues for the other calls.
+        # If this call gives up waiting, the connection is still opened for the other calls.
         await asyncio.wait([opening], timeout=deadline - time.monotonic())
         if not opening.done():
             return too_slow(self._seconds)
@@ -124,16 +126,17 @@ async def _replies(stream: AioStream, commands: Iterable[bytes], deadline: float
     try:
         async with asyncio.timeout(deadline - time.monotonic()):
             for data in coming:
-                replies.append(stream.send(data))  # Sent before any await, so that each taken command gets a reply.
+                # There is no await before this, so each command taken from `coming` has a future.
+                replies.append(stream.send(data))
                 await stream.drain()
                 if len(replies) > 1:
-                    await asyncio.sleep(0)  # Packing many commands takes time, so let other tasks run.
+                    await asyncio.sleep(0)  # Packing many commands takes time, so let other tasks run in between.
             await asyncio.wait(replies)
     except TimeoutError:
         pass  # The missing replies become errors below.
     finally:
         for reply in replies:
-            reply.cancel()  # This affects only futures without a reply, for which nothing waits any more.
+            reply.cancel()  # Has no effect on futures that have their reply.
     if any(reply.cancelled() for reply in replies):
         stream.retire()
     silent = ConnectionLost("no reply came in time", REASON_SILENT)

@@ -1,4 +1,4 @@
-"""`client.schedules`, which lists, changes and runs the schedules of a fleet."""
+"""The object `client.schedules`, which lists, changes and runs the schedules of a fleet."""
 
 from typing import Any
 
@@ -73,7 +73,7 @@ class AsyncSchedules:
         return await self._driver.follow(self._steps.pause(name))
 
     async def resume(self, name: str) -> bool:
-        """Resume a schedule from its next occurrence on, and return False if it was not paused.
+        """Resume a schedule with its next occurrence, and return False if it was not paused.
 
         Occurrences that were due during the pause are skipped.
 

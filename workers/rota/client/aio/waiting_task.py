@@ -1,4 +1,5 @@
-"""Waits for tasks in an event loop. One asyncio task, with one blocking connection, serves all waits of a client."""
+"""The waits for tasks in an event loop. A single asyncio task with one blocking connection serves all waits of a
+client."""
 
 import asyncio
 import math
@@ -22,7 +23,7 @@ _NAME: Final = "rota:waiting"
 
 
 class AioWait(OpenWait):
-    """The wait of one call."""
+    """The wait of one call, which sleeps on an asyncio event."""
 
     __slots__ = ("_woken",)
 
@@ -46,7 +47,7 @@ class AioWait(OpenWait):
 
 
 class AioWaiting:
-    """The waits of one client in one event loop."""
+    """All waits of one client in one event loop, and the asyncio task that serves them."""
 
     def __init__(self, endpoint: AioEndpoint, seconds: float, store: Store, pool: AioPool) -> None:
         self._seconds = seconds
@@ -73,7 +74,7 @@ class AioWaiting:
 
     def close(self) -> None:
         """End all waits. This may be called more than once."""
-        self._rounds.open.give_up(CLOSED)  # A task that is cancelled before its first step does nothing.
+        self._rounds.open.give_up(CLOSED)  # If the task is cancelled before it first runs, its `finally` does not run.
         if self._serving is not None:
             self._serving.cancel()
 
@@ -88,7 +89,7 @@ class AioWaiting:
                 if time.monotonic() >= self._rounds.retry_at:
                     await self._converse()
                 await self._rest()
-        finally:  # Even after a bug in Rota, no call waits for a task that has ended.
+        finally:  # Even if Rota has a bug, no call keeps waiting after this task has ended.
             self._rounds.open.give_up(CLOSED)
             await self._leave()
 
@@ -116,8 +117,7 @@ class AioWaiting:
     async def _listen(self) -> list[str] | Unavailable:
         """Return the messages that were pushed, or the error if the connection failed.
 
-        The error is returned and not raised, because asyncio would log an exception that nothing retrieves from this
-        task.
+        The error is returned, not raised, because asyncio logs exceptions that are never retrieved from a task.
         """
         try:
             first = await self._connection.execute("BLPOP", self._rounds.key, PARK_SECONDS)

@@ -1,5 +1,5 @@
 # Generated from rota/client/aio/client.py by `make blocking`: change that, not this.
-"""The application's client: enqueues tasks, inspects them, waits for them and controls queues."""
+"""The client of an application, which enqueues tasks, inspects them, waits for them and controls queues."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, partial
@@ -75,8 +75,8 @@ class Client(Administration, KnowsForeignNames, kind="client"):
             handle = client.enqueue(resize.call(7))
 
     * `max_payload_kb` limits the body of one task, in KiB.
-    * `timeout_seconds` limits each call as a whole, including connecting and all requests. In `enqueue_many`, it limits
-      each 4,000 tasks.
+    * `timeout_seconds` limits each call as a whole, including connecting and all requests. In `enqueue_many`, it
+      applies to each round of 4,000 tasks separately.
     * `durability` is what an enqueue waits for besides the server's reply: "none", "wait" (a replica has the task) or
       "waitaof" (the task is on disk).
     * `redis_tls_ca`, `redis_tls_cert` and `redis_tls_key` are PEM files for a `rediss://` URL: the certificates of the
@@ -158,8 +158,8 @@ class Client(Administration, KnowsForeignNames, kind="client"):
             handle = client.enqueue(resize.call(7))
             handle = client.enqueue("resize", args=[7], queue="images", delay=60)
 
-        `on_commit` is called with a callback that sends the call, to be called when a transaction is committed: see
-        `Task.using`.
+        `on_commit` is called with a callback, and the call is sent when that callback is called, for example after a
+        transaction is committed: see `Task.using`.
 
         Raises:
             InvalidArguments: If the arguments are not JSON, or do not fit the signature of the task.
@@ -208,7 +208,8 @@ class Client(Administration, KnowsForeignNames, kind="client"):
     def group(self, group_id: str) -> "GroupHandle":
         """Return the handle of a group, to inspect it, add to it, wait for it or cancel it.
 
-        This sends nothing, so an unknown id also has a handle, whose `status` is then `unknown`.
+        Nothing is sent, so this also returns a handle for an id that does not exist. The `status` of that handle is
+        `unknown`.
 
         Raises:
             InvalidName: If the id is not a valid name.
@@ -331,7 +332,8 @@ class Client(Administration, KnowsForeignNames, kind="client"):
     ) -> TaskEvents:
         """Follow task events with `for`, optionally only events of one queue or of one task name.
 
-        The reader has its own connection. It determines its position, or raises, at once:
+        The reader has its own connection. This call determines the position to start from, or raises one of the
+        errors below:
 
             with client.events(queue="mail", timeout=60) as events:
                 for event in events:
@@ -350,7 +352,7 @@ class Client(Administration, KnowsForeignNames, kind="client"):
         """
         wanted = wanted_events(after, queue, task, timeout)
         if (interceptor := self._driver.interceptor()) is not None:
-            # This raises because a stand-in has no events.
+            # A stand-in has no events, so this call raises its error.
             interceptor.run(self.namespace, self._driver.store.events("$", BATCH))
         return TaskEvents(self._driver.endpoint, self._driver.timeout_seconds, self._driver.store, wanted)
 
@@ -360,12 +362,12 @@ class Client(Administration, KnowsForeignNames, kind="client"):
         """Wait until a task has ended, whether it succeeded or not, and return its status.
 
         The state is `unknown` if the server does not know the task or has forgotten it. The wait continues while the
-        server is away. `timeout` is in seconds or a timedelta. None waits forever.
+        server cannot be reached. `timeout` is in seconds or a timedelta. None waits forever.
 
         Raises:
             WaitTimeout: If the task has not ended in time. The task continues. WaitTimeout is a TimeoutError.
             InvalidName: If the id is not a valid name.
-            Unavailable: If the client is closed in the meantime, or the server does not permit this user to wait.
+            Unavailable: If the client is closed during the wait, or if the server does not permit this user to wait.
         """
         return status_of(task_id, self._state(Goal.END, task_id, timeout))
 
@@ -382,7 +384,8 @@ class Client(Administration, KnowsForeignNames, kind="client"):
     def result(self, task_id: str, timeout: Duration | None = None) -> Any:
         """Wait until a task has ended, and return what its function returned.
 
-        The wait continues while the server is away. `timeout` is in seconds or a timedelta. None waits forever.
+        The wait continues while the server cannot be reached. `timeout` is in seconds or a timedelta. None waits
+        forever.
 
         Raises:
             TaskDead: If the task is dead. Its `death` describes how it died.
@@ -422,7 +425,10 @@ class Client(Administration, KnowsForeignNames, kind="client"):
         return Flows(self, self._driver, context, self._on_commit)
 
     def _state(self, goal: Goal, task_id: str, timeout: Duration | None) -> TaskState:
-        """Wait for the tasks that a task follows, and then for the task."""
+        """Wait for a task, and return its state.
+
+        If the task is pending in a chain or follows a group, this first waits for the task or group before it.
+        """
         query = TaskQuery(goal, require_name("id", task_id))
         if (interceptor := interception.interceptor) is not None:
             return interceptor.wait(self.namespace, query)

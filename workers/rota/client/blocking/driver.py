@@ -28,15 +28,15 @@ T = TypeVar("T")
 W = TypeVar("W")
 H = TypeVar("H", bound=WithId)
 
-REPEATS: Final = "repeat()"  # How callers repeat an enqueue that may or may not have been accepted.
+REPEATS: Final = "repeat()"  # The code, for messages, that repeats an enqueue that may or may not have been accepted.
 MAP_AT_ONCE: Final = MAP_WAITS_NOT
 
 
 class Driver:
     """The connections of a client to one namespace of one server.
 
-    Each call is sent only once, because without a nonce a second copy would count as a second call. The methods raise
-    Unavailable, or Uncertain if no reply came.
+    A call without a nonce is sent only once, because the server could not recognize a second copy of it. The methods
+    raise Unavailable, or Uncertain if no reply came.
     """
 
     def __init__(
@@ -67,12 +67,15 @@ class Driver:
             self.pool.close()
 
     def interceptor(self) -> Interceptor | None:
-        """Return the stand-in for the server, if there is one, and warn if the call blocks an event loop."""
+        """Return the stand-in that replies in place of the server, or None outside of tests.
+
+        Each call passes through here, so this also warns if the call blocks an event loop.
+        """
         self.warnings.check_blocking()
         return interception.interceptor
 
     def run(self, command: ScriptCall[T], ids: Sequence[str] = (), deadline: float | None = None) -> T:
-        """Send a command about the tasks `ids`, and return its reply."""
+        """Send a command and return its reply. Errors about an unknown outcome name the tasks `ids`."""
         if (interceptor := self.interceptor()) is not None:
             return interceptor.run(self.namespace, command)
         until = time.monotonic() + self.timeout_seconds if deadline is None else deadline
@@ -81,7 +84,7 @@ class Driver:
         return value_of(reply, ids)
 
     def follow(self, steps: Steps[T], /) -> T:
-        """Send the commands of the steps, all within one timeout, and return the value that the steps return."""
+        """Send the commands that the generator yields, all within one timeout, and return the generator's result."""
         deadline = time.monotonic() + self.timeout_seconds
         return follow(lambda command: self.run(command, (), deadline), steps)
 
@@ -92,7 +95,10 @@ class Driver:
         return self.drive(sending)
 
     def drive(self, sending: Sending[H]) -> list[H]:
-        """Send an enqueue, and check the task names that this process does not declare, each name once."""
+        """Send an enqueue, then warn about task names that no running fleet declares.
+
+        Only names that this process does not declare are checked, and each of them only once.
+        """
         handles = self._driven(sending)
         if self.warnings.to_check:
             names = self.warnings.names_to_check()
@@ -116,7 +122,7 @@ class Driver:
                 return handles
 
     def doubt(self, why: str, ids: Sequence[str], again: Callable[[], Sending[Any]]) -> Uncertain:
-        """Return the error for an enqueue that may have been accepted."""
+        """Return the error for an enqueue that may have been accepted. `again` makes the steps that repeat it."""
         return Uncertain(why, ids, again=lambda: self._driven(again()))
 
     def wait(self, query: WaitQuery, timeout: Duration | None) -> WaitResult:
@@ -169,17 +175,14 @@ class Lifecycle:
 
 
 def in_chunks(things: Iterable[T]) -> list[T]:
-    """Return all items of the iterable. Unlike in the asyncio driver, there is no event loop to yield to."""
+    """Return all items of the iterable as a list. The asyncio driver yields to the event loop here."""
     return list(things)
 
 
 def once_committed(
     on_commit: OnCommit, waiting: W, send: Callable[[W], list[H]], expected: Callable[[], list[H]]
 ) -> list[H]:
-    """Send when `on_commit` calls back, and return the handles.
-
-    If `on_commit` has not called back yet, these are the `expected` handles.
-    """
+    """Send when `on_commit` calls back, and return the handles. Until then, the `expected` handles are returned."""
     callback = OnceSent(waiting, send)
     check_on_commit(on_commit)(callback)
     return expected() if callback.handles is None else callback.handles

@@ -39,7 +39,7 @@ from rota.tasks.options import require_name
 
 
 class Flows:
-    """Chains and groups through one client. The docstrings of the client name the errors."""
+    """The methods for chains and groups of one client. The public methods that call them document the errors."""
 
     def __init__(self, client: TaskAccess, driver: Driver, context: FlowContext, on_commit: OnCommit | None) -> None:
         self.client = client

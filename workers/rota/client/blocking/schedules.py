@@ -1,5 +1,5 @@
 # Generated from rota/client/aio/schedules.py by `make blocking`: change that, not this.
-"""`client.schedules`, which lists, changes and runs the schedules of a fleet."""
+"""The object `client.schedules`, which lists, changes and runs the schedules of a fleet."""
 
 from typing import Any
 
@@ -74,7 +74,7 @@ class Schedules:
         return self._driver.follow(self._steps.pause(name))
 
     def resume(self, name: str) -> bool:
-        """Resume a schedule from its next occurrence on, and return False if it was not paused.
+        """Resume a schedule with its next occurrence, and return False if it was not paused.
 
         Occurrences that were due during the pause are skipped.
 

@@ -1,10 +1,11 @@
-"""The waiting thread of a client, which needs one blocking connection, however many threads of the application wait.
+"""The waiting thread of a client. It needs only one blocking connection, no matter how many threads of the application
+wait.
 
-1. The thread calls the script `wait` for all new waits. Waits whose event has happened end at once. For the others, the
-   server notes that this client waits.
+1. The thread calls the script `wait` for all new waits. A wait whose event has already happened ends at once. For each
+   of the others, the server records that this client waits.
 2. The thread sleeps in BLPOP at the client's reply list. A message on this list is only a wake-up call: the thread then
    calls the script again, so that only one script reads results.
-3. After an error, and every QUERY_ALL_SECONDS, the thread calls the script for all open waits, and the server notes
+3. After an error, and every QUERY_ALL_SECONDS, the thread calls the script for all open waits, and the server records
    these waits again. So a wait survives a lost connection, a failover, and a server that lost its last second of
    writes.
 
@@ -39,7 +40,7 @@ _FAILED: Final = "the client's waiting thread failed (standard error has its tra
 
 
 class _Mail:
-    """New waits for the thread, or None to end it. Adding an item wakes the thread."""
+    """A queue of new waits for the thread, in which None tells the thread to end. Adding an item wakes the thread."""
 
     def __init__(self, first: Wait) -> None:
         self._lock = Lock()
@@ -48,7 +49,7 @@ class _Mail:
         self._wakeup = Wakeup()
 
     def leave(self, wait: Wait | None) -> bool:
-        """Add a wait, and return whether the mail accepted it."""
+        """Add a wait. Return False if the thread has ended and accepts no more waits."""
         with self._lock:
             if self._is_closed:
                 return False
@@ -64,7 +65,7 @@ class _Mail:
         return taken
 
     def close_if_empty(self) -> bool:
-        """Accept no more waits if none is left. Return whether that is the case."""
+        """Stop accepting waits unless some have been added, and return whether the thread may end."""
         with self._lock:
             self._is_closed = not self._left
         return self._is_closed
@@ -82,7 +83,7 @@ class _Mail:
 
 
 class WaitingThread(Thread):
-    """A thread that runs from its first wait until there has been no wait for LINGER_SECONDS, or until it is
+    """The waiting thread. It runs from the first wait until there has been no wait for LINGER_SECONDS, or until it is
     stopped."""
 
     def __init__(self, pool: ClientPool, store: Store, first: Wait) -> None:
@@ -98,7 +99,7 @@ class WaitingThread(Thread):
         return self._rounds.trouble
 
     def take(self, wait: Wait) -> bool:
-        """Take a wait, and return False if the thread has ended."""
+        """Accept a wait. Return False if the thread has ended, in which case the caller starts another thread."""
         return self._mail.leave(wait)
 
     def stop(self) -> None:
@@ -114,7 +115,7 @@ class WaitingThread(Thread):
                     self._converse()
                 self._rest()
             why = CLOSED
-        finally:  # Even after a bug in Rota, no call waits for a thread that has ended.
+        finally:  # Even if Rota has a bug, no call keeps waiting after this thread has ended.
             for wait in self._mail.close():
                 self._keep(wait)
             self._rounds.open.give_up(why)
@@ -157,12 +158,12 @@ class WaitingThread(Thread):
         self._mail.sleep(self._rounds.seconds_to_rest(self._replies.silent_at), self._replies)
 
 
-_CLOSE_SECONDS: Final = 1.0  # How long `close` waits for the thread, which may be connecting.
+_CLOSE_SECONDS: Final = 1.0  # How long `close` waits for the thread to end. The thread may be busy connecting.
 _FOREVER: Final = -1.0
 
 
 class Waiting:
-    """The waits of one client in one process. A forked child needs its own."""
+    """All waits of one client in one process. A forked child makes its own."""
 
     def __init__(self, pool: ClientPool, store: Store) -> None:
         self._pool = pool

@@ -1,4 +1,4 @@
-"""Taking tasks in a program's own process with `client.consumer("queue")`."""
+"""The consumer, with which a program takes tasks in its own process: `client.consumer("queue")`."""
 
 from rota.client.consumer.consumer import Consumer
 from rota.client.consumer.lease import ConsumerOptions, ConsumerTransport, consumer_options

@@ -1,4 +1,4 @@
-"""A consumer, which is an owner of tasks like a worker, but in a program of the application.
+"""A consumer. It is an owner of tasks like a worker, but it runs in a program of the application.
 
 1. It registers as an owner, and a thread renews its lease: see `lease`.
 2. When the program wants a task, the consumer claims one with the same script as workers, so tiers, rotation, caps and
@@ -48,8 +48,10 @@ T = TypeVar("T")
 
 _FIRST_PAUSE_SECONDS: Final = 0.05
 _MAX_PAUSE_SECONDS: Final = 2.0
-_QUARANTINE_SECONDS: Final = 1.0  # After this time, another owner may have taken the task that has to run alone.
-_SHORTEST_PARK_SECONDS: Final = 0.02  # In a shorter wait, the round trip of a BLPOP would take too large a share.
+# How long to wait before the next turn if a task has to run alone. Another owner may have taken it by then.
+_QUARANTINE_SECONDS: Final = 1.0
+# For a shorter wait, the consumer sleeps, because the round trip of a BLPOP would take too large a share of it.
+_SHORTEST_PARK_SECONDS: Final = 0.02
 
 
 class Doorbells:
@@ -62,8 +64,8 @@ class Doorbells:
     def listen(self, connection: Connection, seconds: float, wakeup: Wakeup, is_over: Callable[[], bool]) -> str | None:
         """Wait until a doorbell rings, take its token, and return its queue.
 
-        Returns "" if no doorbell rang in time, and None if `is_over` became true first. After None, a reply may still
-        come, so the connection must be closed. Raises ServerError.
+        Returns "" if no doorbell rang in time, and None if `is_over` became true first. If this returns None, the
+        caller must close the connection, because a reply may still arrive on it. Raises ServerError.
         """
         connection.send(command((self._start, pack((f"{seconds - EARLY_SECONDS:.3f}",)))))
         over_at = time.monotonic() + seconds
@@ -104,15 +106,17 @@ class Consumer(Iterator[LeasedTask]):
         self._bells = Doorbells(transport.store.keys, options.queues)
         self._preparer = Preparer(TakenTasks(default_registry), DefaultRunSettings(options.max_payload_kb))
         self._holds = Holds(transport.store, self._run, options.lease_seconds, self._wakeup.ring)
-        self._claiming = threading.Lock()  # Held by the one thread that claims and listens.
+        # Held by the thread that claims or waits for a doorbell. Only one thread at a time does that.
+        self._claiming = threading.Lock()
         self._connection: Connection | None = None
         self._claims: deque[Claim] = deque()
-        self._now_us = 0  # The Redis time of the last turn.
-        self._unfit: list[bytes] = []  # The outcomes of tasks that must not run, until a turn has reported them.
+        self._now_us = 0  # The Redis time of the last turn, in microseconds.
+        self._unfit: list[bytes] = []  # Outcomes of tasks that must not run. The next turn reports them.
         self._tokens: list[str] = []
         self._trouble = Backoff(_FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS)
         self._is_in_trouble = False
-        self._quarantined = b""  # The entry that has to run alone, after all other tasks of this consumer have ended.
+        # An entry that has to run alone, so the consumer claims it when all its other tasks have ended.
+        self._quarantined = b""
         self._stopped = False
         self._closed = False
         try:
@@ -123,7 +127,7 @@ class Consumer(Iterator[LeasedTask]):
 
     @property
     def owner(self) -> str:
-        """The name under which the consumer holds tasks now. The name changes when a lease is lost."""
+        """The name under which the consumer currently holds tasks. It changes when a lease was lost."""
         return self._lease.registration.owner
 
     def __enter__(self) -> Self:
@@ -171,7 +175,7 @@ class Consumer(Iterator[LeasedTask]):
     # Claiming
 
     def _step(self) -> LeasedTask | None:
-        """Take one step towards a task, and return the task if there is one.
+        """Take one step of the loop that waits for a task, and return a task if the step has found one.
 
         A step waits until the consumer may hold another task, hands out a task that is claimed, or makes a turn and
         waits if the turn finds nothing.
@@ -192,7 +196,8 @@ class Consumer(Iterator[LeasedTask]):
                 raise Denied(f"{self.owner} cannot continue: {error}") from error
             self._note_trouble(error)
             self._wakeup.wait(self._trouble.next_seconds())
-        except BaseException:  # For example KeyboardInterrupt: a reply may still come on this connection.
+        # For example KeyboardInterrupt. A reply may still arrive on this connection, so it must not be used again.
+        except BaseException:
             self._disconnect()
             raise
         return None
@@ -221,7 +226,7 @@ class Consumer(Iterator[LeasedTask]):
         return reply
 
     def _hand_out(self, claim: Claim) -> LeasedTask | None:
-        """Hand out a claimed task, or note its outcome if it must not run.
+        """Return a claimed task, or keep its outcome for the next turn if it must not run.
 
         If the server does not reply, the next step tries again.
         """
@@ -243,9 +248,9 @@ class Consumer(Iterator[LeasedTask]):
         return None
 
     def _request_start(self, entry: Entry, ready: Runnable) -> MayStart:
-        """Return whether the task may start.
+        """Request permission to start a task, and return the server's decision, which depends on the task's rate.
 
-        This depends on the task's rate. A task that may be started only once is first marked as started.
+        A task that may be started only once is also marked as started.
         """
         registration = self._lease.registration
         starts = StartSteps(registration.owner, self._transport.store, lambda: not registration.lost, lambda *_: None)
@@ -253,7 +258,7 @@ class Consumer(Iterator[LeasedTask]):
 
     def _take_step(self, step: ScriptCall[Any] | float) -> Any:
         if isinstance(step, float):
-            return time.sleep(step)  # At most some milliseconds.
+            return time.sleep(step)  # A few milliseconds at most.
         return self._connected().run(step)
 
     def _give_back_claims(self) -> None:
@@ -265,7 +270,7 @@ class Consumer(Iterator[LeasedTask]):
                 self._turn(0)
 
     def _wait_for_work(self, wait_us: int) -> None:
-        """Wait at the doorbells until there may be work."""
+        """Wait until a doorbell rings. If `wait_us` is above 0, wait no longer than that."""
         wait_seconds = min(PARK_SECONDS, wait_us / MICROSECONDS) if wait_us else float(PARK_SECONDS)
         if wait_seconds < _SHORTEST_PARK_SECONDS:
             self._wakeup.wait(wait_seconds)
@@ -273,13 +278,14 @@ class Consumer(Iterator[LeasedTask]):
         queue = self._bells.listen(self._connected(), wait_seconds, self._wakeup, self._is_over)
         if queue:
             self._tokens.append(queue)
-        elif queue is None:  # A token may be lost, but the removal of this owner and the sweep ring again.
+        # A token may be lost with the connection, but the removal of this owner and the sweep ring the doorbell again.
+        elif queue is None:
             self._disconnect()
 
     def _is_over(self) -> bool:
         return self._stopped or self._lease.registration.lost
 
-    # The process and the connection
+    # The check of the process, and the connection
 
     def _run(self, command: ScriptCall[T]) -> T:
         self._check_process()
@@ -304,7 +310,7 @@ class Consumer(Iterator[LeasedTask]):
             self._connection = None
 
     def _note_trouble(self, error: Exception | None) -> None:
-        """Note whether the server works, and log the first error of an outage."""
+        """Record whether the server responds, and log the first error of an outage."""
         if error is None:
             self._trouble.reset()
         elif not self._is_in_trouble:

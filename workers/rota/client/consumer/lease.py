@@ -1,12 +1,12 @@
 """The lease of a consumer, the tasks that it holds, and how each of them is settled.
 
 The consumer registers as an owner, and a thread renews its lease. It registers again after a lost lease, and its
-registration ends when it is closed. Between renewals the thread listens to the orders of its node, as a master does.
-Each order reports that a task was cancelled. Then the thread renews at once, because the reply to a renewal names all
-cancelled tasks.
+registration ends when it is closed. Between renewals the thread waits for messages in the list `orders` of its node, as
+a master does. A message means that a task was cancelled. The thread then renews at once, because the reply to a renewal
+names all cancelled tasks.
 
-A settlement names the entry, which is its fencing token. So the settlement may be sent repeatedly until there is a
-reply: a copy that arrives late or twice changes nothing.
+A settlement names the entry, which is its fencing token. Therefore the settlement can be sent repeatedly until there is
+a reply: a copy that arrives late or twice changes nothing.
 """
 
 import logging
@@ -78,7 +78,7 @@ class OwnerRegistration:
     def __init__(self, owner: str) -> None:
         self.owner = owner
         self.tiers: Packed  # The tiers of the consumer's queues, in wire form.
-        self.cancelled: frozenset[bytes] = frozenset()  # The texts of the entries that were cancelled.
+        self.cancelled: frozenset[bytes] = frozenset()  # The entries of cancelled tasks, as raw text.
         self.lost = False
 
 
@@ -99,7 +99,7 @@ class ConsumerTransport:
 class Lease:
     """The successive registrations of one consumer.
 
-    `lost` is called if a renewal finds that the lease was lost.
+    The function `lost` is called if a renewal finds that the lease was lost.
     """
 
     def __init__(self, transport: ConsumerTransport, options: ConsumerOptions, lost: Callable[[], None]) -> None:
@@ -123,9 +123,9 @@ class Lease:
         self.registration = self._register()
 
     def end(self, unreported: Packed) -> None:
-        """End the registration, and report the `unreported` outcomes, which may not have reached the server.
+        """End the registration, which returns the held tasks to their lanes.
 
-        Held tasks return to their lanes.
+        `unreported` has outcomes that may not have reached the server. They are reported first.
         """
         self._over.set()
         self._wakeup.ring()
@@ -150,7 +150,7 @@ class Lease:
         shares = reply.shares if reply.registered else tuple(map(QueueShare, self._options.queues))
         registration.tiers = pack_tiers([domain_of(shares)])
         registration.cancelled = reply.cancelled
-        # After the end, the owner may already have been removed, which does not mean that its lease was lost.
+        # When the consumer has been closed, a missing owner does not mean that its lease was lost.
         if not reply.registered and not registration.lost and not self._over.is_set():
             registration.lost = True
             LOG.warning("the lease of %s was lost: the tasks that it held run again", registration.owner)
@@ -163,14 +163,14 @@ class Lease:
                 self._attend(self.registration)
                 pause = usual
             except Exception as error:  # noqa: BLE001 - only this thread renews; if it ended, tasks would run twice
-                if pause == usual:  # Only the first failure of several is logged.
+                if pause == usual:  # Of several failures in a row, only the first is logged.
                     LOG.warning("the lease of %s was not renewed: %s", self.registration.owner, error_line(error))
                 pause = min(_AGAIN_SECONDS, usual / 2)
         self._orders.close()
         self._wakeup.close()
 
     def _rest(self, seconds: float, *, listens: bool) -> bool:
-        """Wait until the seconds have passed or an order comes, and return whether to continue."""
+        """Wait until the seconds have passed or a message arrives. Return False if the registration is being ended."""
         until = time.monotonic() + seconds
         while not self._over.is_set() and (left := until - time.monotonic()) > 0:
             try:
@@ -182,7 +182,7 @@ class Lease:
                 self._wakeup.wait(min(left, self._orders.silent_at - time.monotonic()), self._orders.fileno())
                 if self._orders.messages():
                     break
-            except Unavailable:  # The next renewal reports the fault.
+            except Unavailable:  # The next renewal logs the error.
                 listens = False
         return not self._over.is_set()
 
@@ -246,9 +246,9 @@ class Holds:
         return len(self._held)
 
     def ids_of(self, registration: OwnerRegistration) -> tuple[str, ...]:
-        """Return the ids that a turn has to name, which are the ids of the tasks held under this registration.
+        """Return the ids of the tasks that are held under this registration, which each turn has to name.
 
-        A registration that was lost may hold an earlier entry with the same id.
+        Tasks of a lost registration are left out, because one of them may have the same id as a task held now.
         """
         return tuple(hold.entry.id for hold in list(self._held.values()) if hold.registration is registration)
 
@@ -263,8 +263,8 @@ class Holds:
         turn = Turn(0, self.ids_of(registration), settlements=join_settlements([packed]))
         reply = self._run_until_reply(self._store.turn(registration.owner, registration.tiers, turn), hold, packed)
         registration.lost |= reply.status is TurnStatus.LOST
-        # While an owner lives, only its own outcomes remove an entry from its list. So if the entry is gone, an outcome
-        # that was sent earlier has been applied.
+        # While an owner lives, only its own outcomes remove an entry from its list. If the entry is gone and an outcome
+        # was sent earlier, that outcome was therefore applied.
         counted_before = hold.sent is not None and not registration.lost
         if hold.entry.text not in reply.stale or counted_before:
             self._end(hold, Fate.SETTLED)
@@ -273,7 +273,7 @@ class Holds:
         raise self._doubt(hold) if hold.sent else self._loss(hold)
 
     def close(self) -> Packed:
-        """Drop all held tasks, and return the outcomes that may not have reached the server."""
+        """Forget all held tasks, and return the outcomes that may not have reached the server."""
         self._closed.set()
         left = list(self._held.values())
         for hold in left:
@@ -289,7 +289,7 @@ class Holds:
             raise self._loss(hold)
 
     def _run_until_reply(self, command: ScriptCall[TurnReply], hold: HeldTask, packed: bytes) -> TurnReply:
-        """Repeat the call until there is a reply, for about as long as a lease lasts."""
+        """Repeat the call until there is a reply, but not longer than about the length of a lease."""
         backoff = Backoff(_FIRST_PAUSE_SECONDS, _MAX_SETTLE_PAUSE_SECONDS)
         deadline = time.monotonic() + self._timeout_seconds
         while True:
@@ -318,4 +318,6 @@ class Holds:
 
     def _doubt(self, hold: HeldTask) -> Uncertain:
         task_id = hold.entry.id
-        return Uncertain(f"no reply came to the settlement of task {task_id}: it may have been carried out", [task_id])
+        return Uncertain(
+            f"no reply came to the settlement of task {task_id}, which may have been carried out", [task_id]
+        )

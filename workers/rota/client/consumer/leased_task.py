@@ -1,4 +1,4 @@
-"""Tasks that a program holds, and how they are made from claims. Nothing here communicates with Redis."""
+"""The tasks that a program holds, and the functions that make them from claims. This module does no I/O."""
 
 import os
 import time
@@ -43,12 +43,14 @@ from rota.tasks.retry_rules import GiveUp, decide
 if TYPE_CHECKING:
     from rota.tasks.typed_arguments import TypedArguments
 
-_MAX_NAMES: Final = 1000  # The number of names that are cached, because a producer can use any number of names.
+# The maximum number of cached names. Producers may use any number of names, so the cache needs a limit.
+_MAX_NAMES: Final = 1000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClaimedTask:
-    """A task that this process holds, with its possible outcomes. No I/O: see LeasedTask and AsyncLeasedTask."""
+    """A task that this process holds, and the rules for its outcomes. This base class does no I/O: see LeasedTask and
+    AsyncLeasedTask."""
 
     id: str
     name: str
@@ -75,7 +77,7 @@ class ClaimedTask:
     def cancelled(self) -> bool:
         """Whether a client has cancelled the task.
 
-        The process is notified at once, or by the next renewal of the lease if it missed the notification.
+        The process is notified at once. If it misses the notification, it finds out at the next renewal of the lease.
         """
         return self._hold.cancelled
 
@@ -198,7 +200,7 @@ class LeasedTask(ClaimedTask):
 
 
 class _TakenTask(TaskDefinition[..., Any]):
-    """A task as a program takes it.
+    """The declaration of a task that a program takes, whether or not this process declares it.
 
     The program may not call the function, so the arguments stay as they were enqueued unless an annotation converts
     them.
@@ -216,18 +218,18 @@ def _taken(name: str, declared: AnyTask | None) -> _TakenTask:
 
 
 class TakenTasks:
-    """The tasks that a program can take, with any name, whether this process declares them or not."""
+    """A registry for consumers, in which every name is a task, whether or not this process declares it."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
 
     def get(self, name: str) -> AnyTask:
-        """Return the task with that name."""
+        """Return the task with that name. There always is one."""
         return _taken(name, self._registry.get(name))
 
 
 def leased_task(hold: HeldTask, ready: Runnable, now_us: int) -> LeasedTask:
-    """Return the task that was claimed at this Redis time, ready to be handed out."""
+    """Return a claimed task in the form that the program gets. `now_us` is the Redis time of the claim."""
     entry = hold.entry
     return LeasedTask(
         id=entry.id,
@@ -253,8 +255,9 @@ def leased_task(hold: HeldTask, ready: Runnable, now_us: int) -> LeasedTask:
 
 
 def callable_or_end(claim: Claim, prepared: Runnable | Unfit | None, now_us: int) -> Runnable | Settlement:
-    """Return the call that was claimed at this Redis time, or the outcome of the task if it must not run."""
-    if prepared is None:  # The task was cancelled after the claim.
+    """Return the claimed call if it may run, or else the outcome of the task. `now_us` is the Redis time of the
+    claim."""
+    if prepared is None:  # The claim has no body, because the task was cancelled.
         return _unrun(claim.entry, CancelledOutcome())
     if isinstance(prepared, Unfit):
         record = FailureRecord(prepared.fault, prepared.error, claim.entry.attempt)

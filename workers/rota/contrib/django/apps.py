@@ -1,5 +1,5 @@
-"""Rota as an application of a Django project: its start and the setting `ROTA`, enqueues that wait for commits, and the
-database connections of tasks."""
+"""Rota as an application of a Django project. It reads the setting `ROTA`, delays enqueues until transactions are
+committed, and closes old database connections of tasks."""
 
 import os
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -37,7 +37,7 @@ def _check_text(value: Any, name: str) -> str:
 
 class _Setting(NamedTuple):
     check: Callable[[Any, str], object]
-    variable: str = ""  # the environment variable that passes the setting to a fleet
+    variable: str = ""  # name of the environment variable that passes the setting to a fleet
 
 
 _SETTINGS: Final = {
@@ -60,24 +60,27 @@ def variables_of_project() -> dict[str, str]:
 
 
 def of_project() -> dict[str, Any]:
-    """Return the known settings in `ROTA`, or {} if it is missing or not a dict."""
+    """Return the valid names and their values in `ROTA`, or {} if `ROTA` is missing or not a dict."""
     given = getattr(settings, "ROTA", {})
     return {name: given[name] for name in _SETTINGS if name in given} if isinstance(given, dict) else {}
 
 
 def configure_client() -> None:
-    """Make the default client use `ROTA`. A fault in the setting is raised when a task is enqueued, and `check` reports
-    it."""
+    """Make the default client use the settings in `ROTA`.
+
+    An error in them is raised only when a task is enqueued. The system check reports it earlier.
+    """
     given = of_project()
     waits = given.pop("on_commit", True)
-    for name in ("timeout_seconds", "max_payload_kb"):  # `configure` would raise their faults before any check
+    # `configure` would raise an error in these before the system check can report it
+    for name in ("timeout_seconds", "max_payload_kb"):
         if name in given and _fault_in(name, given[name]):
             del given[name]
     rota.configure(**given, on_commit=on_commit if waits else None)
 
 
 def check_settings(**_: Any) -> list[CheckMessage]:
-    """Return the results of the system check: every fault in `ROTA`, and whether a server is configured."""
+    """Run the system check: return an error for each fault in `ROTA`, and a warning if no server is configured."""
     given = getattr(settings, "ROTA", {})
     if not isinstance(given, dict):
         hint = 'Write ROTA = {"redis_url": "redis://...", "namespace": "..."}.'
@@ -122,7 +125,8 @@ TASKS_MODULE: Final = "tasks"
 
 
 class RotaConfig(AppConfig):
-    """The application, which configures the default client, wraps tasks, and imports the tasks of all applications."""
+    """The Django application. It configures the default client, wraps the tasks, and imports the tasks of all
+    applications."""
 
     name = "rota.contrib.django"
     label = "rota"
@@ -137,9 +141,9 @@ class RotaConfig(AppConfig):
 
 
 def import_tasks() -> None:
-    """Import the module `tasks` of every application that has one. Errors of such a module are raised."""
+    """Import the module `tasks` of every application that has one. Errors that a module raises are not caught."""
     for app in apps.get_app_configs():
-        # Our own module `tasks` is the backend of django.tasks, which not every project uses.
+        # Rota's own module `tasks` is the backend for django.tasks, which not every project uses.
         if app.name != RotaConfig.name and app.module and module_has_submodule(app.module, TASKS_MODULE):
             import_module(f"{app.name}.{TASKS_MODULE}")
 
@@ -148,8 +152,9 @@ def import_tasks() -> None:
 
 
 def on_commit(send: Callable[[], None]) -> None:
-    """Call `send` when all transactions that are now open in this thread, on any database, have been committed, or at
-    once if none is open. If one of them is rolled back, `send` is never called.
+    """Call `send` when all transactions that are open in this thread have been committed, or at once if none is open.
+
+    Transactions on all databases count. If one of them is rolled back, `send` is never called.
 
     This opens no connection, so it may also be called in async code, where no transaction is ever open.
     """
@@ -168,14 +173,16 @@ def on_commit(send: Callable[[], None]) -> None:
 
 
 def _is_in_transaction(connection: BaseDatabaseWrapper) -> bool:
-    # Without autocommit, every query is in a transaction of the application. Django does not know when that ends, and
-    # raises an error in `on_commit`.
+    # Without autocommit, every query is part of a transaction that the application manages itself. Django does not know
+    # when it ends, so `connection.on_commit` raises an error.
     return connection.in_atomic_block or (connection.connection is not None and not connection.autocommit)
 
 
 def with_fresh_connections(task: CurrentTask) -> Generator[None, None, None]:
-    """Close connections that are broken or older than CONN_MAX_AGE, before and after each task, as Django does for
-    requests."""
+    """Close database connections that are broken or older than CONN_MAX_AGE, before and after each task.
+
+    Django does the same before and after each request.
+    """
     _close_old(task)
     try:
         yield
@@ -187,14 +194,14 @@ def _close_old(task: CurrentTask) -> None:
     _close_old_of_thread()
     declared = default_registry.get(task.name)
     if declared is not None and declared.is_async:
-        # The connections of an async task are in the thread in which asgiref runs synchronous code.
+        # The connections of an async task belong to the thread in which asgiref runs synchronous code.
         SyncToAsync.single_thread_executor.submit(_close_old_of_thread).result()
 
 
 def _close_old_of_thread() -> None:
     for connection in connections.all(initialized_only=True):
-        # A worker has no open transaction here, but a test that runs tasks may have one. Then the test must close the
-        # connection.
+        # A worker has no open transaction here, but a test that runs tasks may have one. It closes the connection
+        # itself.
         if not connection.in_atomic_block:
             connection.queries_log.clear()
             connection.close_if_unusable_or_obsolete()

@@ -1,4 +1,4 @@
-"""Runs the tasks of Django's Tasks framework in workers, and gives the framework their results.
+"""The code that runs tasks of Django's Tasks framework in workers, and returns their results to the framework.
 
 The framework has been part of Django since version 6.0. For earlier versions, it is available as the package
 django-tasks.
@@ -35,7 +35,7 @@ else:
     from django_tasks.exceptions import TaskResultDoesNotExist
     from django_tasks.signals import task_enqueued, task_finished, task_started
 
-if TYPE_CHECKING:  # only the stubs have type parameters for parameters and result
+if TYPE_CHECKING:  # the classes have type parameters only in the stubs
     AnyTask: TypeAlias = Task[..., Any]
     AnyResult: TypeAlias = TaskResult[..., Any]
 else:
@@ -95,7 +95,8 @@ def running_result(task: AnyTask, current: CurrentTask, args: Sequence[Any], kwa
         enqueued_at=None,
         started_at=now,
         last_attempted_at=now,
-        worker_ids=[f"{os.uname().nodename}:{os.getpid()}"] * current.attempt,  # Django counts these as attempts
+        # Django counts these ids to get the number of attempts
+        worker_ids=[f"{os.uname().nodename}:{os.getpid()}"] * current.attempt,
     )
 
 
@@ -120,14 +121,14 @@ def result_of(task: AnyTask, status: TaskStatus, returned: Any) -> AnyResult:
 
 
 def _last_worker(status: TaskStatus) -> list[str]:
-    # The worker of an attempt that did not fail. Attempts that failed are in `attempts`.
+    # Returns the worker of the current or last attempt if it has not failed. `attempts` has only those that failed.
     return [f"{status.node}:{status.pid or 0}"] if status.state in (State.RUNNING, State.DONE) else []
 
 
 def _errors_of(status: TaskStatus) -> list[TaskError]:
     errors = [_error_of(each.error, "") for each in status.attempts]
     last = str((status.death or {}).get("traceback", ""))
-    if errors and last:  # only one line is kept of earlier attempts
+    if errors and last:  # for earlier attempts, only one line of the error is stored
         errors[-1] = _error_of(status.attempts[-1].error, last)
     return errors
 
@@ -147,7 +148,7 @@ declared: Final[dict[str, AnyTask]] = {}
 
 
 def rota_task(task: AnyTask, backend: type[BaseTaskBackend], options: TaskOptions, queue: str) -> RotaTask[..., Any]:
-    """Return a Rota task that calls the function, with its context if it takes one, and sends the framework's
+    """Return a Rota task that runs a task of the framework, passes it a context if it takes one, and sends the
     signals."""
 
     @functools.wraps(task.func)
@@ -159,7 +160,7 @@ def rota_task(task: AnyTask, backend: type[BaseTaskBackend], options: TaskOption
         _finish(backend, result, TaskResultStatus.SUCCESSFUL)
         return returned
 
-    if task.takes_context:  # callers pass all parameters except the context
+    if task.takes_context:  # callers of the task pass all parameters except the context
         signature = inspect.signature(task.func)
         taken = list(signature.parameters.values())[1:]
         attempt.__signature__ = signature.replace(parameters=taken)  # type: ignore[attr-defined]  # read by inspect

@@ -34,18 +34,19 @@ from rota.tasks.registry import default_registry
 
 PRIORITY_QUEUES: Final = "priority_queues"
 RESULT_SECONDS: Final = 86_400
-"""How long the result of a task is stored, unless OPTIONS has another `result_ttl`."""
+"""How long the result of a task is stored, in seconds, unless OPTIONS has another `result_ttl`."""
 
 TRANSFER_SECONDS: Final = 5.0
-"""How long the transfer of a stored result may take."""
+"""How long reading a stored result may take, in seconds."""
 
 
 class RotaBackend(BaseTaskBackend):
-    """A backend that enqueues tasks with the default client, on commit unless `ROTA` states otherwise.
+    """A backend that enqueues tasks with the default client, after the commit unless `ROTA` states otherwise.
 
     OPTIONS can have the options of `@rota.task`, except the queue, for all tasks of this backend. It can also have
-    `priority_queues`, for example `{50: "urgent", -50: "bulk"}`. A task that names no queue then goes to the queue of
-    the limit farthest from 0 that its priority reaches. Without `priority_queues`, Django rejects priorities.
+    `priority_queues`, for example `{50: "urgent", -50: "bulk"}`. Each number is a limit: a task that names no queue
+    goes to the queue of the limit farthest from 0 that its priority reaches. In the example, priority 60 leads to
+    "urgent". Without `priority_queues`, Django rejects priorities.
     """
 
     supports_defer = True
@@ -65,14 +66,14 @@ class RotaBackend(BaseTaskBackend):
         InvalidName."""
         super().validate_task(task)
         name = require_name("task name", task.module_path)
-        if name not in declared or declared[name].func is not task.func:  # otherwise it is a copy by `using`
+        if name not in declared or declared[name].func is not task.func:  # otherwise the task is a copy made by `using`
             default_registry.add(rota_task(task, type(self), self._task_options, self._queue_of(task)))
             declared[name] = task
 
     def enqueue(  # type: ignore[override]  # the stubs tie the result to the task, which this code cannot express
         self, task: AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> AnyResult:
-        """Enqueue one call. Raises the errors of `rota.Task.enqueue`, and InvalidTask."""
+        """Enqueue one call of a task. Raises the errors of `rota.Task.enqueue`, and InvalidTask."""
         self.validate_task(task)
         result = new_result(task, str(uuid.uuid4()), args, kwargs)
         due = None if task.run_after is None else _aware(task.run_after)
@@ -82,7 +83,7 @@ class RotaBackend(BaseTaskBackend):
         return result
 
     def get_result(self, result_id: str) -> AnyResult:
-        """Return the status of a task as the framework's result. The arguments are known until the task has ended.
+        """Return the status of a task as the framework's result, which has the arguments only until the task has ended.
 
         Raises TaskResultDoesNotExist if the task is not known, or Unavailable if the server cannot be reached.
         """
@@ -102,8 +103,8 @@ class RotaBackend(BaseTaskBackend):
 
 
 def queue_for(priority: int, queues: Mapping[int, str]) -> str:
-    """Return the queue of the limit farthest from 0 that the priority reaches, or the default queue if it reaches
-    none."""
+    """Return the queue of the limit farthest from 0 that the priority reaches, or the default queue if it reaches no
+    limit."""
     reached = [limit for limit in queues if 0 < limit <= priority or priority <= limit < 0]
     return queues[max(reached, key=abs)] if reached else DEFAULT_TASK_QUEUE_NAME
 
@@ -111,12 +112,12 @@ def queue_for(priority: int, queues: Mapping[int, str]) -> str:
 def _returned(task_id: str) -> Any:
     try:
         return default_client().result(task_id, TRANSFER_SECONDS)
-    except ResultNotStored:  # the result expired in the meantime
+    except ResultNotStored:  # the result has expired since the status was read
         return None
 
 
 def _aware(when: datetime) -> datetime:
-    return timezone.make_aware(when) if timezone.is_naive(when) else when  # naive only if USE_TZ is off
+    return timezone.make_aware(when) if timezone.is_naive(when) else when  # datetimes are naive only if USE_TZ is off
 
 
 def _checked_options(alias: str, options: dict[str, Any]) -> TaskOptions:

@@ -1,5 +1,5 @@
-"""The admin page for staff: queues with their counts, dead tasks to revive or purge, and the status of a task by its
-id.
+"""An admin page for staff. It shows the queues with their counts and the status of a task by its id, and can revive or
+purge dead tasks.
 
 Add its URLs with `path("admin/rota/", include("rota.contrib.django.urls"))`, before the URLs of the admin.
 """
@@ -27,8 +27,10 @@ MOST_DEAD: Final = 100
 
 @require_GET
 def fleet(request: HttpRequest) -> HttpResponse:
-    """Show the queues, starting with those that have the most tasks, and the latest dead tasks. If `queue` names a
-    queue, show only its dead tasks."""
+    """Show the queues, starting with those that have the most tasks, and the latest dead tasks.
+
+    If the parameter `queue` names a queue, show only the dead tasks of that queue.
+    """
     queue = request.GET.get("queue", "")
     try:
         client = default_client()
@@ -57,7 +59,7 @@ def steer_dead(request: HttpRequest) -> HttpResponse:
 
 @require_GET
 def task(request: HttpRequest) -> HttpResponse:
-    """Show the status of the task with this `id`."""
+    """Show the status of the task that the parameter `id` names."""
     task_id = request.GET.get("id", "").strip()
     try:
         status = default_client().status(task_id, args=True)

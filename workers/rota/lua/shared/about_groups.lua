@@ -1,4 +1,5 @@
--- For scripts about groups: define the functions for the end of a group, even if no group has a live member.
+-- Define the functions for the end of a group even if no group has a live member. Scripts about groups include this
+-- file.
 -- with: in_use
 -- sets: any_members
 any_members = true

@@ -1,8 +1,8 @@
--- Make entries for tasks that have none: for legacy items, and for tasks that have lost their entry but not their body.
+-- Make entries for tasks that have none. These are legacy items, and tasks whose entry was lost but whose body is left.
 -- with: legacy_item place
 -- keys     epitaphs keys tasks
 
--- Return the id of a legacy item if it has an id that is not taken, or else a new id.
+-- Return the id that a legacy item names, or a new id if it names none or the id is taken.
 local adopted = 0
 local function usable_id(id, now)
   while not id or redis.call('HEXISTS', PREFIX .. 'tasks', id) == 1 or incarnation_of(id) do
@@ -20,8 +20,8 @@ local function adopt(text, id, queue, kind, due, now)
   return e, body
 end
 
--- Return an entry for a task that has lost its entry but not its body. `incarnation` is the number of its incarnation,
--- nil if its id was never reused. The counters are lost; the flag is derived from other keys.
+-- Return an entry for a task whose entry was lost. `incarnation` is the number of its incarnation, or nil if its id was
+-- never reused. The counters begin at 0, because they are lost. The flag is derived from other keys.
 local function rebuilt_entry(id, queue, kind, due, incarnation, now)
   local has_key = redis.call('HEXISTS', PREFIX .. 'keys', id) == 1
   local has_record = redis.call('HEXISTS', PREFIX .. 'epitaphs', id) == 1

@@ -9,9 +9,9 @@
 local function condition_on(bounds, share) return decision_on(share.queue, share.condition, bounds.now) end
 local function is_open(bounds, share) return not share.condition or condition_on(bounds, share).open end
 
--- Return the number of microseconds until the time in `rates`, at which the starts of a queue so far are paid off. The
--- number is at most one interval more than the slack. The second value is true if the stored time is further ahead,
--- because it was written before the clock was set back, or with a slower rate.
+-- Return how many microseconds the time in `rates` is ahead of now. Up to that time, the starts so far have used the
+-- rate of the queue (see rate.lua). The number is at most one interval more than the slack. The second value is true if
+-- the stored time is further ahead, because it was written before the clock was set back, or with a slower rate.
 local function rate_ahead(bounds, share)
   local empty_at = tonumber(redis.call('HGET', PREFIX .. 'rates', share.queue) or '') or 0
   local full = share.interval + slack_of(share.interval, share.burst)
@@ -24,8 +24,8 @@ local function spend_rate(bounds, share, entries)
   redis.call('HSET', PREFIX .. 'rates', share.queue, string.format('%.0f', empty_at))
 end
 
--- Note that entries of a queue were claimed. If more may be claimed in this call, its condition is evaluated again,
--- because it may depend on the number of running tasks.
+-- Update the limits after entries of a queue were claimed. If this call may claim more of them, the condition is
+-- evaluated again, because it may depend on the number of running tasks.
 local function note_starts(bounds, share, entries, may_be_more)
   if share.is_bounded then spend_rate(bounds, share, entries) end
   if share.condition then redis.pcall('HDEL', CLOSED, share.queue) end
@@ -54,8 +54,8 @@ local function depends_on_starts(bounds, share)
   return share.cap > 0 or share.interval > 0 or share.condition and condition_on(bounds, share).counts
 end
 
--- Return how many entries may be claimed one by one before the limits have to be checked again. A condition may depend
--- on the number of running tasks, so it is checked before each start.
+-- Return how many entries may be claimed one by one before the limits have to be checked again. This is 1 if the
+-- condition depends on the number of running tasks, because it must then be evaluated before each start.
 local function room_one_by_one(bounds, share)
   return share.condition and condition_on(bounds, share).counts and 1 or (room(bounds, share))
 end
@@ -69,7 +69,8 @@ local function shut_until(bounds, share)
   local allowed, after = room(bounds, share)
   if share.interval > 0 then
     local _, is_left_over = rate_ahead(bounds, share)
-    if is_left_over then spend_rate(bounds, share, 0) end -- otherwise the queue would stay closed until that time
+    -- Without this, the queue would stay closed until the stored time.
+    if is_left_over then spend_rate(bounds, share, 0) end
   end
   if allowed < 1 then return after > 0 and bounds.now + after or SHUT end
   return not is_open(bounds, share) and bounds.now + condition_on(bounds, share).after or nil

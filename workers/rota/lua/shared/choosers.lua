@@ -5,7 +5,7 @@
 -- with: tiers rotation turns heads
 -- keys     rotation
 
--- Whether the claim continues, because picks are left and nothing prevents the next pick.
+-- Whether the claim continues: picks are left, and nothing prevents the next one.
 local function goes_on(claim)
   if claim.left <= 0 then return false end
   if claim.quarantined then
@@ -70,7 +70,7 @@ local function next_in_rotation(chooser, claim, taken)
     local share = chooser.shares[index] or share_in(domain, ARGV[index])
     chooser.shares[index] = share
     if share.head and not has_rivals then close(claim, share) end
-    local is_known = share.rest and not share.head -- the head was read before and is closed
+    local is_known = share.rest and not share.head -- the head was read in an earlier pick, and is finished
     if not is_known or share.rest > 0 and not (share.is_bounded and not bounds:has_room(domain, index)) then
       if claim.several and not share.head then
         share.ahead = has_rivals and math.ceil(2 * claim.left / #indexes)
@@ -82,7 +82,8 @@ local function next_in_rotation(chooser, claim, taken)
     table.remove(indexes, at)
     if states then table.remove(states, at) end
   end
-  if states then write_turns(chooser, claim) end -- without states, no head is open
+  -- Without states there is at most one queue, whose head is finished already.
+  if states then write_turns(chooser, claim) end
 end
 
 local function by_rotation(claim, domain)

@@ -31,8 +31,8 @@ local function is_backlogged(claim, share)
   return share.rest >= for_each * redis.call('ZCARD', PREFIX .. 'owners')
 end
 
--- Claim up to n entries of a queue and return how many were claimed. If `share.ahead` is set, that many entries are
--- read, and the head stays open while it has entries that may be claimed.
+-- Claim up to n entries of a queue, and return how many were claimed. If `share.ahead` is set, that many entries are
+-- read at once, and the head is kept for later picks while it has entries that may be claimed.
 local function claim_from(claim, share, n)
   local texts = claim.texts
   local before = #texts

@@ -8,8 +8,9 @@
 -- keys     closed conditions
 local CONDITIONS, CLOSED = PREFIX .. 'conditions', PREFIX .. 'closed'
 
--- Return the decision on a queue, which is computed once per call. Its fields are `open`; `after`, the microseconds
--- after which to check again if the queue is closed; and `fault`, the error of the condition, if any.
+-- Return the decision on a queue, which is computed once per call. Its fields are `open`; `after`, the number of
+-- microseconds after which the worker should check a closed queue again; and `fault`, the error of the condition, if
+-- any.
 local decider, decisions = nil, {}
 local function decision_on(queue, name, now)
   if not decider then

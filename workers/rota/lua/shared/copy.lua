@@ -1,8 +1,8 @@
--- A copy of the data: a transition that is inserted after this file changes nothing on the server. Its writes are noted
--- here. Its reads return the notes, or what the server has if there is no note. A command that is not handled here goes
--- to the server, which refuses it if it writes, because the script has `no-writes`. So no write is lost silently.
--- `work` counts the arguments of commands and the members that were searched for them. The file is a block, because Lua
--- allows a function only 200 locals.
+-- A copy of the data, so that a transition that is inserted after this file changes nothing on the server. Its writes
+-- are stored in tables here. Its reads return the values in these tables, or else those on the server. A command that
+-- is not handled here goes to the server, which refuses it if it writes, because the script has `no-writes`. So no
+-- write is lost silently. `work` measures how much work this takes: it counts the arguments of commands, and the
+-- members that were searched. The file is a block, because Lua allows a function only 200 locals.
 local server, redis, work = redis, nil, 0
 do
   -- Key -> field or member -> current value: a text; 0 or 1 for a member of a set; false if it is absent.
@@ -33,7 +33,7 @@ do
     return replies
   end
 
-  -- Note `value` for all these members of a set, and return how many had another value.
+  -- Store `value` for all these members of a set, and return how many had another value.
   local function mark_all(query, key, value, ...)
     local changed = 0
     for _, member in ipairs({ ... }) do
@@ -93,8 +93,8 @@ do
     return found
   end
 
-  -- Return up to `wanted` members from the server with scores in this range that have no note, as { score, member }.
-  -- The number of noted members at the beginning of a range is remembered, so that later calls skip them.
+  -- Return up to `wanted` members from the server with scores in this range that were not changed here, as { score,
+  -- member }. The number of changed members at the beginning of a range is remembered, so that later calls skip them.
   local PAGE = 20
   local passed_over = {}
   local function untouched(query, key, least, most, wanted)
@@ -126,7 +126,7 @@ do
     return rows
   end
 
-  -- Ignore writes that no claim reads again, because each claim of an explanation has another owner.
+  -- Ignore a write that no later claim reads, because each claim of an explanation has another owner.
   local function ignore() return 0 end
 
   local copied = {
@@ -141,7 +141,7 @@ do
     end,
     HDEL = function(_, _, key, ...)
       for _, field in ipairs({ ... }) do note(key, field, false) end
-      return select('#', ...) -- transitions remove only fields that exist
+      return select('#', ...) -- the count is right because transitions delete only fields that exist
     end,
     HINCRBY = function(query, _, key, field, by)
       local number = look_up(query, 'HGET', key, field) or '0'

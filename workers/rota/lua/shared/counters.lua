@@ -5,7 +5,8 @@
 local function count(field, by) redis.pcall('HINCRBY', PREFIX .. 'counts', field, by) end
 local function total(field, by) redis.pcall('HINCRBY', PREFIX .. 'totals', field, by) end
 
--- Counters that go up and down within a call are written once at its end, and only if they changed.
+-- Counters that may go up and down within a call are written once at the end of the call, and only if they have
+-- changed.
 local later = {}
 local function count_later(field, by) later[field] = (later[field] or 0) + by end
 local function write_counts()
@@ -15,8 +16,8 @@ local function write_counts()
   later = {}
 end
 
--- Read the keys that the counters and the entry of a task are written to. A key of the wrong type raises an error
--- here, before the first write.
+-- Read the keys to which the counters and the entry of a task will be written, so that a key of the wrong type raises
+-- an error here, before the first write.
 local function guard_task_keys()
   redis.call('HLEN', PREFIX .. 'tasks')
   redis.call('HLEN', PREFIX .. 'tickets')

@@ -3,10 +3,10 @@
 -- with: doorbell
 -- keys     counts
 local LONGEST_CONDITION, LONGEST_ERROR = 10000, 200
--- In microseconds: when a faulty condition is evaluated again, and how long a worker that waits for a queue to open may
--- take to notice a change.
+-- After how many microseconds a faulty condition is evaluated again, and within how many a worker that waits for a
+-- queue to open must notice a change.
 local RECHECK_AFTER, LONGEST_WAIT = 1000000, 5000000
-local SCOPE = 'local queue, ready, delayed, running, now = ... ' -- this also prevents bytecode from being loaded
+local SCOPE = 'local queue, ready, delayed, running, now = ... ' -- because of this prefix, the text cannot be bytecode
 
 local function closed_for(after, fault)
   return { open = false, after = math.min(after, LONGEST_WAIT), fault = fault }
@@ -67,7 +67,7 @@ local function decide(queue, name, now)
   local kind, rest = string.match(is_ours and text or '', '^%d+ (%l+) (.*)$')
   if not KINDS[kind] then return closed_for(RECHECK_AFTER, 'the text in Redis is not a condition') end
   local decision = KINDS[kind](rest, now, queue)
-  decision.counts = kind == 'lua' -- the decision may depend on the number of running tasks
+  decision.counts = kind == 'lua' -- whether the decision may depend on the number of running tasks
   if decision.fault then decision.fault = string.sub(decision.fault, 1, LONGEST_ERROR) end
   return decision
 end

@@ -2,7 +2,7 @@
 -- list or set.
 -- with: ends
 -- keys     epitaphs keys meta result:* tasks unique:*
-local follow -- processes chains and groups, if there are any: see following.lua
+local follow -- a function that processes chains and groups, or nil if there are none: see following.lua
 
 -- Free the task's unique key, if it still holds the key. A key that is held for a limited time may belong to another
 -- task.
@@ -24,9 +24,9 @@ end
 
 local function after_run_record(past) return '\r' .. string.gsub(string.gsub(past, '\r', ' '), '\n', '\r') end
 
--- Remove what a task that ends may have left elsewhere: its unique key, attempt records, and the record of earlier
--- tasks of its id. The flag shows which of these exist, so a task with none of them costs one comparison. Return the
--- attempt records in the form in which they follow the record of the run.
+-- Remove what a task that ends may have in other keys: its unique key, its attempt records, and the record of earlier
+-- tasks with its id. The flag shows which of these exist, so a task with none of them costs one comparison. Return the
+-- attempt records as text that can follow the record of the run.
 local function clear_up(id, flag)
   if flag == '-' then return '' end
   local past = false
@@ -45,14 +45,15 @@ do -- a block, because Lua allows a function only 200 locals
   -- write.
   local keep -- read when the first task of a call ends
   local function remembers()
-    local KEEP, MOST_KEPT = 10000, 1000000 -- the default if no master has set a value; the largest accepted value
+    -- The default if no master has set a value, and the largest value that is accepted.
+    local KEEP, MOST_KEPT = 10000, 1000000
     keep = keep or tonumber(redis.pcall('HGET', PREFIX .. 'meta', 'ended_keep')) or KEEP
     return keep > 0 and keep <= MOST_KEPT
   end
 
-  -- Seal the current text. `known` is the number of all ends so far. If that is not a valid number, the memory was
-  -- overwritten and starts again. Then delete the oldest sealed texts, as long as the newer texts hold at least `keep`
-  -- ends, and remove list items that are not valid numbers.
+  -- Seal the current text. `known` is the number of all ends so far; if it is not valid, another program has
+  -- overwritten the memory, which then starts again. Afterwards delete the oldest sealed texts while the newer texts
+  -- hold at least `keep` ends, and remove list items that are not valid numbers.
   local function seal(known)
     if type(known) ~= 'number' or known > LATEST or type(redis.pcall('RPUSH', SEALED, known)) ~= 'number' then
       redis.pcall('HDEL', PREFIX .. 'meta', 'ended')
@@ -72,7 +73,7 @@ do -- a block, because Lua allows a function only 200 locals
   local function remember(how, now, owner, count, text)
     -- The size in bytes at which a text is sealed. A small memory has shorter texts, of SHORTEST bytes for each end.
     local LONG, SHORTEST = 32768, 16
-    local SHORT = 2048 -- a text up to this size is joined with its head at little cost
+    local SHORT = 2048 -- joining a text up to this size with its head costs less than a second command
     local head = string.format('\n!%d %s %.0f %s', count, how, now, owner)
     if #text > SHORT then redis.pcall('APPEND', ENDS, head) else text = head .. text end
     local size = redis.pcall('APPEND', ENDS, text)
@@ -97,7 +98,8 @@ do -- a block, because Lua allows a function only 200 locals
   note_ends = function(how, now, owner, ended)
     if notify_waiters then notify_waiters(how, ended.ids) end
     if follow then follow(how, now, ended.ids) end
-    -- Tasks with other ends come one at a time. A stored result belongs to an earlier task with this id.
+    -- Only tasks that are done come several at a time. If this task is not done, a stored result belongs to an earlier
+    -- task with its id.
     if how ~= 'done' then redis.call('UNLINK', PREFIX .. 'result:' .. ended.ids[1]) end
     if not remembers() then return end
     local lines, count = ended.lines, ended.count + (#ended.lines - 1) / 2

@@ -1,7 +1,6 @@
--- The memory of ends, which is a text that states how the last tasks ended. A hash field for each task, or even a line
--- built by a script, would cost more than the rest of a task's end. So the worker writes the text, and the script
--- stores it unchanged.
--- Tasks that end together are a block of `ends`, in which each line is preceded by a line feed:
+-- The memory of ends, a text that records how the last tasks ended. A hash field for each task, or even a line built by
+-- a script, would cost more than all other work at the end of a task. So the worker writes the text, and the script
+-- stores it unchanged. Tasks that end together are a block of `ends`, in which each line is preceded by a line feed:
 --   !COUNT HOW AT OWNER    the end of COUNT tasks, each with two lines:
 --   ENTRY                  its last entry, which begins with its id
 --    RUN                   the record of its run, then a carriage return before each record of an earlier attempt

@@ -4,8 +4,9 @@
 -- take time in every call. Only an entry in an in-flight list can have the mark `b` (see mark_started.lua).
 local ENTRY =
   '^([%w_.:-]+) ([%w_.:-]+) ([idrptc]) ()(%d+) ()(%d+) ()(%d+) (%d+) (%d+) (%d+) ()([-bu%d%u]%d*b?%u?)$'
-local LONGEST = 384 -- no entry is longer; a giant legacy item must not be matched against the pattern
-local TIME_WIDTH, COUNTERS_WIDTH = 17, 22 -- with the spaces after them
+-- No entry is longer; a longer text, such as a giant legacy item, is not even matched against the pattern.
+local LONGEST = 384
+local TIME_WIDTH, COUNTERS_WIDTH = 17, 22 -- in characters, including the spaces after them
 
 local function parse_entry(text)
   if #text > LONGEST then return nil end
@@ -21,8 +22,8 @@ local function parse_entry(text)
 end
 
 -- Nearly every entry is new, and entries that were enqueued or promoted together differ only in their ids. So the part
--- after the id, the tail, is checked once for consecutive entries. The check covers its names, and the positions of its
--- spaces show that its times have 16 digits.
+-- after the id, the tail, is checked only once for consecutive entries that have the same tail. The check covers the
+-- names in it. The positions of its spaces show that its times have 16 digits.
 local NEW_TAIL = '^ ([0-9A-Za-z_.:-]+) [idrpt] [0-9]+ [0-9]+ 0 0 0 0 %-$'
 local SPACE, DUE_AT, READY_AT = 32, -44, -27
 local new_tail, new_queue -- tail and queue of the new entry that was checked last
@@ -62,8 +63,8 @@ local function glance_at_all(texts)
   return ids, suspicious
 end
 
--- Return the flag of a text that is known to be an entry. `names_in` returns id, queue and flag, which the end of a
--- task needs.
+-- Return the flag of a text that is known to be an entry. `names_in` returns its id, queue and flag, all that is needed
+-- when a task ends.
 local function flag_of(text) return string.sub(text, -2) == ' -' and '-' or string.match(text, '(%S*)$') end
 local function names_in(text)
   local at = new_tail_at(text)

@@ -1,9 +1,9 @@
 -- Process what follows the end of a task: the rest of its chain, the state of its group, and the task that follows the
 -- group.
--- `members` maps the id of a live task to `GROUP` or `-`, then after a line feed the rest of its chain: for each task a
--- line `ID QUEUE DUE BYTES` and the body. `group-members:GROUP` has the members that have not ended, with the current
--- task of each chain. Each end counts once, when the task is removed from that set. In a fleet without members, this
--- file only makes one check.
+-- `members` maps the id of a live task to its group, or `-` for none. After a line feed follows the rest of its chain:
+-- for each task a line `ID QUEUE DUE BYTES`, and the body. `group-members:GROUP` has the members that have not ended,
+-- with the current task of each chain. Each end counts once, when the task is removed from that set. In a fleet without
+-- members, this file only makes one check.
 -- with: ending
 -- sets: follow
 -- keys     group-members:* group:* groups tasks
@@ -17,7 +17,7 @@ if any_members then
   local function group_key(group) return PREFIX .. 'group:' .. group end
   local function members_key(group) return PREFIX .. 'group-members:' .. group end
   following.group_key, following.members_key, following.item = group_key, members_key, ITEM
-  following.ring = ring_if_served -- `turn` replaces this function, because it also claims
+  following.ring = ring_if_served -- `turn` replaces this function, because it may claim the task itself
 
   -- Return the number of the incarnation for a task with this id: '' for the first task, nil if the id is taken. A
   -- cancelled task whose entry is still in a lane also occupies its id.
@@ -47,8 +47,8 @@ if any_members then
     return id
   end
 
-  -- Wake the clients that wait for room in a group or for its end. `awaited` has ` CLIENT:MOST` for each client; MOST
-  -- is the number of members that may be left, `-` for the end.
+  -- Wake the clients whose wait for a group is over. `awaited` has ` CLIENT:MOST` for each client. MOST is the number
+  -- of members that may be left, or `-` if the client waits for the end of the group.
   local function wake_for(group, awaited, left, has_ended)
     local kept = {}
     for client, most in string.gmatch(awaited, ' (%w+):([%d-]+)') do

@@ -1,8 +1,8 @@
--- The head of a queue, which consists of the first entries of its lanes that a claim has read. A share has a head in
+-- The head of a queue: the first entries of its lanes, as far as a claim has read them. A share has a head in
 -- `share.head` while entries are claimed from it. `claim` is the record of shared/claim.lua.
 -- with: entry doorbell counters turns
 -- keys     queue:* ready tasks
-local EXAMINE = 500 -- entries and marks per call
+local EXAMINE = 500 -- the most entries and marks that a call examines
 
 -- Read up to `most` entries from the head of a queue: first `delayed` of the `all_delayed` entries in the delayed lane,
 -- then entries of the ready lane. `is_whole` means that the queue has no more entries. `passed` is the number of
@@ -28,8 +28,8 @@ local function read_head(claim, queue, most)
 end
 
 -- Claim entries from a head until the claim has `most`. An entry with a crash or a loss on record has to run alone, so
--- that another crash identifies the task that caused it. Such an entry ends the claim, and a worker that holds other
--- tasks claims nothing else, so that it finishes them first.
+-- that another crash identifies the task that caused it. Such an entry ends the claim. A worker that holds other tasks
+-- does not claim it yet, and claims nothing else, so that it finishes those tasks first.
 local function take(claim, share, most)
   local head, texts, claims = share.head, claim.texts, claim.claims
   local found, ids, bodies, suspicious = head.texts, head.ids, head.bodies, head.suspicious
@@ -38,7 +38,7 @@ local function take(claim, share, most)
     if claimed == most or claim.quarantined then break end
     local text, body = found[i], bodies[i]
     if not body or body == '' or ids[i] == '' or suspicious[i] or any_incarnations then
-      if not claim.check_entry then -- most claims have only new entries
+      if not claim.check_entry then -- created here, because most claims have only new entries and do not need it
         -- with: unusual
         claim.check_entry = check_entry
       end

@@ -1,4 +1,4 @@
--- Forget idle queues. Queues that are served only by a pattern come and go; once such a queue has been empty for a
+-- Forget idle queues. Queues that are served only by a pattern come and go. When such a queue has been empty for a
 -- while, all its keys are removed. `idle` maps each empty queue to the time at which a sweep first found it empty.
 -- with: numbers doorbell
 -- keys     counts doorbell:* idle paused queues rates ready served totals
@@ -24,7 +24,7 @@ local function is_empty(queue, now)
   return (whole(type(paid_off) == 'string' and paid_off) or 0) <= now
 end
 
--- Delete the counters of a queue. The number of its accepted tasks is added to the number of the pattern.
+-- Delete the counters of a queue. The number of tasks that it has accepted is added to that of its pattern.
 local function forget_counters(queue, pattern)
   redis.call('HDEL', PREFIX .. 'counts', 'running:' .. queue, 'delayed:' .. queue, 'dead:' .. queue)
   local accepted = redis.pcall('HGET', PREFIX .. 'totals', 'accepted:' .. queue)
@@ -51,8 +51,8 @@ local function forget(queue, pattern, servings)
   redis.pcall('ZREM', PREFIX .. 'idle', queue)
 end
 
--- Note when a queue of a pattern is first found empty, and forget it once it has been empty for `longest` microseconds.
--- Sweeps call this.
+-- Record when a queue of a pattern is first found empty, and forget it when it has been empty for `longest`
+-- microseconds. Sweeps call this.
 local function check_idle(queue, now, longest)
   local servings = any_patterns and servings_of(queue) or {}
   local pattern = pattern_of(queue, servings, now)

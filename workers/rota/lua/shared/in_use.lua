@@ -1,4 +1,5 @@
--- Find out which optional features are in use. The keys are read only if patterns.lua has found any of them.
+-- Find out which optional features are in use. Their keys are read only if patterns.lua has found that any of them
+-- exists.
 -- with: patterns
 -- keys     paused
 local any_incarnations = in_use and redis.call('HLEN', FORMER) > 0

@@ -1,10 +1,10 @@
--- Tombstones: entries of cancelled tasks whose ids were used again. A waiting task is cancelled without a search for
--- its entry in the lane, so the entry stays there. If the id is enqueued again before a claim drops the entry, the
--- entry becomes a tombstone. An incarnation of an id is one task with that id. Incarnations are numbered from 0.
--- `former` maps the id to `incarnation tombstones`: the number of its current incarnation, and the number of
--- tombstones. The flag of an entry has the number of its incarnation, unless that is 0, so a tombstone has a lower
--- number than the live task. If there are no tombstones, one function that returns nothing replaces the three functions
--- below, because defining a function takes time in each call.
+-- Tombstones: entries of cancelled tasks whose ids were used again. When a waiting task is cancelled, its entry stays
+-- in the lane, because lanes are not searched. If the id is enqueued again before a claim drops the entry, the entry
+-- becomes a tombstone. An incarnation of an id is one task with that id. Incarnations are numbered from 0. `former`
+-- maps the id to `incarnation tombstones`: the number of its current incarnation, and the number of tombstones. The
+-- flag of an entry has the number of its incarnation, unless that is 0, so a tombstone has a lower number than the live
+-- task. If `former` is empty, one function that returns nothing replaces the three functions below, because defining
+-- functions takes time in each call.
 -- keys     tasks
 local function no_incarnation() end
 local incarnation_of, is_tombstone, incarnation_ended = no_incarnation, no_incarnation, no_incarnation
@@ -29,7 +29,7 @@ if any_incarnations then
     return true
   end
 
-  -- Note that a task whose flag has an incarnation number has ended. The record of its id stays while there are
+  -- Process the end of a task whose flag has an incarnation number. The record of its id is kept as long as there are
   -- tombstones.
   incarnation_ended = function(id)
     local _, tombstones = incarnation_of(id)

@@ -1,7 +1,7 @@
--- Leases may have different lengths, on several nodes or before and after a reload. A script that decides about other
--- owners uses the longest lease in use. This is the longest lease that a node has requested less than twice its length
--- ago. `pulse` has that lease and the time of the last such request. A `pulse` of the wrong type stops sweeps, but not
--- renewals.
+-- Leases may have different lengths on different nodes, and before and after a reload. A script that decides about
+-- other owners uses the longest lease in use, which is the longest that any node has requested recently. "Recently"
+-- means less than twice the length of that lease ago. `pulse` has that lease and the time of the last such request. A
+-- `pulse` of the wrong type stops sweeps, but not renewals.
 -- keys     pulse
 local LONGEST_LEASE = 31 * 86400 * 1000000 -- a month
 local function lease_in_use(lease_text, at_text, now)

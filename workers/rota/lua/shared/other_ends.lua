@@ -1,12 +1,12 @@
--- All ways in which an attempt or a task ends other than plain `done`. The caller has removed the entry from its lane,
--- list or set.
+-- All ways in which an attempt or a task can end, except `done` without a result. The caller has removed the entry from
+-- its lane, list or set.
 -- with: ending ticket place
 -- keys     dead epitaphs queue:* ready tasks tickets
 
 -- The attempt records of a task, one per line, latest last, at most ten.
 local MOST_RECORDS = 10
 local function add_attempt_record(e, record)
-  local line = string.gsub(record, '\n', ' ') -- it comes from a slot that the task may have overwritten
+  local line = string.gsub(record, '\n', ' ') -- the record comes from a slot, which the task may have overwritten
   local before = string.find(e.flag, '%u') and redis.call('HGET', PREFIX .. 'epitaphs', e.id)
   if before then
     local _, breaks = string.gsub(before, '\n', '\n')
@@ -38,8 +38,8 @@ local function end_task(e, how, now, owner, run_record)
   total(how, redis.call('HDEL', PREFIX .. 'tasks', e.id))
 end
 
--- Set a task aside as dead, for people to inspect. Its unique key is freed, so that the next enqueue does not have to
--- wait for a person. `dead` and `epitaphs` record the task.
+-- Set a task aside as dead, for people to inspect. Its unique key is freed, so that the next enqueue with that key
+-- succeeds before anybody has looked at the task. The task is recorded in `dead` and `epitaphs`.
 local function bury(e, record, now, owner)
   free_unique_key(e.id, e.flag)
   add_attempt_record(e, record)
@@ -60,7 +60,8 @@ local MAY_HAVE_STARTED = '{"reason":"at_most_once","error":"it may have been sta
   .. 'it reported the end"}'
 
 -- Put an entry back at the head of its lane. Return false if it became dead instead, because its lane is not a list, or
--- because it is marked as started and may be started only once. The caller has increased a counter, so the text is new.
+-- because it is marked as started and may be started only once. The caller has increased a counter of the entry, so its
+-- text has never existed before.
 local function give_back(e, now)
   local lane = lane_of(e.queue, e.kind)
   local is_marked = string.find(e.flag, 'b', 1, true)

@@ -1,5 +1,6 @@
--- Settle outcomes one by one. shared/settle.lua settles the plain outcomes, and includes this file only if there are
--- others, because creating these functions takes time in each turn. `settling` is a record with these fields:
+-- Settle outcomes one by one. shared/settle.lua settles tasks that are done without a result, and includes this file
+-- only if there are other outcomes, because creating these functions takes time in each turn. `settling` is a record
+-- with these fields:
 --   owner, now  the owner, and Redis time in microseconds
 --   inflight    key of the owner's list
 --   from        list of outcomes: `n` of them from `at` on, each `entry verb first second`
@@ -16,7 +17,7 @@ local function settle_otherwise(settling, e, verb, first, second)
   if verb == 'cancelled' or verb == 'expired' then
     end_task(e, verb, now, owner, first)
   elseif redis.call('HGET', PREFIX .. 'tasks', e.id) == '' then
-    -- The task was cancelled while it ran, so there is no other attempt, and nothing to inspect.
+    -- The task was cancelled while it ran. So it is neither attempted again nor set aside as dead.
     end_task(e, 'cancelled', now, owner, NO_RUN .. '-')
   elseif verb == 'dead' then
     e.failures = e.failures + 1
@@ -85,7 +86,7 @@ local function settle_others(settling)
     else
       settled[queue] = (settled[queue] or 0) + 1
       if any_progress then redis.pcall('HDEL', PROGRESS, id) end
-      -- A superseded task was counted when its id was used again.
+      -- A task whose id was used again was counted at that time.
       local is_superseded = any_incarnations and is_tombstone(id, flag, true)
       if verb == 'done' and not is_superseded then
         end_done(settling, id, text, flag, from[s + 2], from[s + 3])

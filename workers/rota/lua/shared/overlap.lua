@@ -13,12 +13,12 @@ local function lives(id)
   return body ~= '' or holder_of(id) ~= nil
 end
 
--- Return the id of the occurrence that prevents this one. If there is none, return nil and note this occurrence as
--- alive.
+-- Return the id of the earlier occurrence that prevents this one. If there is none, record this one as alive and return
+-- nil.
 local function overlapped_by(name, id)
   local known = redis.pcall('HGET', SCHEDULES_ALIVE, name)
   if type(known) ~= 'string' then return nil end
-  if known == id then return nil end -- an earlier call allowed this occurrence
+  if known == id then return nil end -- an earlier call has already allowed this occurrence
   if lives(known) then return known end
   redis.call('HSET', SCHEDULES_ALIVE, name, id)
   return nil

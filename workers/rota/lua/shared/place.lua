@@ -1,6 +1,6 @@
--- Create a task: accept it and put it into its lane, or into `delayed`. Only `enqueue` has its own version, which
--- writes 500 tasks with one command per key. With `place`, 500 tasks would take 14 ms instead of 2 ms, and one task 63
--- µs instead of 50 µs.
+-- Create a task: accept it, and put it into its lane or into `delayed`. Only `enqueue` has its own code for this, which
+-- writes 500 tasks with one command per key. With `place`, 500 tasks would take 14 ms instead of 2 ms, and a single
+-- task 63 µs instead of 50 µs.
 -- with: entry ticket doorbell counters
 -- keys     delayed queue:* queues ready tasks tickets
 

@@ -1,5 +1,5 @@
--- The beginning of every key of the namespace, including the hash tag. KEYS[1] is always PREFIX .. 'tasks'. Nothing
--- else depends on the hash tag.
+-- The beginning of every key of the namespace, including the hash tag. KEYS[1] is always PREFIX .. 'tasks', from which
+-- PREFIX is derived. Nothing else depends on the hash tag.
 -- keys     queue:*
 local PREFIX = string.sub(KEYS[1], 1, -6)
 

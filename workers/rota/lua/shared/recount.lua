@@ -4,7 +4,8 @@ local function running_by_queue()
   local running, lists = {}, {}
   local owners = redis.call('ZRANGE', PREFIX .. 'owners', 0, -1)
   for i, owner in ipairs(owners) do lists[i] = PREFIX .. 'inflight:' .. owner end
-  -- For an idle fleet, one command shows that all lists are empty. Lua can unpack only a few thousand values.
+  -- For an idle fleet, one command shows that all lists are empty. It takes a limited number of keys, because Lua can
+  -- unpack only a few thousand values.
   if #lists > 0 and #lists <= 1000 and redis.call('EXISTS', unpack(lists)) == 0 then return running end
   for _, list in ipairs(lists) do
     for _, line in ipairs(lines_of(list)) do
@@ -24,16 +25,15 @@ local function replace_counts(prefix, numbers)
   for name, number in pairs(numbers) do redis.call('HSET', counts, prefix .. name, digits_of(number)) end
 end
 
--- If another program wrote to the rotation, a queue could be held back, or preferred, for a long time. Delete a state
--- that is not valid, and a state that is further ahead of its domain than any claim with a sensible weight could bring
--- it.
+-- If another program wrote to the rotation, a queue could be held back or preferred for a long time. So delete a state
+-- that is not valid, and a state so far ahead of its domain that no claim with a sensible weight could have written it.
 local MOST_AHEAD, STATE_SIZE = 1e12, 33
 local function time_of(state)
   local time = #state == STATE_SIZE and string.match(state, '^(%d+) %d+$')
   return time and tonumber(time)
 end
 local function repair_rotation()
-  -- A key of the wrong type stops turns, but not sweeps.
+  -- A key of the wrong type must not stop sweeps, although it stops turns.
   local states, clocks = redis.pcall('HGETALL', PREFIX .. 'rotation'), {}
   for i = 1, #states, 2 do clocks[states[i]] = time_of(states[i + 1]) end
   for i = 1, #states, 2 do

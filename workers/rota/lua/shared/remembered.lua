@@ -1,7 +1,7 @@
 -- Search the memory of ends, newest text first, because most requests are about recent tasks.
 -- with: ends
 local MOST_READ = 3145728 -- bytes per call, which takes milliseconds; the client calls again to search further
-local FOUND_FASTER = 4 -- finding an id in a text takes a quarter of the time of reading it
+local FOUND_FASTER = 4 -- finding an id in a text is this many times faster than reading the text
 local bytes_read, texts, forgotten = 0, {}, nil -- the index in `texts` is the number of newer texts
 
 local function read_text(key)
@@ -44,7 +44,7 @@ local function block_of(text, position)
   return about, tonumber(at) or 0
 end
 
--- Return a record, as in rota/protocol/outcome.py.
+-- Return the record of an end in the form that rota/protocol/outcome.py reads.
 local function record_at(text, position, since)
   local about, at = block_of(text, position)
   local entry, run_record = string.match(text, '^([^\n]+)\n( [^\n]*)', position)
@@ -54,7 +54,7 @@ end
 -- Return the record of an id's last end, if it is remembered. The `from` newest texts are skipped. If no record is
 -- found, return nil, and the number of texts searched so far if there are more.
 local function record_of(id, from)
-  -- An id has no space. A text with a space could match more of an entry than its id.
+  -- An id has no space. If the text had one, it could match more of an entry than its id.
   if string.find(id, ' ', 1, true) then return nil end
   local n, since = from, forgotten_at(id)
   while text_at(n) ~= nil do

@@ -14,7 +14,7 @@ local function extend_leases(owners, expires)
 end
 
 -- Return the entries of these owners whose tasks were cancelled. It returns entries rather than ids, because another
--- task with the same id may run there when the reply is read.
+-- task with the same id may be running when the reply is read.
 local function cancelled_of(owners)
   local tasks, inflight, cancelled = PREFIX .. 'tasks', {}, {}
   for i, owner in ipairs(owners) do inflight[i] = PREFIX .. 'inflight:' .. owner end

@@ -28,8 +28,8 @@ local function guard_rotation(domains)
   if any_patterns then guard_turns(domains) end
 end
 
--- Charge a queue for claimed entries, either in one serving or one by one. A queue that is alone in its domain has no
--- state.
+-- Charge a queue for claimed entries, which were claimed together or in several servings. A queue that is alone in its
+-- domain has no state.
 local function charge(share, entries, servings)
   if share.is_only_node then return end
   local key, clock_field, field = fields_of(share)
@@ -44,7 +44,7 @@ local function credit(share, entries)
   if not share or share.is_only_node or entries == 0 then return end
   local key, _, field = fields_of(share)
   local before = redis.call('HGET', key, field)
-  if share.in_turn and not before then return end -- the queue was forgotten in the meantime
+  if share.in_turn and not before then return end -- the queue was forgotten since the claim
   local time, turn = numbers_of(before)
   local state = state_of(time - entries * share.cost, turn)
   redis.call('HSET', key, field, state)
@@ -66,8 +66,8 @@ local function candidates(domain, bounds)
   return indexes
 end
 
--- Whether one command shows that an owner holds nothing and that every lane of these tiers is empty. It cannot show
--- that if patterns are in use, because their queues are not named in the call.
+-- Whether one command shows that an owner holds nothing and every lane of these tiers is empty. If patterns are in use,
+-- it cannot show this, because the call does not name their queues.
 local function is_nothing_there(domains, inflight)
   local keys = { inflight }
   if any_patterns then return false end
@@ -78,7 +78,8 @@ local function is_nothing_there(domains, inflight)
   return #keys <= 1000 and redis.call('EXISTS', unpack(keys)) == 0 -- Lua can unpack only a few thousand values
 end
 
--- Check all lanes once before the worker sleeps, because a bare push does not mark its queue as ready.
+-- Check all lanes once before the worker sleeps, because a program that pushes directly to a lane does not mark the
+-- queue as ready.
 local function mark_unmarked(domains)
   local found = false
   each_queue(domains, function(queue)

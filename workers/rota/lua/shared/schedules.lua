@@ -39,7 +39,7 @@ local function keep_schedule(name, s)
   redis.call('ZADD', SCHEDULES_DUE, s.paused == 0 and whole(s.next) or '+inf', name)
 end
 
--- Make pollers compute the occurrences after now again, because the text has changed or the schedule was resumed. No
+-- Make pollers compute the future occurrences again, because the text has changed or the schedule was resumed. No
 -- occurrence is enqueued twice, even if the clock was set back. If it was set back by more than a day, it was wrong
 -- before, and `last` is ignored.
 local MOST_BACK = 86400 * 1000000

@@ -8,7 +8,7 @@ do
   -- task may be anywhere in the list. Several tasks are removed only if they are the head of the list, in order. Return
   -- the entries that were removed.
   local function settle_plain(inflight, n, plain)
-    if n == 1 then -- one command instead of two
+    if n == 1 then -- this takes one command instead of two
       local text = string.match(plain, '^\n([^\n]+)\n[^\n]*$')
       return text and redis.call('LREM', inflight, '1', text) == 1 and { text } or {}
     end

@@ -4,8 +4,8 @@
 local SHARE = '^([1-9]%d*) (%d+) (%d+) (%d+)([%w_.:-]*)() ?[^ =]*()'
 local COLON, EQUALS = 58, 61
 
--- Read the text that begins at `at` into `share`. Return where it ends; nil if it is not such a text, or is followed by
--- anything but the next name.
+-- Read the text that begins at `at` into `share`, and return where it ends. Return nil if it is not such a text, or if
+-- anything other than the next name follows.
 local function read_share(share, text, at)
   local cost, cap, interval, burst, condition, behind, next_at = string.match(text, SHARE, at)
   if not cost or (behind < next_at) ~= (string.byte(text, next_at) == EQUALS) then return nil end

@@ -22,8 +22,8 @@ if any_events then
   end
 
   -- Write an event. `text` is the current entry, or the id and the ticket. `owner` holds the task, or held it until
-  -- now. `name` is the name of the task; if it is nil, it is read from the body. `started` is 1 if no counter includes
-  -- the current attempt. More fields may follow as name and value.
+  -- now. `name` is the name of the task; if it is nil, it is read from the body. `started` is 1 if the counters of the
+  -- entry do not include the current attempt yet. More fields may follow as name and value.
   report = function(what, text, owner, name, started, ...)
     local id, queue, failures, crashes, losses = string.match(text, STORY)
     redis.pcall('XADD', PREFIX .. 'events', 'MAXLEN', '~', most, '*', 'event', what, 'task_id', id, 'queue', queue,

@@ -1,8 +1,8 @@
 -- The tiers of a call, from ARGV[at]: the number of domains, then for each `name settings n` and n names of queues or
 -- patterns. The settings are a list as in shared/share_text.lua. They contain each name that does not have the default
 -- settings, or every name if the domain has patterns (see shared/matching.lua). A fleet may serve a hundred queues
--- while a call concerns one, so the list is read only where needed. A domain with patterns that no master has published
--- serves no tasks, because nothing is marked in it.
+-- while a call concerns only one, so the list is read only where needed. If no master has published a domain with
+-- patterns, nothing is claimed from it, because no queue is marked in it.
 -- with: patterns matching share_text
 local PLAIN_COST = 720720 -- VIRTUAL_UNIT of rota/protocol/tiers.py: the cost of an entry at weight 1
 
@@ -31,8 +31,9 @@ end
 local function share_in(domain, queue)
   local share = {
     queue = queue, domain = domain.name, cost = PLAIN_COST, cap = 0, interval = 0, burst = 1,
-    name = false, is_bounded = false, is_only_node = false, -- otherwise the table would be enlarged in each call
-    head = false, rest = false, at = false, -- used during a claim
+    -- Fields that are set later are created here, because enlarging the table would take time in each call.
+    name = false, is_bounded = false, is_only_node = false,
+    head = false, rest = false, at = false, -- these are used during a claim
   }
   local at
   if domain.has_patterns then

@@ -1,10 +1,11 @@
 -- The queues of a domain with patterns, in the order of their turns, so that a claim does not have to check all of
 -- them. The sorted set `turns:DOMAIN` has these scores and members:
---   -1  marks: names of queues that may have received entries or room since a claim last checked them
+--   -1  marks: names of queues that may have received entries, or may have been opened, since a claim last checked them
 --   0   `TIME TURN QUEUE` for queues that may be served; these texts sort in the order of their turns
 --   T   the same texts for queues that are closed until the microsecond T, or if T is SHUT, until a script marks them
--- `times:DOMAIN` has the times. A queue that comes back starts at the domain's clock, or at its own time if that is
--- later. So a queue gains nothing from having been empty, and loses nothing when it is forgotten.
+-- `times:DOMAIN` has the current TIME and TURN of each queue. A queue that comes back after it was empty starts at the
+-- domain's clock, or at its own time if that is later. So a queue is not preferred because it was empty, and not held
+-- back when it was forgotten.
 -- with: marks virtual_time doorbell tiers
 -- keys     doorbell:*
 local SHUT = LATEST
@@ -13,7 +14,8 @@ local next_in_turn, share_at, next_opening, pass_on_in_turn
 if any_patterns then
   local OPEN = 0
   local MOST_MARKS, MOST_OPENED = 50, 20 -- per call; later calls process the rest
-  local FURTHEST = 1e12 -- ahead of the clock; a claim with any sensible weight stays below
+  -- A time further ahead of the clock is not valid; a claim with any sensible weight stays below this.
+  local FURTHEST = 1e12
 
   -- Read the keys that a call may write, before its first write.
   guard_turns = function(domains)

@@ -1,6 +1,6 @@
--- Return the number of members of `delayed` without a ticket, which are items that other programs added and that are
--- not adopted yet. Every other member has a ticket, and so does every dead task. A key of the wrong type counts as
--- empty.
+-- Return the number of members of `delayed` without a ticket. These are items that other programs have added and that
+-- are not adopted yet. All other members and all dead tasks have a ticket, so the number is a difference. A key of the
+-- wrong type counts as empty.
 -- keys     dead delayed tickets
 local function size(command, key)
   local n = redis.pcall(command, key)

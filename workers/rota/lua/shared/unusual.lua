@@ -1,5 +1,5 @@
--- Entries at the head of a queue that are not simply new entries with a body. heads.lua includes this file when a claim
--- finds the first such entry. `claim` is the record of shared/claim.lua.
+-- Process entries at the head of a queue that are anything other than new entries with a body. heads.lua includes this
+-- file when a claim finds the first such entry. `claim` is the record of shared/claim.lua.
 -- with: entry counters incarnations
 
 -- Check an entry that may be something other than a new entry with a body. Return its text and its body, or no body if
@@ -19,7 +19,7 @@ local function check_entry(claim, queue, head, i)
     if head.suspicious[i] then claim.quarantined = text end
     return text, body
   end
-  if not claim.adopt_item then -- made when the first legacy item is found
+  if not claim.adopt_item then -- this function is made when the first legacy item is found
     -- with: adopt
     claim.adopt_item = function(item, into, kind)
       return adopt(item, (item_names(item)), into, kind, claim.now, claim.now)

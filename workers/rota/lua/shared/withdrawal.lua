@@ -28,8 +28,8 @@ local function take_back(id, now)
   return true
 end
 
--- Cancel the occurrences with times after `after`. Occurrences that jitter still delays stay in `ahead`. The time of
--- the latest occurrence that became ready goes to `last`.
+-- Cancel the occurrences with times after `after`. An occurrence that is past its time but still delayed by jitter
+-- stays in `ahead`. The time of the latest occurrence that became ready goes to `last`.
 local function withdraw(name, s, after, now)
   local left = {}
   for at in string.gmatch(s.ahead, '%d+') do

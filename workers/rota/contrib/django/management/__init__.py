@@ -1,1 +1,1 @@
-"""The folder in which Django finds commands."""
+"""The package in which Django looks for management commands."""

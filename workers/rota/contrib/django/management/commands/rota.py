@@ -19,12 +19,12 @@ WORKER_MODULE: Final = "rota.contrib.django.worker"
 
 
 class Command(BaseCommand):
-    """The command, which passes all its arguments on, except those with which Django found the settings."""
+    """The command `manage.py rota`. It passes its arguments on to `rota`, except `--settings` and `--pythonpath`."""
 
     help = "Runs `rota` with this project's settings: manage.py rota run, status, check, queue ls, ..."
 
     def run_from_argv(self, argv: list[str]) -> NoReturn:
-        """Become `rota`. Exits with 78, as `rota` does, if the check finds a fault in the settings."""
+        """Replace this process with `rota`, or exit with 78, as `rota` does, if the system check finds an error."""
         try:
             self.check(tags=["rota"])
         except CommandError as error:
@@ -35,7 +35,7 @@ class Command(BaseCommand):
         os.execve(sys.executable, [sys.executable, "-P", "-m", "rota_supervisor", *arguments], environment)  # noqa: S606
 
     def handle(self, *_: object, **__: object) -> None:
-        """Refuse `call_command`, because there is no process to replace."""
+        """Raise an error for `call_command`, because the command would replace the calling program."""
         raise CommandError("this command replaces its process: run `manage.py rota ...`, or `rota ...`")
 
 
@@ -48,7 +48,8 @@ def _without_django_options(arguments: Sequence[str]) -> list[str]:
 
 def _environment(arguments: Sequence[str]) -> dict[str, str]:
     environment = {**os.environ, **variables_of_project()}
-    if sys.path[0] != str(Path.cwd()):  # the folder of manage.py; the fleet finds modules in the current folder anyway
+    # sys.path[0] is the folder of manage.py; the fleet always finds modules in the current folder
+    if sys.path[0] != str(Path.cwd()):
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, (sys.path[0], environment.get("PYTHONPATH"))))
     if "ROTA_IMPORTS" not in environment and not _names_imports(_config_file(arguments)):
         environment["ROTA_IMPORTS"] = f'["{WORKER_MODULE}"]'
@@ -64,5 +65,5 @@ def _config_file(arguments: Sequence[str]) -> Path:
 def _names_imports(file: Path) -> bool:
     try:
         return bool(tomllib.loads(file.read_text(encoding="utf-8")).get("imports"))
-    except (OSError, ValueError):  # `rota` itself reports what is wrong with its file
+    except (OSError, ValueError):  # `rota` itself reports what is wrong with the file
         return False
