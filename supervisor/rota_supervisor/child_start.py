@@ -44,7 +44,7 @@ from rota_supervisor.process import die_with_parent, nest_signals_safely, reopen
 
 _MAX_BYTES: Final = 300
 _STDERR: Final = 2
-_STACK_SECONDS: Final = 0.02  # writing the stacks takes 1 ms, and longer on a loaded machine
+_STACK_SECONDS: Final = 0.02  # time for writing the stacks, which takes 1 ms, or longer on a loaded machine
 # The signals that faulthandler handles. If the signal of a fault were blocked, the process would end without any
 # output.
 HANDLED_SIGNALS: Final = frozenset(
@@ -88,7 +88,8 @@ def enter(pid: int) -> EnteredChild:
     if not die_with_parent(first.master_pid):
         sys.exit(EXIT_ORPHANED)
     block_signals_at_exit()
-    leave_stacks_in(descriptors.stack, all_threads=first.role != Role.EXPORTER)  # the exporter's threads never pause
+    # The threads of an exporter never pause, so it is not safe to read their frames.
+    leave_stacks_in(descriptors.stack, all_threads=first.role != Role.EXPORTER)
     mapped = enter_slot(descriptors.slots, first.slot, first.nonce, pid, for_forks=False)
     if mapped is None:
         sys.exit(EXIT_ORPHANED)
@@ -210,7 +211,7 @@ def _start(role: Role, death_fd: int) -> SpawnedChild:
     """Start a child in a separate session. `death_fd` is the read end of the death pipe."""
     ours, theirs = messages.pair()
     try:
-        with reopened(death_fd) as line:  # The kernel signals one group per open file (`tie`).
+        with reopened(death_fd) as line:  # Each child needs its own open file: see `tie`.
             pid = _spawn(MODULES[role], {CHANNEL_FD: theirs.fileno(), DEATH_FD: line})
             tie(line, pid)
         return SpawnedChild(pid, ours)

@@ -142,8 +142,8 @@ class Importer:
             lines, positions = self._write(sha256, batch)
             if lines != batch.after:
                 raise ImportRefused(
-                    "another process imports into this namespace, or its keys were deleted: run the command again when "
-                    "it has ended"
+                    "another process is importing into this namespace, or its keys were deleted: run the command again "
+                    "when that process has ended"
                 )
             left_out += [batch.numbers[position] for position in positions]
             report(batch.after)
@@ -176,12 +176,13 @@ class Importer:
         return list(map(text_of, self._connection.execute("ZRANGE", self._store.keys.owners, 0, -1)))
 
     def _reap(self, owner: str, blame: Blame) -> int:
-        """Reap an owner of the old fleet as if its node were lost."""
+        """Reap an owner of the old fleet as if its node were lost, and return the number of tasks that it held."""
         reaped = self._connection.run(self._store.reap_expired(owner, blame))
         return len(reaped.requeued) + len(reaped.dead)
 
 
 def blame_of_import(crash_limit: int, loss_limit: int) -> Blame:
-    """Return the reason why tasks that were in flight get another attempt."""
+    """Return the failure record and the limits with which tasks that were in flight are reaped. The record states that
+    the worker belonged to another fleet."""
     record = FailureRecord(LOST, _LOSS).to_json(datetime.now(UTC))
     return Blame(loss_record=record, crash_limit=crash_limit, loss_limit=loss_limit)
