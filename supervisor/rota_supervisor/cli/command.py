@@ -46,7 +46,7 @@ class CliState:
     config_file: str | None = None
     json: bool = False
     no_color: bool = field(default_factory=lambda: bool(os.environ.get("NO_COLOR")))
-    is_master: bool = False  # whether this process became a master
+    is_master: bool = False  # a master must not block when it prints an error
 
     def hints_of_folder(self) -> list[str]:
         """Return hints for an error message of a failed connection, for example that this folder has no configuration
@@ -150,14 +150,15 @@ def _messages(error: ConfigError, file: Path) -> list[str]:
     """Return one line per fault, with the file or other source of the fault."""
     lines = []
     for fault in error.faults:
-        is_elsewhere = bool(fault.origin) or fault.path.startswith(("ROTA_", "-"))  # an environment variable or a flag
+        # The path of a fault in an environment variable or a flag is its name.
+        is_elsewhere = bool(fault.origin) or fault.path.startswith(("ROTA_", "-"))
         is_of_no_file = is_elsewhere or fault.path == str(file) or not file.exists()
         lines.append(str(fault) if is_of_no_file else f"{file}: {fault}")
     return lines
 
 
 def warn_without_imports(config: Config, warn: Callable[[str], None] = output.print_warning) -> None:
-    """Warn if the fleet imports no modules and thus cannot run any task."""
+    """Warn if the configuration names no modules to import, because the fleet then cannot run any task."""
     if not config.imports:
         warn('no modules to import, so no task can run: set imports = ["your.tasks"], or name them after `run`')
 
@@ -173,7 +174,8 @@ def check_usage(*faults: str | None) -> None:
 
 @contextlib.contextmanager
 def failing(codes: Mapping[type[Exception], ExitCode]) -> Iterator[None]:
-    """If the block raises one of these errors, end the command with its exit code and the error's text."""
+    """Convert the errors in `codes`, if the block raises one, into a Failure with the given exit code and the error's
+    text."""
     try:
         yield
     except tuple(codes) as error:
