@@ -210,7 +210,7 @@ class _Supervised:
                 log.logger().warning(log_events.EMBEDDED_RESTARTED, lived_seconds=round(lived_seconds, 3))
                 continue
             started = time.monotonic()
-            with contextlib.suppress(OSError):  # EAGAIN, or the server died before its pidfd: the next round retries.
+            with contextlib.suppress(OSError):  # EAGAIN, or the server died at once: the loop tries again.
                 self._process = _Process.spawn(self._recipe)
 
     def _stopped_or(self, fd: int | None, seconds: float) -> bool:
@@ -238,7 +238,7 @@ class _Process:
         return cls(os.pidfd_open(pid))
 
     def wait_until_ready(self, address: Address) -> bool:
-        """Wait until the server replies to a PING. Returns False if it ends before or takes too long."""
+        """Wait until the server replies to a PING. Returns False if it ends before that or takes too long."""
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
             if _replies(address):
@@ -254,7 +254,7 @@ class _Process:
                 signal.pidfd_send_signal(self.fd, ending)
             if wait_for(self.fd, select.POLLIN, seconds):
                 break
-        with contextlib.suppress(ChildProcessError):  # Not by pid, because another child may have the same pid now.
+        with contextlib.suppress(ChildProcessError):  # By pidfd, because the pid may have been reused.
             os.waitid(os.P_PIDFD, self.fd, os.WEXITED)
         os.close(self.fd)
 

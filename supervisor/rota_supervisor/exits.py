@@ -22,10 +22,10 @@ class ExitCode(IntEnum):
 
 MEANINGS = {
     ExitCode.CLEAN: "clean",
-    ExitCode.NO: "the result is negative: unhealthy, the audit is short, the id is unknown, the doctor found an error",
+    ExitCode.NO: "the result is negative: unhealthy, tasks are missing, the id is unknown, the doctor found an error",
     ExitCode.USAGE: "usage",
     ExitCode.UNREACHABLE: "Redis or the master is not reachable",
-    ExitCode.GAVE_UP: "a crash loop was given up",
+    ExitCode.GAVE_UP: "the master gave up after a crash loop",
     ExitCode.TAKEN: "the pid file, the socket, the port or a file to write is taken",
     ExitCode.OUTPUT: "the output cannot be written, for example because the disk is full",
     ExitCode.CONFIG: "configuration; or a package that the command needs is not installed",

@@ -38,7 +38,7 @@ def fields_of(found: TaskStatus) -> dict[str, object]:
     death = facts.pop("death", {})
     crash = facts.pop("last_crash", {})
     extra = {"progress": progress} if progress else {}
-    lines = "\n".join(printable(str(moment)) for moment in timeline_of(found))  # one line each, whatever the text is
+    lines = "\n".join(printable(str(moment)) for moment in timeline_of(found))  # printable() escapes line breaks
     return {**facts, **extra, **death, **{f"last_crash.{key}": crash[key] for key in crash}, "timeline": lines}
 
 

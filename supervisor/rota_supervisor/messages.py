@@ -216,7 +216,7 @@ def receive(channel: socket.socket) -> tuple[Message | None, int | None]:
     """
     try:
         packet, ancillary, _, _ = channel.recvmsg(MAX_PACKET, _ROOM_FOR_ONE, socket.MSG_CMSG_CLOEXEC)
-    except ConnectionResetError:  # Raised once, if the peer closed without reading everything. Its packets remain.
+    except ConnectionResetError:  # Raised once if the peer closed without reading everything.
         return receive(channel)
     fds = array.array("i", b"".join(data[:_FD_BYTES] for _, _, data in ancillary))
     return decode(packet) if packet else None, fds[0] if fds else None
@@ -253,7 +253,7 @@ def receive_first(channel: socket.socket) -> tuple[First, Descriptors]:
         raise EOFError("the master exited before it sent anything")
     raw = json.loads(packet)
     if raw.get("abi") != ABI:
-        raise WrongAbi(f"the master has abi {raw.get('abi')}, this package {ABI}: restart the master")
+        raise WrongAbi(f"the master has abi {raw.get('abi')}, but this package has {ABI}: restart the master")
     first = decode(packet)
     assert isinstance(first, First)
     fds = array.array("i", b"".join(data for _, _, data in ancillary))

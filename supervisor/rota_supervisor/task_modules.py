@@ -37,8 +37,8 @@ _OWN = tuple(str(Path(module.__file__ or "").parent) for module in (rota, rota_s
 def make_importable(folders: Iterable[str]) -> None:
     """Put folders after the standard library and before installed packages.
 
-    Thus a user's `selectors.py` does not shadow the standard library's module, but a user's `tasks.py` takes precedence
-    over an installed module.
+    With this order, a user's `selectors.py` does not shadow the standard library's module, but a user's `tasks.py`
+    takes precedence over an installed module.
     """
     installed = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
     at = next((number for number, path in enumerate(sys.path) if path in installed), len(sys.path))
@@ -154,8 +154,8 @@ def freeze() -> int:
 def _forget_lookups() -> None:
     """Clear the interpreter's cache of attribute lookups, which holds a reference to each cached name.
 
-    The imports have filled this cache. Each worker would replace the entries, and thus write to the pages of the cached
-    names all over the heap (0.13 MB).
+    The imports have filled this cache. Each worker would replace the entries, and would therefore write to the pages of
+    the cached names all over the heap (0.13 MB).
     """
     if sys.version_info >= (3, 13):
         sys._clear_internal_caches()  # noqa: SLF001 - documented

@@ -166,7 +166,7 @@ def fleet(client: Client, settings: Mapping[str, Any]) -> Iterator[FleetOfTest]:
 
 
 def _wait_until_ready(notified: socket.socket, pid: int) -> bool:
-    """Wait until the master reports that it is ready. Returns False if it ends before or takes too long."""
+    """Wait until the master reports that it is ready. Returns False if it ends before that or takes too long."""
     ended = os.pidfd_open(pid)
     poller = select.poll()
     poller.register(notified, select.POLLIN)

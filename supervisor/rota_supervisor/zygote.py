@@ -108,7 +108,7 @@ def _serve(entered: child_start.EnteredChild) -> bool:
     while True:
         entered.slot.heartbeat()
         if os.getppid() != first.master_pid:
-            return False  # The channel may be open, because a child that was stopped as a copy of the master holds it.
+            return False  # The channel may still be open in a stopped copy of the master.
         if not waiting.poll(HEARTBEAT_SECONDS * 1000):
             continue
         message, fd = messages.receive(entered.channel)
@@ -178,7 +178,7 @@ def fork_worker(forks: Forks, request: messages.Fork, stack_fd: int | None) -> N
         if stack_fd is not None:
             os.close(stack_fd)
     _, status = os.waitpid(pid, 0)
-    if status != 0:  # The intermediate died before its report. If it forked a worker, that worker finds its slot taken.
+    if status != 0:  # The intermediate died before its report. A worker that it forked finds its slot taken.
         _refuse(forks, request, f"the intermediate ended with wait status {status}")
 
 
@@ -206,10 +206,11 @@ def _be_worker(forks: Forks, request: messages.Fork, intermediate: int, stack_fd
     """Run a worker, and never return, because no calling function of the zygote may continue in the worker."""
     status = EXIT_CRASHED
     try:
-        process.wake_with_parent()  # This comes before leaving the zygote's group, which the kernel would continue.
+        # Call this before setsid: until then, the kernel continues this process together with the zygote's group.
+        process.wake_with_parent()
         os.setsid()
         _wait_until_gone(intermediate)
-        # This is done only now, because the kernel sends PDEATHSIG at the death of any parent, including the
+        # Only now is the master the parent. The kernel sends PDEATHSIG at the death of any parent, including the
         # intermediate.
         if not process.die_with_parent(forks.master_pid):
             os._exit(EXIT_ORPHANED)

@@ -107,7 +107,7 @@ def _watch(state: command.CliState, config: Config, node: NodeHttp) -> int:
     """Show the view until the user quits, and return the exit code. Raises Failure 78 without Textual, Failure 2
     without a terminal, and NodeUnreachable if the node does not reply at the start."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise Failure(ExitCode.USAGE, "rota top needs a terminal, and there is none: use --once or --json")
+        raise Failure(ExitCode.USAGE, "rota top needs a terminal: use --once or --json without one")
     try:
         from rota_supervisor.top.top_app import Top  # noqa: PLC0415 - Textual may be missing, and its import is slow
     except ModuleNotFoundError:
@@ -127,8 +127,8 @@ def _watch(state: command.CliState, config: Config, node: NodeHttp) -> int:
     "--ready", "path", flag_value=READY, help="Check whether a worker and a poller are up and Redis is reachable."
 )
 def health(path: str) -> None:
-    """Check whether this node's fleet is healthy. Exit with 0 if it is, with 1 if it is not, and with 69 without a
-    reply.
+    """Check whether this node's fleet is healthy. Exit with 0 if it is, with 1 if it is not, and with 69 if nothing
+    replies.
 
     Query the health endpoint at http.listen, or the master itself if HTTP is turned off. A fleet may run tasks and
     still have a problem: with --ready, the first headline of the status page follows the "ok".
@@ -170,8 +170,8 @@ def _headline(node: NodeHttp) -> str:
 
 
 def node_of(config: Config, token: str = "") -> NodeHttp:
-    """Return a client of this node's exporter, with this token or otherwise the token in the configured file. Raises
-    Failure 69 if neither the configuration nor a master states the address."""
+    """Return a client of this node's exporter. It sends `token`, or the token in the configured file if `token` is "".
+    Raises Failure 69 if neither the configuration nor a master states the address."""
     http = config.http
     return node_at(_listen_address(config), token or token_of(http.token_file), http.tls_cert)
 
@@ -190,7 +190,7 @@ def _listen_address(config: Config) -> str:
     except Failure:
         if not is_known:
             raise
-        return listen  # The master belongs to another user, or this is `rota exporter`.
+        return listen  # No reply: another user's master, or `rota exporter`.
 
 
 def token_of(file: str) -> str:

@@ -67,7 +67,8 @@ def _add(bundle: Bundle, name: str, values: Any, why_not: str) -> None:
 
 
 def _secrets_of(result: ExaminationResult) -> set[str]:
-    """Return the secrets that are known here. A text of only a few letters is included only if it is a password."""
+    """Return the secrets that are known here: from the configuration, the files that it names, and the environments of
+    this process and the master."""
     config = result.found.config
     process = result.found.process
     environments = [dict(os.environ)]

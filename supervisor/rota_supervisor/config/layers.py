@@ -23,14 +23,15 @@ from rota_supervisor.config.typed_config import SECRET_PATHS, example_of, expect
 
 CONFIG_VARIABLE: Final = "ROTA_CONFIG"
 TIMEOUT_VARIABLE: Final = "ROTA_TIMEOUT_SECONDS"
-FALLBACK_URL_VARIABLE: Final = "REDIS_URL"  # set by hosting platforms; the file overrides it, as in applications
+FALLBACK_URL_VARIABLE: Final = "REDIS_URL"  # set by hosting platforms; the file takes precedence, as in applications
 LIKENESS: Final = 0.8  # high, because Kubernetes sets, for example, ROTA_SERVICE_HOST for a Service named `rota`
 MAX_URL_CHARACTERS: Final = 4096
 MAX_CHUNK_CHARACTERS: Final = 16_384  # including comments
 CHUNK_SUFFIX: Final = ".lua"
 MOST_LEVELS: Final = 8  # the limit of nested tables and lists; no setting has more than three levels
 _PREFIX: Final = "ROTA_"
-# Other code reads these variables: the path of the file, the mark of a worker's processes, and a setting of clients.
+# Variables that are not settings of the fleet, because other code reads them: the path of the file, the owner of a task
+# in the processes that it starts, and a setting of clients.
 _OTHER_VARIABLES: Final = frozenset({CONFIG_VARIABLE, "ROTA_OWNER", TIMEOUT_VARIABLE})
 _TOO_DEEP: Final = f"has tables and lists nested more than {MOST_LEVELS} levels deep: no setting needs that"
 _TRUTHS: Final = dict.fromkeys(("true", "1", "yes", "on"), True) | dict.fromkeys(("false", "0", "no", "off"), False)
@@ -56,7 +57,7 @@ _VALUE_CAUSES: Final = (
     (re.compile(r"(?i)(?:null|none|nil)\b"), "TOML has no such value: leave the key out"),
     (re.compile(""), 'text is written in quotes, as in namespace = "shop"'),
 )
-_TWICE: Final = ("Cannot overwrite a value", "Cannot declare")  # the errors of tomllib
+_TWICE: Final = ("Cannot overwrite a value", "Cannot declare")  # how tomllib's errors about a repeated key begin
 _LINE: Final = re.compile(r"at line (\d+)")
 _PLACE: Final = re.compile(r"at line (\d+), column (\d+)")
 _STATEMENT: Final = re.compile(r"""\[(?P<table>[\w."'-]+)\]\s*(?:#.*)?$|\s*(?P<key>[\w."'-]+)\s*=""")
@@ -196,7 +197,7 @@ def origin_of_file(file: Path) -> str:
 
 
 def fallback_layer(environment: Mapping[str, str]) -> Layer:
-    """Return the lowest layer: the server that the platform names."""
+    """Return the lowest layer. It contains only the server, if the hosting platform names one in REDIS_URL."""
     url = environment.get(FALLBACK_URL_VARIABLE)
     return layer_of({_URL: url}, f"environment {FALLBACK_URL_VARIABLE}") if url else Layer()
 
@@ -214,7 +215,7 @@ def read_environment(environment: Mapping[str, str], names: Mapping[str, Iterabl
 
 
 def _is_timeout(text: str) -> bool:
-    """Whether clients accept this text as their timeout."""
+    """Whether clients would accept this text as the value of ROTA_TIMEOUT_SECONDS."""
     try:
         return positive_seconds(float(text), TIMEOUT_VARIABLE) > 0
     except ValueError:
@@ -321,7 +322,7 @@ def choose_server_url(layers: Sequence[Layer], merged: Layer, folder: Path) -> l
         return []
     if _URL in values:
         return [Fault(_URL_FILE, "set redis_url or redis_url_file, not both")]
-    if not isinstance(path, str) or may_hold_credentials(path):  # The check of types reports this fault.
+    if not isinstance(path, str) or may_hold_credentials(path):  # The later check of types reports the fault.
         return []
     return _read_url(merged, folder / path)
 

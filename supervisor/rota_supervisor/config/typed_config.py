@@ -268,7 +268,8 @@ def _plain(number: float) -> str:
 
 
 def _at_most(raw: Any, kind: inspect.Type) -> str:
-    """Return the general upper bound as text, if a number exceeds it and the type of the key has no upper bound."""
+    """Return the upper bound of all numbers as text, if a number exceeds it and the type of the key sets no bound of
+    its own."""
     if not isinstance(kind, Number) or not isinstance(raw, int | float):
         return ""
     is_beyond = kind.lt is None and kind.le is None and raw > _greatest(kind)
@@ -278,7 +279,7 @@ def _at_most(raw: Any, kind: inspect.Type) -> str:
 def _fits(raw: Any, kind: inspect.Type) -> bool:
     types, _ = _taken(kind)
     if types is object:
-        return raw is not None  # TOML has no null, and it must be possible to write the configuration as TOML.
+        return raw is not None  # TOML has no null, but `as_toml` must be able to write each value.
     if not isinstance(raw, types) or isinstance(raw, bool) != (types is bool):
         return False
     if isinstance(raw, datetime) and raw.utcoffset() is None:

@@ -49,7 +49,7 @@ def send_password_reset(user_id: int) -> None:
 
 @rota.task(queue="sold-email")
 def send_sold_email(item_id: int) -> None:
-    """Inform a seller that the item found its buyer."""
+    """Inform a seller that the item was sold."""
     _send(0.004, item_id)
 
 

@@ -44,7 +44,7 @@ def counts(found: Examination) -> Iterator[Finding]:
     """Report accepted tasks that are not accounted for."""
     missing = found.fleet.missing_tasks
     if missing:
-        what = "accepted tasks that are neither live nor ended" if missing > 0 else "ends beyond the accepted tasks"
+        what = "accepted tasks that are neither live nor ended" if missing > 0 else "more ends than accepted tasks"
         yield Finding("tasks-missing", f"{what}: {abs(missing)}")
 
 
@@ -109,7 +109,7 @@ def _by_code(sides: Sequence[_Side]) -> list[_Side]:
 
 
 def _common_queues(one: Collection[str], other: Collection[str]) -> list[str]:
-    """Return the queues of one side that the other side serves as well, by name or by a pattern."""
+    """Return the queues of one side that the other side serves too, by name or by a pattern."""
     return sorted(queue for queue in one if any(_overlap(queue, each) for each in other))
 
 

@@ -31,7 +31,7 @@ from rota_supervisor.top.tables import (
 
 _LATELY_SECONDS: Final = 10.0
 
-# A mark precedes every problem, for readers without color.
+# A mark precedes every problem, because a terminal may have no colors.
 MARKS: Final = {"bad": "!!", "warn": " !", "good": "ok"}
 _NARROW: Final = 78
 
