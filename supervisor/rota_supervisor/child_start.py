@@ -223,7 +223,8 @@ def _start(role: Role, death_fd: int) -> SpawnedChild:
 
 
 def _spawn(module: str, targets: Mapping[int, int]) -> int:
-    """Start a module. `targets` maps descriptor numbers in the child to descriptors of this process."""
+    """Run a module in a new process, and return its pid. `targets` maps descriptor numbers in the child to descriptors
+    of this process."""
     with _moved_up(targets) as sources:
         stdin = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
         handed_over = [(os.POSIX_SPAWN_DUP2, source, target) for target, source in sources.items()]

@@ -1,5 +1,5 @@
-"""The facts that the master and its children share before they communicate: the slots of each role, the heartbeat,
-descriptors, and the mark of owners.
+"""The constants that the master and its children must share before they can communicate: the slots of each role, the
+interval of heartbeats, descriptors, and the variable that marks the processes of a task.
 
 A slot outlives its process, and its counters continue, so a slot never changes its role.
 """
@@ -14,7 +14,7 @@ TICK_SECONDS: Final = 1.0  # the interval of the master's heartbeats in slot 0; 
 
 # The descriptors that a spawned child has from its first instruction on. Other descriptors arrive with its first
 # message.
-CHANNEL_FD: Final = 3  # a SOCK_SEQPACKET to the master
+CHANNEL_FD: Final = 3  # a SOCK_SEQPACKET socket that is connected to the master
 DEATH_FD: Final = 4  # the read end of the death pipe, which is readable when the master has died
 
 STACK_FILE: Final = "rota-stack"  # the first part of the name of a stack file, followed by slot and nonce

@@ -17,11 +17,11 @@ ABI: Final = 12
 MAX_PACKET: Final = 4 << 20
 SEND_BUFFER: Final = 1 << 20  # the kernel grants at most twice net.core.wmem_max (about 400 kB by default)
 ScheduledCalls = Mapping[str, tuple[str, Sequence[Any], Mapping[str, Any]]]  # task, args and kwargs by schedule
-MAX_SETTINGS: Final = 150_000  # the most characters of a pool's settings, which then fit into the send buffer
+MAX_SETTINGS: Final = 150_000  # the limit of characters, so that the settings of a pool fit into the send buffer
 TASKS_PER_PACKET: Final = 500
 _FD_BYTES: Final = array.array("i").itemsize
 _ROOM_FOR_ONE: Final = socket.CMSG_SPACE(_FD_BYTES)
-_ROOM_FOR_ALL: Final = socket.CMSG_SPACE(_FD_BYTES * 6)  # the space that all Descriptors take
+_ROOM_FOR_ALL: Final = socket.CMSG_SPACE(_FD_BYTES * 6)  # the space for all fields of Descriptors
 
 
 class WrongAbi(Exception):
@@ -246,7 +246,7 @@ def send_first(channel: socket.socket, first: First, descriptors: Descriptors) -
 
 
 def receive_first(channel: socket.socket) -> tuple[First, Descriptors]:
-    """Wait for a child's first packet. Raises WrongAbi if the master has another version, and EOFError if it has
+    """Wait in a child for its first packet. Raises WrongAbi if the master has another version, and EOFError if it has
     died."""
     packet, ancillary, _, _ = channel.recvmsg(MAX_PACKET, _ROOM_FOR_ALL, socket.MSG_CMSG_CLOEXEC)
     if not packet:

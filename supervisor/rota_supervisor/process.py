@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-# Positions in /proc/PID/stat after the name of the command, which may contain spaces and brackets: see
+# Positions in /proc/PID/stat, counted after the name of the command, which may contain spaces and brackets: see
 # proc_pid_stat(5).
 _PARENT = 1
 _USER_TICKS = 11
@@ -41,7 +41,7 @@ _STDERR: Final = 2
 _MAP_FAILED: Final = ctypes.c_void_p(-1).value
 CATCHABLE: Final = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
 _SIGNALS: Final = 64
-_RECORD_BYTES: Final = 128  # the kernel's record of a signal, which begins with its number
+_RECORD_BYTES: Final = 128  # the size of the kernel's record of a signal, which begins with the number of the signal
 _NUMBER_BYTES: Final = 4
 # Handlers of different signals can nest, each at most once. For each handler, the kernel saves the registers (3.4 kB
 # with AVX-512 and 11 kB with AMX), and the handler itself takes less than 1 kB. Unused pages take no memory.
@@ -195,7 +195,7 @@ def keep_mapped(fd: int) -> None:
 def give_memory_back() -> None:
     """Return unused memory of imports and checks at the start (0.2 MB) to the kernel."""
     gc.collect()
-    trim = getattr(_LIBC, "malloc_trim", None)  # exists only in glibc
+    trim = getattr(_LIBC, "malloc_trim", None)  # only glibc has this function
     if trim is not None:
         trim(0)
 

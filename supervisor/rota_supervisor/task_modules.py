@@ -1,4 +1,4 @@
-"""Import the task modules in the zygote, and check for threads and connections that workers must not share.
+"""The import of the task modules in the zygote, and the check for threads and connections that workers must not share.
 
 `python -P -m rota_supervisor.task_modules FOLDER MODULE...` serves queries of `rota_supervisor.code_probe`: the
 definitions in the modules, for `rota check`, or the login from a provider. It reads the query from a file on its
@@ -63,7 +63,7 @@ def import_all(modules: Iterable[str], before_import: Callable[[str], None] = la
 def _read_annotations() -> ImportFailed | None:
     for task in default_registry:
         try:
-            _ = task.typed  # The task caches this property.
+            _ = task.typed  # The task caches the value of this property.
         except (TypeError, ModuleNotFoundError) as error:
             code = getattr(task.function, "__code__", None)
             where = "" if code is None else f"{code.co_filename}:{code.co_firstlineno}"

@@ -147,7 +147,7 @@ class FleetOfTest:
     def _why_not(self) -> str:
         return (
             "the fleet did not start. It imports the modules of the tasks that are declared in this process, by the "
-            "same sys.path; if they are wrong, have the fixture rota_fleet_settings return others, as in "
+            "same sys.path. If these are the wrong modules, return others from the fixture rota_fleet_settings, as in "
             '{"imports": ["tasks"]}. '
             f"The end of its log:\n{self.log[-_SHOWN_CHARACTERS:]}"
         )

@@ -41,7 +41,7 @@ from rota_supervisor.layout import CHANNEL_FD, DEATH_FD, OWNER_MARK, RANGES, Rol
 HEARTBEAT_SECONDS: Final = 1.0
 EXIT_IMPORT_FAILED: Final = 1
 EXIT_CRASHED: Final = 1
-_OOM_EXTRA: Final = 300  # The kernel should kill a worker before it kills the master.
+_OOM_EXTRA: Final = 300  # added to a worker's OOM score, so that the kernel kills a worker before the master
 _OOM_MOST: Final = 1000
 _OOM_BYTES: Final = 16
 

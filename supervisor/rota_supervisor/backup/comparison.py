@@ -39,7 +39,7 @@ _MEANINGS: Final = _EVENTS | _OF_LOG
 
 
 class KnownFate(NamedTuple):
-    """The newest line about a task in any file."""
+    """The fate of a task according to the newest line about it in any file."""
 
     at: float  # the time of the line, in Unix seconds
     how: str  # LIVE, or how the task has ended
@@ -55,7 +55,7 @@ class EndedTask(NamedTuple):
 
 @dataclass(slots=True)
 class Evidence:
-    """The fates of tasks in all files."""
+    """The contents of all files: the newest known fate of each task, and the age of the files."""
 
     fates: dict[str, KnownFate] = field(default_factory=dict)
     oldest_export: float | None = None  # when the oldest export began, in Unix seconds
@@ -71,7 +71,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The result of a comparison."""
+    """The differences between the tasks on the server and those in the files."""
 
     missing: list[str]  # the ids of tasks that have not ended and that the server does not know
     ended: list[EndedTask]

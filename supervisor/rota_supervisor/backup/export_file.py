@@ -34,7 +34,7 @@ _INFLIGHT: Final = "inflight:"
 
 
 class LineFile:
-    """A file of records, with the number of records by kind and their digest."""
+    """An export file that is being written. It counts the records by kind, and computes the digest of all lines."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file

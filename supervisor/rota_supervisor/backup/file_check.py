@@ -31,7 +31,7 @@ class CheckedFile(NamedTuple):
 
 @dataclass(slots=True)
 class _Reading:
-    """The state of a check."""
+    """The state of a check: the first and the last record, once they have been read, and the number of lines so far."""
 
     header: Header | None = None
     end: End | None = None

@@ -68,7 +68,7 @@ class _Filling:
             self.values += len(parsed.values)
 
     def closed(self, after: int) -> ImportBatch:
-        """Return the batch. `after`: the number of lines up to its end."""
+        """Return the finished batch. `after`: the number of lines of the file up to its end."""
         return ImportBatch(self.before, after, self.numbers, self.items, self.keys)
 
 
@@ -99,8 +99,8 @@ class Importer:
         self._transfers = Transfers(namespace)
 
     def begin(self, sha256: str) -> int:
-        """Close the namespace to fleets, and return the number of lines of the file that are already imported. Without
-        a digest, only prepare the namespace."""
+        """Close the namespace to fleets, and return the number of lines of the file that are already imported. If
+        `sha256` is "", only prepare the namespace, as `rota import --prepare` does."""
         protocol = self._connection.execute("HGET", self._store.keys.meta, "protocol")
         if text_of(protocol) != UNFINISHED:
             self._check_empty()

@@ -35,7 +35,7 @@ class RecordError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """The first line."""
+    """The first line of an export, which describes it."""
 
     format: int
     protocol: int
@@ -49,7 +49,7 @@ class Header:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The last line. Without it, a file is not complete."""
+    """The last line of an export, with totals against which the file is checked. Without it, a file is not complete."""
 
     lines: int  # the number of lines before this line
     tasks: int  # the number of tasks among these lines
@@ -68,7 +68,7 @@ Parsed = Header | ImportedItem | ImportedKey | End
 
 
 def to_line(record: Record) -> bytes:
-    """Return a record as a line."""
+    """Return a record as a line of JSON, in the encoding of the file."""
     return _ENCODER.encode(record).encode("ascii") + b"\n"
 
 
@@ -76,12 +76,12 @@ _ENCODER: Final = json.JSONEncoder(separators=(",", ":"), check_circular=False)
 
 
 def header_record(header: Header) -> Record:
-    """Return the first record."""
+    """Return the record for the first line."""
     return {"record": "header", **asdict(header)}
 
 
 def end_record(end: End) -> Record:
-    """Return the last record."""
+    """Return the record for the last line."""
     return {"record": "end", **asdict(end)}
 
 

@@ -97,7 +97,8 @@ def audit(*, heal: bool, files: tuple[Path, ...]) -> None:
 
 
 def _evidence_of(files: Iterable[Path]) -> Evidence:
-    """Read the files of --against, and return the fates of their tasks. Raises Failure 1 if a file cannot be used."""
+    """Read the files of --against, and return the fates of their tasks. Raises Failure with code 1 if a file cannot be
+    used."""
     evidence = Evidence()
     for file in files:
         try:

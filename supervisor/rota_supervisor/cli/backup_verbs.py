@@ -142,7 +142,7 @@ def _import(file: Path) -> None:
 
 
 def _check(file: Path) -> CheckedFile:
-    """Check a whole file. Raises Failure 1 with the numbers of all lines that are not valid."""
+    """Check a whole file. If lines are not valid, raises Failure with code 1, which lists their numbers."""
     size = file.stat().st_size
     try:
         with file.open("rb") as lines, output.progress_bar("checking") as report:

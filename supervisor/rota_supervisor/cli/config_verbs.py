@@ -114,8 +114,8 @@ def check(*, no_imports: bool) -> None:
 
 
 def require_something_to_run(loaded: Loaded) -> None:
-    """Raise Failure 78 if there is neither a configuration file nor a module to import. The command was then probably
-    run in the wrong folder."""
+    """Raise Failure with code 78 if there is neither a configuration file nor a module to import. The command was then
+    probably run in the wrong folder."""
     if loaded.content is None and not loaded.config.imports:
         raise Failure(
             ExitCode.CONFIG,
@@ -191,7 +191,7 @@ class Imports(NamedTuple):
 
 
 def probe_imports(imports: Sequence[str], seconds: float, calls: ScheduledCalls) -> Imports:
-    """Import modules in a child process within `seconds`, and return their definitions. Raises Failure 78."""
+    """Import modules in a child process within `seconds`, and return their definitions. Raises Failure with code 78."""
     if not imports:
         return Imports({}, [], [])
     modules = ", ".join(imports)

@@ -69,7 +69,7 @@ class ControlClient:
 
 @contextlib.contextmanager
 def master_of(config: Config) -> Iterator[ControlClient]:
-    """Yield a connection to the master of this configuration. Raises Failure 69 if there is none."""
+    """Yield a connection to the master of this configuration. Raises Failure with code 69 if there is none."""
     paths = socket_paths(config.control.socket, config.namespace, os.environ, os.getuid())
     if not config.control.socket:
         paths += [folder / f"{config.namespace}.sock" for folder in folders_of_services()]

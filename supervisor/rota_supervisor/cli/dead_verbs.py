@@ -177,7 +177,7 @@ def purge(*, ids: tuple[str, ...], everything: bool, yes: bool, **filters: str) 
 
 
 def _wanted(wanted: Wanted, *, everything: bool) -> Wanted:
-    """Check that the command line selects tasks. Raises Failure 2 if it does not."""
+    """Check that the command line selects tasks. Raises Failure with code 2 if it does not."""
     if wanted.ids and (everything or wanted.queue or wanted.task or wanted.reason):
         raise Failure(ExitCode.USAGE, "pass ids, or --all with filter options, not both")
     if not wanted.ids and not everything:
@@ -197,8 +197,8 @@ def _batches(ids: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 def _raise_for_rest(wanted: Wanted, chosen: Sequence[tuple[str, str]], garbage: Sequence[str]) -> None:
-    """Raise Failure 1 if an id on the command line belongs to no dead task, or if a chosen item names no queue to which
-    it can return."""
+    """Raise Failure with code 1 if an id on the command line belongs to no dead task, or if a chosen item names no
+    queue to which it can return."""
     found = {name for task_id, _ in chosen for name in (task_id, shown(task_id))}
     faults = [_unknown(task_id) for task_id in wanted.ids if task_id not in found]
     if garbage:

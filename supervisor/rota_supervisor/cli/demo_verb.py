@@ -80,8 +80,8 @@ def demo(*, seconds: float, keep: bool) -> int:
 
 
 def _check_surroundings(seconds: float) -> None:
-    """Raise Failure 73 if there is no folder for temporary files, and Failure 78 if the folder or a limit of this
-    process is too small."""
+    """Raise Failure with code 73 if there is no folder for temporary files, or with code 78 if the folder or a limit of
+    this process is too small."""
     try:
         folder = tempfile.gettempdir()
     except OSError as error:

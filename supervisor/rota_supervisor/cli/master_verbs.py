@@ -57,7 +57,7 @@ def scale(arguments: tuple[str, ...]) -> None:
     reply = request("scale", pool=pool, **_order_of(number))
     text = f"pool {reply['pool']}: from {reply['from']} to {output.counted(reply['to'], 'worker')}"
     if reply["origin"] == "automatic":
-        text = f"pool {reply['pool']}: scaled automatically from {output.counted(reply['to'], 'worker')} on"
+        text = f"pool {reply['pool']}: scaled automatically, starting with {output.counted(reply['to'], 'worker')}"
     command.current_state().report(reply, text)
 
 

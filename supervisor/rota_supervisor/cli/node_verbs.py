@@ -104,8 +104,8 @@ def _plain(status: dict[str, Any]) -> str:
 
 
 def _watch(state: command.CliState, config: Config, node: NodeHttp) -> int:
-    """Show the view until the user quits, and return the exit code. Raises Failure 78 without Textual, Failure 2
-    without a terminal, and NodeUnreachable if the node does not reply at the start."""
+    """Show the view until the user quits, and return the exit code. Raises Failure with code 78 if Textual is missing,
+    Failure with code 2 if there is no terminal, and NodeUnreachable if the node does not reply at the start."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise Failure(ExitCode.USAGE, "rota top needs a terminal: use --once or --json without one")
     try:
@@ -171,15 +171,15 @@ def _headline(node: NodeHttp) -> str:
 
 def node_of(config: Config, token: str = "") -> NodeHttp:
     """Return a client of this node's exporter. It sends `token`, or the token in the configured file if `token` is "".
-    Raises Failure 69 if neither the configuration nor a master states the address."""
+    Raises Failure with code 69 if neither the configuration nor a master states the address."""
     http = config.http
     return node_at(_listen_address(config), token or token_of(http.token_file), http.tls_cert)
 
 
 def _listen_address(config: Config) -> str:
-    """Return the listen address of the exporter. If the port was chosen at startup, because port 0 is configured or
-    the default port was taken, the master reports the address. Raises Failure 69 if port 0 is configured and the master
-    does not reply."""
+    """Return the listen address of the exporter. If the port was chosen at startup, because port 0 is configured or the
+    default port was taken, the master reports the address. Raises Failure with code 69 if port 0 is configured and the
+    master does not reply."""
     listen = config.http.listen
     port = listen.rpartition(":")[2]
     is_known = port.isdecimal() and port != "0"

@@ -153,7 +153,7 @@ def cut(text: str, most: int) -> str:
 
 def confirm(action: str, *, yes: bool) -> None:
     """Ask for confirmation of a destructive action, for example `purge 3 tasks`. `--yes` confirms it without a prompt.
-    Raises Failure 1 if the user declines, and Failure 2 if there is no terminal."""
+    Raises Failure with code 1 if the user declines, or with code 2 if there is no terminal."""
     if yes:
         return
     if not sys.stdin.isatty():

@@ -123,8 +123,8 @@ def enqueue(
 
 
 def _refuse_options_among(arguments: tuple[str, ...]) -> None:
-    """Raise Failure 2 if an argument of the task looks like an option that does not exist. A text such as -5 is an
-    argument, but a text that begins with two hyphens is an option."""
+    """Raise Failure with code 2 if an argument of the task looks like an option that does not exist. A text such as -5
+    is an argument, but a text that begins with two hyphens is an option."""
     known = [name for option in enqueue.params for name in option.opts if name.startswith("--")]
     if option := next((text for text in arguments if text.startswith("--")), ""):
         near = suggestion(option.partition("=")[0], known) or ":"
@@ -135,7 +135,7 @@ def _refuse_options_among(arguments: tuple[str, ...]) -> None:
 
 def _check_times(options: Mapping[str, Any]) -> None:
     """Check the times as the client does, but with messages that name the options of the command line. Raises Failure
-    2."""
+    with code 2."""
     both = options["delay"] is not None and options["at"] is not None
     none = options["expires"] is not None and options["expires"] <= 0
     command.check_usage("use --delay or --at, not both" * both, "--expires must be more than 0 seconds" * none)

@@ -213,7 +213,7 @@ def _inside(raw: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _moment(raw: Any) -> Any:
-    """Return a date and time that has a UTC offset. A text, for example from an environment variable, is parsed.
+    """Convert a text, for example from an environment variable, if it is a date and time with a UTC offset.
 
     Other values are returned unchanged.
     """

@@ -46,12 +46,12 @@ def queues(status: Row) -> Table:
 
 
 def step_of(status: Row) -> float:
-    """Return the length of a history step, in seconds."""
+    """Return how many seconds each step of the history in a status covers."""
     return float((status.get("history") or {"step_seconds": 1.0})["step_seconds"])
 
 
 def marks_of(queue: Row) -> Iterator[Cell]:
-    """Yield the remarks about a queue, the most serious first."""
+    """Yield remarks about a queue, for example that it is paused, the most serious first."""
     state = queue["state"]
     if state is not None and not state["served"]:
         yield Cell("unserved", 0, "bad" if state["ready"] else "warn")
@@ -323,7 +323,7 @@ def headlines(status: Row, width: int, most: int) -> list[Cell]:
     rows = status["headlines"]
     numbers = [f" {at} of {len(rows)}:" if len(rows) > 1 else "" for at in range(1, most + 1)]
     texts = [f"{MARKS[row['level']]}{at} {printable(row['text'])}" for row, at in zip(rows, numbers, strict=False)]
-    room = 2 * width - 8  # 8 characters less than two lines, because a wrapped line is rarely full
+    room = 2 * width - 8  # 8 characters less than two lines, because wrapped lines are rarely full
     shown = [text if len(text) <= room else f"{text[: room - 1]}…" for text in texts]
     return [Cell(text, level=row["level"]) for row, text in zip(rows, shown, strict=False)]
 
@@ -376,7 +376,7 @@ def _chart(name: str, values: Sequence[float | None], now: str, bars: int) -> li
 
 
 def lines(status: Row, width: int, most_headlines: int) -> Iterator[list[Cell]]:
-    """Yield the whole content, line by line."""
+    """Yield everything that `rota top` shows, line by line."""
     yield title(status)
     yield from ([line] for line in headlines(status, width, most_headlines))
     yield from charts(status, width)

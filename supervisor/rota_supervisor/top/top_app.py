@@ -38,7 +38,7 @@ _KEYS: Final = {
     "v": "revive the dead tasks of the queue, or the selected task",
     "q, ctrl-c": "quit",
 }
-_TALL: Final = 40  # more than one problem is shown from this height of the terminal
+_TALL: Final = 40  # a terminal with at least this many lines shows more than one problem
 
 
 class Top(App[None]):
@@ -267,7 +267,7 @@ class Top(App[None]):
 
     @work(thread=True)
     def steer(self, do: Callable[[], str]) -> None:
-        """Run an action in a thread, and show its result."""
+        """Run an action in a thread, and show the text that it returns."""
         try:
             text = do()
             severity = "information"
