@@ -168,8 +168,8 @@ def warn_without_imports(config: Config, warn: Callable[[str], None] = output.pr
 
 
 def check_usage(*faults: str | None) -> None:
-    """Raise Failure with code 2 if any of these texts is the fault of a command line. Arguments that are empty or None
-    are ignored."""
+    """Raise Failure with code 2 and these faults in the command line. Faults that are empty or None are ignored, and
+    nothing is raised if there are no others."""
     if found := [fault for fault in faults if fault]:
         raise Failure(ExitCode.USAGE, *found)
 
