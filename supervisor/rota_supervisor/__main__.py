@@ -63,7 +63,7 @@ def main() -> None:
     escape_unencodable_output()
     if fault := environment_fault():
         sys.stderr.write(f"rota: error: {fault}\n")
-        sys.exit(78)  # ExitCode.CONFIG; importing its module needs more stack
+        sys.exit(78)  # ExitCode.CONFIG, whose module needs more stack to import
     if command_of(sys.argv[1:]) == "run":
         signal.pthread_sigmask(signal.SIG_BLOCK, MASTER_SIGNALS)
     from rota_supervisor.exits import ExitCode, print_crash  # noqa: PLC0415 - after the signals are blocked

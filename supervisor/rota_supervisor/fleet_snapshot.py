@@ -320,7 +320,7 @@ class FleetSnapshot:
         }
 
 
-# The facts of the master's snapshot that are in the JSON without changes.
+# The fields of the master's snapshot that the JSON contains without changes.
 _UNCHANGED: Final = (
     "fleet",
     "node",

@@ -17,9 +17,9 @@ TICK_SECONDS: Final = 1.0  # the interval of the master's heartbeats in slot 0; 
 CHANNEL_FD: Final = 3  # a SOCK_SEQPACKET socket that is connected to the master
 DEATH_FD: Final = 4  # the read end of the death pipe, which is readable when the master has died
 
-STACK_FILE: Final = "rota-stack"  # the first part of the name of a stack file, followed by slot and nonce
-EXIT_REASON_MARK: Final = "Exit reason: "  # the text before the reason for an exit in a stack file
-OWNER_MARK: Final = "ROTA_OWNER"  # the variable with the owner of a task, in processes that the task starts
+STACK_FILE: Final = "rota-stack"  # the name of a stack file begins with this, followed by slot and nonce
+EXIT_REASON_MARK: Final = "Exit reason: "  # in a stack file, the reason for an exit follows this text
+OWNER_MARK: Final = "ROTA_OWNER"  # a variable with the owner of the task, which processes inherit from their worker
 
 
 class Role(StrEnum):

@@ -16,7 +16,8 @@ from typing import Any, Final, NamedTuple, get_args
 ABI: Final = 12
 MAX_PACKET: Final = 4 << 20
 SEND_BUFFER: Final = 1 << 20  # the kernel grants at most twice net.core.wmem_max (about 400 kB by default)
-ScheduledCalls = Mapping[str, tuple[str, Sequence[Any], Mapping[str, Any]]]  # task, args and kwargs by schedule
+# The task, args and kwargs of each schedule, by its name.
+ScheduledCalls = Mapping[str, tuple[str, Sequence[Any], Mapping[str, Any]]]
 MAX_SETTINGS: Final = 150_000  # the limit of characters, so that the settings of a pool fit into the send buffer
 TASKS_PER_PACKET: Final = 500
 _FD_BYTES: Final = array.array("i").itemsize
@@ -37,7 +38,7 @@ class First(NamedTuple):
     slot: int
     nonce: int
     settings: dict[str, Any]  # the fields of the role's settings class
-    along: tuple[str, ...] = ()  # the names of the Descriptors that arrive with this packet, in order
+    along: tuple[str, ...] = ()  # the fields of Descriptors that arrive with this packet, in order
     abi: int = ABI
 
     def __repr__(self) -> str:  # The settings may contain passwords.
@@ -62,7 +63,7 @@ class ZygoteSettings(NamedTuple):
     generation: int  # for the process title
     imports: tuple[str, ...]  # the modules that define the tasks
     path: tuple[str, ...]  # the folders to add to the import path, after the standard library
-    calls: ScheduledCalls  # the calls of the configuration's schedules, to compare with the tasks
+    calls: ScheduledCalls  # the calls of the configuration's schedules, which are compared with the tasks
     log: dict[str, Any]
 
 

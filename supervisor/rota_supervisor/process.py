@@ -46,8 +46,9 @@ _NUMBER_BYTES: Final = 4
 # Handlers of different signals can nest, each at most once. For each handler, the kernel saves the registers (3.4 kB
 # with AVX-512 and 11 kB with AMX), and the handler itself takes less than 1 kB. Unused pages take no memory.
 _SIGNAL_STACK_BYTES: Final = _SIGNALS * 16 * 1024
-_KEEP_ENVIRONMENT: Final = "SPT_NOENV"  # setproctitle reads this variable once, when it looks for space
-# The errors of a signal to a process that has ended, or that belongs to another user now, for example because of sudo.
+_KEEP_ENVIRONMENT: Final = "SPT_NOENV"  # setproctitle reads this variable when it determines the available space
+# The errors if a signal is sent to a process that has ended, or that belongs to another user now, for example because
+# of sudo.
 UNREACHABLE: Final = (ProcessLookupError, PermissionError)
 
 
@@ -148,7 +149,7 @@ def keep_descriptors_private() -> None:
     """Prevent children from inheriting descriptors that the parent of this process left open."""
     for entry in list(Path("/proc/self/fd").iterdir()):
         if int(entry.name) > _STDERR:
-            with contextlib.suppress(OSError):  # This can be the descriptor of the listing itself.
+            with contextlib.suppress(OSError):  # The descriptor of the listing itself is closed by now.
                 os.set_inheritable(int(entry.name), False)
 
 

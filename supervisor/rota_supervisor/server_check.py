@@ -59,7 +59,8 @@ _OF_DURABILITY: Final[dict[Durability, frozenset[str]]] = {
 _CALLED: Final = re.compile(rb"\b(?:redis\.)?(?:p?call|try)\('([A-Z]+)'")  # some scripts call them by an alias
 _COMMANDS_OF_SOURCES: Final = re.compile(rb"\bask\(source, '([A-Z]+)'")
 # The check passes whole commands in which each argument is a permitted key, because Redis 7.0 and Valkey 9 read keys
-# beyond the end of an EVALSHA that is too short, and crash. Servers without the function are skipped.
+# beyond the end of an EVALSHA that is too short, and crash. A server without the function `acl_check_cmd` is not
+# checked.
 _ACL_SCRIPT: Final = """#!lua flags=no-writes,allow-oom
 local key, forbidden = table.remove(ARGV, 1), {}
 local function allowed(command)
@@ -154,7 +155,8 @@ def warnings_of_durability(info: Mapping[str, str], durability: Durability, *, f
     if awaited and info.get("connected_slaves", "0") == "0":
         has = "but the server has no replica: until one connects, enqueues are uncertain"
         warnings.append(f'durability = "{durability}", {has}')
-    # Observed with Valkey 9.1: between two syncs, WAITAOF reports written data as synced. Redis has fixed this in 8.0.
+    # Observed with Valkey 9.1: WAITAOF reports data as synced when it is written, before the next sync. Redis has fixed
+    # this in 8.0.
     is_fixed = version.product != "Valkey" and _numbers(version.release) >= OLDEST_REDIS_WITH_TRUE_WAITAOF
     if durability == "waitaof" and info.get("appendfsync") == "everysec" and not is_fixed:
         what = f"{version} confirms writes up to a second before they are on its disk"

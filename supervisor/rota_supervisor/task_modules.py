@@ -79,7 +79,8 @@ def _text_of(error: BaseException) -> str:
 
 
 def _advice(error: BaseException, module: str) -> str:
-    # The hint is only for a module that `imports` names, not for a module that the application imports.
+    # Give the hint only if the missing module is one that `imports` names, and not a module that the application
+    # imports.
     if not isinstance(error, ModuleNotFoundError) or not f"{module}.".startswith(f"{error.name}."):
         return ""
     return f"; modules are searched for in the folder where rota is started ({Path.cwd()}), and in installed packages"

@@ -36,7 +36,7 @@ class FleetFailed(RuntimeError):
 @contextlib.contextmanager
 def server() -> Iterator[str]:
     """Run an embedded server for the duration of the block, and yield its URL. Raises Failure."""
-    # The path is short because the path of a socket is limited to about a hundred characters.
+    # Use a short path, because the path of a socket is limited to about a hundred characters.
     with tempfile.TemporaryDirectory(prefix="rota-") as folder:
         url = f"unix://{folder}/server"
         with embedded_server(url, Path(folder)):

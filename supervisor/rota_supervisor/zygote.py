@@ -174,7 +174,7 @@ def fork_worker(forks: Forks, request: messages.Fork, stack_fd: int | None) -> N
     except OSError as error:
         _refuse(forks, request, str(error))
         return
-    finally:  # The children do not reach this line.
+    finally:  # The child does not reach this line: it exits.
         if stack_fd is not None:
             os.close(stack_fd)
     _, status = os.waitpid(pid, 0)
@@ -277,7 +277,7 @@ def _empty_stdin() -> None:
 
 
 def _offer_to_oom_killer() -> None:
-    with contextlib.suppress(OSError, ValueError):  # Some containers lack the file, which is not required.
+    with contextlib.suppress(OSError, ValueError):  # Some containers lack the file. The score is only an improvement.
         fd = os.open("/proc/self/oom_score_adj", os.O_RDWR | os.O_CLOEXEC)
         try:
             score = min(_OOM_MOST, int(os.read(fd, _OOM_BYTES)) + _OOM_EXTRA)

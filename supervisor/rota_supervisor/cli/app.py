@@ -124,7 +124,7 @@ def app() -> None:
 def run_app(arguments: Sequence[str]) -> int:
     """Run a command line, and return the exit code."""
     state = command.CliState()
-    state.no_color |= "--no-color" in arguments  # even for errors that are found while the arguments are parsed
+    state.no_color |= "--no-color" in arguments  # set early, for errors in the arguments themselves
     state.json = "--json" in arguments
     messages: Sequence[str] = ()
     try:

@@ -46,7 +46,7 @@ class CliState:
     config_file: str | None = None
     json: bool = False
     no_color: bool = field(default_factory=lambda: bool(os.environ.get("NO_COLOR")))
-    is_master: bool = False  # a master must not block when it prints an error
+    is_master: bool = False  # whether this process became a master
 
     def hints_of_folder(self) -> list[str]:
         """Return hints for an error message of a failed connection, for example that this folder has no configuration

@@ -190,14 +190,16 @@ def _listen_address(config: Config) -> str:
     except Failure:
         if not is_known:
             raise
-        return listen  # No reply: another user's master, or `rota exporter`.
+        # The master belongs to another user, or the node is a `rota exporter`, which has no master.
+        return listen
 
 
 def token_of(file: str) -> str:
     """Return the bearer token that the file contains, or "" if `file` is "" or cannot be read."""
     try:
         return token_in(Path(file)) if file else ""
-    except (OSError, ValueError):  # The file may be another user's. Health needs no token; other paths report an error.
+    except (OSError, ValueError):
+        # The file may belong to another user. Probes need no token, and other requests report that it is missing.
         return ""
 
 

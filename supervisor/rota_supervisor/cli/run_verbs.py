@@ -45,10 +45,11 @@ def run(*, burst: bool, reload: bool, embedded: bool, record: str, **of_configur
     """Run a fleet until it is stopped. IMPORTS are the modules that define the tasks [imports]."""
     state = command.current_state()
     sources = sources_of(state.config_file, flags := _flags_of(**of_configuration))
-    loaded = state.load(flags)  # Its warnings are logged later.
+    loaded = state.load(flags)  # The master logs the warnings later.
     command.warn_without_imports(config := loaded.config)
     folder = _current_folder()
-    show_title("master", config.namespace)  # first, because the environment limits its length
+    # Set the title before the environment changes, because the size of the environment limits the title's length.
+    show_title("master", config.namespace)
     _settle_environment(no_color=state.no_color, reload=reload)
     from rota_supervisor.master.effects.notify_socket import NotifySocket  # noqa: PLC0415 - other commands do not need it
 

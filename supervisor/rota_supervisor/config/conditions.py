@@ -201,9 +201,10 @@ def _us(moment: datetime) -> int:
 
 # Conditions in Lua. These functions check whether a text is accepted, and report the position of an error. Redis cannot
 # interrupt a script, so a condition may contain nothing that takes long: only `local`, `if`, `return`, operators, and
-# five functions of `math`. Loops, other calls, tables and string concatenation are not accepted. The length of a text
-# thus bounds its cost, and the text can access only the given names. An accepted text is valid Lua with the same
-# meaning. Comments are not sent, but line breaks are kept, so that line numbers in errors match the text.
+# five functions of `math`. Loops, other calls, tables and string concatenation are not accepted. The cost of a
+# condition is therefore limited by the length of its text. The text can access only the given names. An accepted text
+# is valid Lua with the same meaning. Comments are not sent, but line breaks are kept, so that line numbers in errors
+# match the text.
 
 GIVEN: Final = ("queue", "ready", "delayed", "running", "now")
 FUNCTIONS: Final = ("floor", "ceil", "min", "max", "abs")

@@ -24,7 +24,9 @@ from rota_supervisor.config.typed_config import SECRET_PATHS, example_of, expect
 CONFIG_VARIABLE: Final = "ROTA_CONFIG"
 TIMEOUT_VARIABLE: Final = "ROTA_TIMEOUT_SECONDS"
 FALLBACK_URL_VARIABLE: Final = "REDIS_URL"  # set by hosting platforms; the file takes precedence, as in applications
-LIKENESS: Final = 0.8  # high, because Kubernetes sets, for example, ROTA_SERVICE_HOST for a Service named `rota`
+# The similarity from which a setting is suggested for an unknown variable. It is high, because Kubernetes sets
+# variables such as ROTA_SERVICE_HOST for a Service named `rota`.
+LIKENESS: Final = 0.8
 MAX_URL_CHARACTERS: Final = 4096
 MAX_CHUNK_CHARACTERS: Final = 16_384  # including comments
 CHUNK_SUFFIX: Final = ".lua"
@@ -38,7 +40,7 @@ _TRUTHS: Final = dict.fromkeys(("true", "1", "yes", "on"), True) | dict.fromkeys
 _URL = "redis_url"
 _URL_FILE = "redis_url_file"
 _UNCLOSED: Final = "a quote is opened and not closed"
-# The most common cause of each error of tomllib, by the beginning of the error's text.
+# The most common cause of each error of tomllib. The key is the beginning of the error's text.
 _CAUSES: Final = {
     **dict.fromkeys(("Expected '='", "Invalid statement"), "a line is KEY = VALUE, [TABLE] or # COMMENT"),
     "Expected ']' at the end of a table": (
@@ -167,7 +169,7 @@ def _rest_of_line(content: bytes, error: str) -> str:
     place = _PLACE.search(error)
     if place is None:  # The error is at the end of the file.
         return ""
-    # Split only at line ends that tomllib counts as such.
+    # Split only at the line ends that tomllib recognizes, because its errors contain line numbers.
     return content.decode().replace("\r\n", "\n").split("\n")[int(place[1]) - 1][int(place[2]) - 1 :]
 
 
@@ -272,7 +274,8 @@ def _find(parts: Sequence[str], names: Mapping[str, Iterable[str]]) -> tuple[lis
 
 
 def _folded(name: str) -> str:
-    # The end of a pattern is dropped, because two underscores would separate words.
+    # `*` and the hyphen before it are dropped from the end of a pattern, because two underscores would separate words
+    # of the path.
     return "".join(letter if letter.isalnum() else "_" for letter in name.lower()).rstrip("_")
 
 

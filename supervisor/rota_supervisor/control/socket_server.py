@@ -34,14 +34,14 @@ from rota_supervisor.control.port import (
 from rota_supervisor.exits import ExitCode, Failure
 
 SOCKET_MODE = 0o600
-SERVICE_SOCKET_MODE = 0o660  # in the folder of a systemd unit, where members of its group operate the fleet
+SERVICE_SOCKET_MODE = 0o660  # in the folder of a systemd unit, whose group may operate the fleet
 FOLDER_MODE = 0o700
 LOCK_MODE = 0o600
 SIGNATURE_BYTES = 32
 SIGNING_SECONDS = 0.2
 BACKLOG = 16
 MAX_LINE_BYTES: Final = 65_536
-QUIET_SECONDS: Final = 30.0  # the connection of a client is closed after this time without a request
+QUIET_SECONDS: Final = 30.0  # after this time without a request, a connection is closed
 _Request = Mapping[str, Any]
 _Act = Callable[[ControlPort, _Request], ControlReply | Awaitable[ControlReply]]
 
@@ -243,8 +243,8 @@ async def serve_control(control_socket: ControlSocket, port: ControlPort) -> Asy
     """Serve the control socket during the block. At its end, open connections are closed."""
     tasks: set[asyncio.Task[None]] = set()
 
-    # This is not a coroutine, because asyncio would create its task, and up to Python 3.12.1 reports a cancelled task
-    # as a failure.
+    # This function is not a coroutine, because asyncio would then create its task. Up to Python 3.12.1, asyncio reports
+    # such a task as a failure if it is cancelled.
     def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.get_running_loop().create_task(_serve_connection(reader, writer, port))
         tasks.add(task)

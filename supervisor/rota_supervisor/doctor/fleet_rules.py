@@ -130,7 +130,7 @@ def code(found: Examination) -> Iterator[Finding]:
                 if missing
             ]
             yield Finding("nodes-code-differs", "; ".join(lacks))
-            return  # One pair shows what to do.
+            return  # One pair is enough: the remedy is the same for all.
 
 
 def versions(found: Examination) -> Iterator[Finding]:
@@ -160,7 +160,7 @@ def settings(found: Examination) -> Iterator[Finding]:
     for one, other in combinations(_serving(found.fleet.nodes), 2):
         if differences := [*_differing_options(one, other), *_differing_order(one, other)]:
             yield Finding("nodes-settings-differ", f"{one.name} and {other.name}: {_listed(differences)}")
-            return  # One pair shows what to do.
+            return  # One pair is enough: the remedy is the same for all.
 
 
 def _differing_options(one: Node, other: Node) -> Iterator[str]:

@@ -26,7 +26,7 @@ from rota_supervisor.top.tables import Cell, Row
 
 POLL_SECONDS: Final = 1.0
 _NAMES: Final = tuple(fleet_view.TABLES)
-_TOGETHER: Final = ("queues", "workers", "events")  # the tables that fit together into a terminal of usual height
+_TOGETHER: Final = ("queues", "workers", "events")  # tables that fit into a terminal of the usual height together
 _MAX_PROBLEMS: Final = 3
 _KEYS: Final = {
     "tab, 1 to 5": "select the next table, or the table with this number",
