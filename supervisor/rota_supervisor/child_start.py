@@ -61,7 +61,7 @@ MODULES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class EnteredChild:
-    """A child that has received its first message. The memory of all slots is closed, except in an exporter."""
+    """A child that has received its first message. It has closed the memory of all slots, unless it is an exporter."""
 
     channel: socket.socket
     first: messages.First
@@ -116,7 +116,7 @@ def leave_stacks_in(fd: int | None, *, all_threads: bool = True) -> None:
 
 
 def write_exit_reason(fd: int | None, reason: str) -> None:
-    """Write one line with the reason why this process exits."""
+    """Write one line with the reason why this process exits into its stack file, if it has one."""
     if fd is None:
         return
     with contextlib.suppress(OSError):  # The application may have closed the file.
@@ -197,8 +197,8 @@ class Spawner:
 
 
 def greet(child: SpawnedChild, first: messages.First, descriptors: messages.Descriptors) -> None:
-    """Send a child its first message. Raises OSError if the child has died. If its channel is closed, the child
-    exits."""
+    """Send a child its first message. Raises OSError, for example if the child has died. The channel is then closed, so
+    that a child that is still alive exits."""
     try:
         messages.send_first(child.channel, first, descriptors)  # The message stays in the socket until it is read.
     except OSError:
@@ -233,7 +233,8 @@ def _spawn(module: str, targets: Mapping[int, int]) -> int:
 
 @contextlib.contextmanager
 def _moved_up(targets: Mapping[int, int]) -> Iterator[dict[int, int]]:
-    """Copy the descriptors to numbers above all targets, so that no dup2 overwrites a source that is needed later."""
+    """Yield copies of the descriptors by target, with numbers above all targets, so that no dup2 overwrites a source
+    that is needed later."""
     copies: dict[int, int] = {}
     try:
         for target, source in targets.items():

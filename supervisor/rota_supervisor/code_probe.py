@@ -1,4 +1,4 @@
-"""Queries to the application's code. Each query runs in a separate process (`rota_supervisor.task_modules`).
+"""Queries that need the application's code. Each query runs in a separate process (`rota_supervisor.task_modules`).
 
 A query therefore ends within a time limit, whatever the code does, and the process that makes the query is not affected
 by the code, its threads or its child processes.

@@ -205,7 +205,8 @@ def _master_heartbeat(master: Member | None, tick_seconds: float) -> HealthCheck
 
 
 def _workers_serve(members: Iterable[Member], pools: Iterable[PoolFacts], beat_seconds: float) -> HealthCheck:
-    """Check whether a worker serves. A fleet that was scaled to zero passes, because the next task starts a worker."""
+    """Check whether a worker serves. A fleet that was scaled to zero passes the check, because the next task starts a
+    worker."""
     has_none = not any(member.role is Role.WORKER for member in members)
     if has_none and any(pool.scaling and pool.scaling["max"] and not pool.desired for pool in pools):
         return HealthCheck("worker_serves", ok=True, seen="no worker is needed now: the pool is scaled to zero")
@@ -237,7 +238,7 @@ class Moment(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ProcessSnapshot:
-    """The facts about a child from its master and its slot."""
+    """The facts about a child that its master and its slot contain."""
 
     child: ChildFacts
     role: Role

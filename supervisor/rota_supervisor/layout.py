@@ -1,7 +1,7 @@
 """The constants that the master and its children must share before they can communicate: the slots of each role, the
 interval of heartbeats, descriptors, and the variable that marks the processes of a task.
 
-A slot outlives its process, and its counters continue, so a slot never changes its role.
+A slot outlives its process, and the next process continues its counters, so a slot never changes its role.
 """
 
 from enum import StrEnum

@@ -91,7 +91,8 @@ def parse_info(text: str) -> dict[str, str]:
 
 
 def version_of(info: Mapping[str, str]) -> ServerVersion:
-    """Return the product and its release. Valkey also reports the Redis release with which it is compatible."""
+    """Return the product and its release. Valkey is recognized by its own field, because it also reports a Redis
+    release with which it is compatible."""
     if "valkey_version" in info:
         return ServerVersion("Valkey", info["valkey_version"])
     product = info.get("server_name", "redis").capitalize()

@@ -89,7 +89,7 @@ def read_file(file: BinaryIO, evidence: Evidence) -> None:
     if is_export:
         _read_export(file, evidence)
     elif not _read_events(file, evidence):
-        raise FileFault(["no line is a task event or a log line of a task, as JSON, and it is not an export"])
+        raise FileFault(["no line is a task event or a log line of a task in JSON, and the file is not an export"])
 
 
 def _is_header(line: bytes) -> bool:
@@ -127,7 +127,8 @@ def _read_events(lines: Iterable[bytes], evidence: Evidence) -> int:
 
 
 def compare(connection: Connection, namespace: str, evidence: Evidence) -> Comparison:
-    """Compare a server with files. Raises StaleFile and ServerError."""
+    """Compare the live and remembered tasks of a server with the evidence from files. Raises StaleFile and
+    ServerError."""
     keys = Keys(namespace)
     _check_age(connection, keys, evidence)
     remembered = _remembered(connection, keys)
@@ -165,8 +166,8 @@ def _check_age(connection: Connection, keys: Keys, evidence: Evidence) -> None:
     if swept_at > oldest:
         shown = datetime.fromtimestamp(swept_at).astimezone().isoformat(timespec="seconds")
         raise StaleFile(
-            f"a fleet has used the namespace until {shown}, after the export began or the last line was written: "
-            "compare before a fleet starts, and only with files that are newer than the snapshot"
+            f"a fleet has used the namespace until {shown}, which is later than the file: compare only with files "
+            "that are newer than the snapshot, and before a fleet starts"
         )
 
 

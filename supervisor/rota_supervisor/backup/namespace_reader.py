@@ -131,8 +131,8 @@ class NamespaceReader:
             yield from zip(part, found, strict=True)
 
     def _is_new_item(self, text: bytes) -> bool:
-        """Whether to export an item, because it is not a tombstone that was already read. Other items can occur several
-        times."""
+        """Whether to export an item that is not a live task. A tombstone is exported only once, but any other item as
+        often as it is in the list."""
         try:
             parse_entry(text)
         except ValueError:

@@ -125,7 +125,7 @@ def require_something_to_run(loaded: Loaded) -> None:
 
 
 def check_certificate(config: Config) -> None:
-    """Check that HTTP can be served with the certificate. Raises Failure if it cannot."""
+    """Check that the exporter can load its TLS certificate, if one is configured. Raises Failure if it cannot."""
     if not config.http.tls_cert:
         return
     import ssl  # noqa: PLC0415 - TLS is rarely used

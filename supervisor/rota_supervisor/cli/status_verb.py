@@ -70,8 +70,8 @@ def status() -> None:
 
 
 def _of_fleet(state: command.CliState, found: Row) -> Mapping[str, Any]:
-    """Return the consumers of the whole fleet, the waiting items of legacy lists, and the next schedules. Each is None
-    if the server does not reply."""
+    """Return the consumers of the whole fleet, the legacy lists with their waiting items, and the next schedules. Each
+    of them is None if the server does not reply."""
     namespace = found["fleet"]
     try:
         with state.redis(state.load_usable().config) as (_, _, connection):

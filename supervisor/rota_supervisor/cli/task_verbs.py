@@ -297,7 +297,8 @@ def list_tasks(*, queue: str | None, state: str, task: str, limit: int) -> None:
 
 
 def table_of(state: State, tasks: Sequence[QueuedTask]) -> Table:
-    """Return the header and the rows. The age is the time since a task entered its lane or died."""
+    """Return the header and the rows of the table of tasks. The age in it is the time since a task entered its lane or
+    died."""
     header = ["ID", "QUEUE", "TASK", "DUE", "DUE IN" if state is State.SCHEDULED else "AGE", "ATTEMPT"]
     return [*header, *_MORE.get(state, ())], [[*_common(task), *_more_of(task)] for task in tasks]
 

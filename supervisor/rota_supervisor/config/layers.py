@@ -94,7 +94,8 @@ def leaves(values: Mapping[str, Any], at: str = "") -> Iterator[tuple[str, Any]]
 
 
 def merge(layers: Iterable[Layer]) -> Layer:
-    """Let each layer override the layers before it. Tables are merged, and all other values are replaced."""
+    """Return one layer with the values of all layers. Each layer overrides the layers before it: tables are merged, and
+    all other values are replaced."""
     merged = Layer()
     for layer in layers:
         _overlay(merged.values, layer.values)
@@ -155,7 +156,7 @@ def read_file(file: Path, *, required: bool) -> tuple[bytes | None, Layer]:
 
 
 def _with_cause(content: bytes | None, error: str) -> str:
-    """Return the parser's error, with its most common cause."""
+    """Return the parser's error, followed by its most common cause in plain words, if that is known."""
     if error.startswith("Invalid value"):
         rest = _rest_of_line(content or b"", error)
         cause = next(cause for pattern, cause in _VALUE_CAUSES if pattern.match(rest))
@@ -191,7 +192,7 @@ def _set_twice(content: bytes | None, error: str) -> str:
 
 
 def origin_of_file(file: Path) -> str:
-    """Return the origin of the values of a file."""
+    """Return the text that names a file as the origin of a value."""
     return f"file {file}"
 
 
@@ -247,7 +248,8 @@ def _read_variable(layer: Layer, variable: str, text: str, names: Mapping[str, I
 
 
 def _variables() -> Iterator[str]:
-    """Yield the variable of each setting, except settings with a name in their path."""
+    """Yield the name of the variable for each setting, except for settings with a chosen name in their path, such as
+    the name of a queue."""
     for key, kind in fields_of(schema()).items():
         table = without_none(kind)
         inner = [f"__{each}" for each in fields_of(table)] if isinstance(table, inspect.StructType) else [""]
@@ -255,7 +257,8 @@ def _variables() -> Iterator[str]:
 
 
 def _find(parts: Sequence[str], names: Mapping[str, Iterable[str]]) -> tuple[list[str], inspect.Type] | None:
-    """Return the path that the words of a variable denote, and its type, or None if there is no such setting."""
+    """Return the path of the setting that a variable sets, and its type, or None if there is no such setting. `parts`:
+    the parts of the variable's name, without the prefix."""
     kind: inspect.Type = schema()
     path: list[str] = []
     for part in map(str.lower, parts):
@@ -314,7 +317,7 @@ def _put(values: dict[str, Any], path: Sequence[str], value: Any) -> None:
 
 
 def choose_server_url(layers: Sequence[Layer], merged: Layer, folder: Path) -> list[Fault]:
-    """Set `redis_url` in the merged values. `folder`: the base of relative paths in the file."""
+    """Set `redis_url` in the merged values, and return the faults. `folder`: the base of relative paths in the file."""
     highest = (layer.values for layer in reversed(layers) if _URL in layer.values or layer.values.get(_URL_FILE))
     values = next(highest, None)
     if values is None:

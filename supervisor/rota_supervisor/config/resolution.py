@@ -86,7 +86,8 @@ def taken_queues(config: Config, counts: Mapping[str, int]) -> list[str]:
 
 
 def queue_shares(config: Config) -> tuple[QueueShare, ...]:
-    """Return the share of each configured queue."""
+    """Return the options of each queue or pattern in `[queues]`, such as its weight and rate, in the form that the
+    scripts use."""
     return tuple(_share(config, name) for name in config.queues)
 
 
@@ -142,7 +143,8 @@ def _share(config: Config, name: str) -> QueueShare:
 
 
 def conditions_at(conditions: Mapping[str, ConditionConfig], now_us: int) -> list[QueueCondition]:
-    """Return the conditions in the format of the scripts, for the Redis time `now_us`."""
+    """Return the conditions in the format that the scripts read. Opening hours are computed for some days from
+    `now_us`, the time of Redis."""
     return [_condition(name, each, now_us) for name, each in conditions.items()]
 
 
@@ -216,7 +218,8 @@ def schedules_in_force(config: Config, queues: Mapping[str, str]) -> tuple[Sched
 
 
 def schedule_of(name: str, given: ScheduleConfig, queue: str) -> Schedule:
-    """Return the schedule that a table describes, for a task of this queue. Raises BadSchedule."""
+    """Return the schedule that a table `[schedules.NAME]` describes. `queue`: the queue of its task. Raises
+    BadSchedule."""
     return Schedule(
         name=name,
         task=given.task,

@@ -176,7 +176,7 @@ def warnings_of_conditions(config: Config) -> list[str]:
         if each.hours and name in used
     }
     return [
-        f"conditions.{name}.hours: closed for up to {longest.total_seconds() / 3600:g} hours, and after "
+        f"conditions.{name}.hours: closed for up to {longest.total_seconds() / 3600:g} hours, but after "
         f"alerts.forgotten_seconds ({forgotten:g}) an alert fires for a forgotten queue: set it higher"
         for name, longest in closed.items()
         if longest.total_seconds() > forgotten
@@ -246,7 +246,7 @@ def _adopt(config: Config) -> Iterator[Fault]:
         if adopt.task and (fault := fault_in_name("task name", adopt.task)):
             yield Fault(f"adopt.{key}.task", fault)
         if adopt.task and not (adopt.queue or queue_in_key(key)):
-            yield Fault(f"adopt.{key}.queue", "items that are arguments of a task name no queue: set one")
+            yield Fault(f"adopt.{key}.queue", "items that are arguments of a task name no queue: set the queue here")
 
 
 def _queues_of_adopted(config: Config) -> Iterator[Fault]:
@@ -317,7 +317,7 @@ def warnings_of_http(config: Config) -> list[str]:
 def _paths(config: Config) -> Iterator[Fault]:
     for key, path in (("socket", config.control.socket), ("pid_file", config.control.pid_file)):
         if "\0" in path:
-            yield Fault(f"control.{key}", "a path cannot hold a NUL character")
+            yield Fault(f"control.{key}", "a path cannot contain a NUL character")
     length = len(config.control.socket.encode(errors="surrogateescape"))
     if length > SOCKET_PATH_BYTES:
         message = f"expected a path of at most {SOCKET_PATH_BYTES} bytes, the limit for sockets, got {length}"

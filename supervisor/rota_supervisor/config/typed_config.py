@@ -69,7 +69,7 @@ Number = inspect.IntType | inspect.FloatType
 
 @cache
 def schema() -> inspect.StructType:
-    """Return the description of `Config`."""
+    """Return msgspec's description of `Config`."""
     described = inspect.type_info(Config)
     assert isinstance(described, inspect.StructType)
     return described
@@ -167,7 +167,8 @@ class _Conversion:
         return near or (f": {foreign}" if foreign else suggestion(key, fields))
 
     def _argument(self, raw: Any, path: str) -> Any:
-        """Return an argument of the application. The rules of schedules check whether the argument is valid JSON."""
+        """Return a value that belongs to the application, after checking the values inside it. The rules of schedules
+        check later whether it is valid JSON."""
         for key, value in _inside(raw):
             self.convert(value, inspect.AnyType(), f"{path}{key}")
         return raw

@@ -75,7 +75,8 @@ def build_report(number: int) -> None:
 
 @rota.task(queue="reports")
 def build_yearly_report() -> None:
-    """Run for a minute, in which the demo kills the worker. The next attempt finds the marker and returns at once."""
+    """Leave a marker file and sleep for a minute, during which the demo kills the worker. The next attempt finds the
+    marker and returns at once."""
     try:
         (_folder() / "yearly").touch(exist_ok=False)
     except FileExistsError:

@@ -71,7 +71,7 @@ class MachineReading:
 
 
 class LatencyEvent(NamedTuple):
-    """A row of LATENCY LATEST."""
+    """An event in the reply to LATENCY LATEST."""
 
     name: str
     at: int  # the time of the event, in Unix seconds
@@ -102,7 +102,7 @@ class ServerReading:
 
 @dataclass(frozen=True, slots=True)
 class UnitReading:
-    """A service of systemd."""
+    """The settings of a systemd service."""
 
     name: str
     type: str = ""

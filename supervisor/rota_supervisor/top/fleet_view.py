@@ -308,7 +308,7 @@ TABLES: Final = {"queues": queues, "workers": workers, "pools": pools, "nodes": 
 
 
 def title(status: Row) -> list[Cell]:
-    """Return the fleet, the node, and the number of its workers that run tasks."""
+    """Return the first line: the fleet, the node, the number of its workers, and how many tasks they run."""
     workers = workers_of(status)
     busy = sum(len(row["tasks"]) for row in workers)
     slots = sum(row.get("concurrency") or 1 for row in workers)
@@ -387,7 +387,7 @@ _MAX_EVENTS = 10
 
 
 def plain(status: Row, width: int) -> str:
-    """Return all content as text, in lines of about `width` columns."""
+    """Return everything that `rota top` shows as plain text, in lines of about `width` characters."""
     text = ("".join(cell.text for cell in line) for line in lines(status, width, _MAX_HEADLINES))
     head = [line for each in text for line in textwrap.wrap(each, width, drop_whitespace=False)]
     tables = [make(status).fitted(width) for make in TABLES.values()]

@@ -144,7 +144,7 @@ class Details(Screen[None]):
 
 
 def fields(values: Row, prefix: str = "") -> list[str]:
-    """Return a line with name and value for each value that exists. Lists are omitted."""
+    """Return a line with the name and the value of each field that has a value. Lists are omitted."""
     lines: list[str] = []
     for key, value in values.items():
         name = f"{prefix}{key.replace('_', ' ')}"
@@ -184,7 +184,7 @@ class Tasks(Screen[None]):
         self.load()
 
     def show(self, queue: Row, step_seconds: float) -> None:
-        """Show the queue's history up to now."""
+        """Show the recent history of the queue, and request its tasks again."""
         chart = fleet_view.queue_chart(queue, step_seconds, self.size.width)
         text = Text("\n").join(Text.assemble(*map(drawn, line)) for line in chart)
         self.query_one("#chart", Static).update(text)
