@@ -186,7 +186,7 @@ def _checked(item: ImportedItem) -> ImportedItem:
     if not all(type(value) is str for value in item):
         raise TypeError
     if not (item.key in SETS or item.key.startswith(_LISTS)):
-        raise RecordError(f"{item.key!r} is not a key that holds tasks")
+        raise RecordError(f"{item.key!r} is not a key for tasks")
     if item.key in SETS and not _SCORE.fullmatch(str(item.score)):
         raise RecordError(f"the score {item.score!r} is not a number")
     return item
