@@ -1,4 +1,5 @@
-"""Many HTTP calls at once with a library that blocks: each in a thread, all of them in one worker."""
+"""Many HTTP calls at once with a library that blocks. Each call has its own thread, and one worker makes all of
+them."""
 
 import asyncio
 import json
@@ -12,8 +13,8 @@ RESPONSES = Path(__file__).with_name("responses.jsonl")
 
 
 def get(url: str) -> int:
-    """Return the size of a response. The call blocks, and its timeout is shorter than the task's soft limit, which
-    cannot interrupt a thread."""
+    """Fetch a URL and return the size of the response in bytes. The call blocks its thread, which the task's soft time
+    limit cannot interrupt, so the timeout of the request is shorter than that limit."""
     with urllib.request.urlopen(url, timeout=8) as response:  # noqa: S310 - the URLs are our own
         return len(response.read())
 

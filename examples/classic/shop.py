@@ -16,7 +16,7 @@ DELAYED = "delayed:"
 
 
 def queue_mail(server: "redis.Redis", seller: int, item: int, price: int, buyer: int) -> None:
-    """Push a mail, a JSON object, for a worker that only sends mails."""
+    """Push a mail as a JSON object, for a worker that only sends mails."""
     mail = {"seller": seller, "item": item, "price": price, "buyer": buyer, "time": time.time()}
     server.rpush("queue:email", json.dumps(mail))
 
@@ -38,7 +38,7 @@ def execute_later(server: "redis.Redis", queue: str, name: str, args: list[Any],
 
 
 def main() -> None:
-    """Sell some items. Each sale queues a mail, a call for now, and a call for later."""
+    """Sell some items. Each sale queues a mail, a call that is due now, and a call that is due later."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--orders", type=int, default=5, help="how many items to sell (default 5)")
     orders = parser.parse_args().orders

@@ -13,7 +13,7 @@ from invoice_tasks import make_invoice
 
 @asynccontextmanager
 async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-    """Close the client of this event loop when the application ends. The client connects at its first use."""
+    """Close Rota's client for this event loop when the application ends. The client connects at its first use."""
     yield
     await rota.default_async_client().aclose()
 
@@ -23,7 +23,8 @@ app = FastAPI(lifespan=lifespan)
 
 @app.post("/invoices/{order_id}", status_code=202)
 async def request_invoice(order_id: int) -> dict[str, str]:
-    """Enqueue the making of an invoice. The task's id is fixed, so the request can be repeated safely."""
+    """Enqueue the task that makes an invoice. Its id depends only on the order, so a repeated request enqueues no
+    second task while the first is live."""
     handle = await make_invoice.using(id=f"invoice-{order_id}").aenqueue(order_id)
     return {"task": handle.id}
 
@@ -38,5 +39,6 @@ async def progress(task_id: str) -> dict[str, Any]:
 @app.exception_handler(rota.Unavailable)
 @app.exception_handler(rota.Uncertain)
 async def unavailable(_request: Request, error: Exception) -> JSONResponse:
-    """Report an outage. Nothing was enqueued, or no reply arrived; in both cases the client may repeat the request."""
+    """Report an outage. Either nothing was enqueued, or it is not known because no reply arrived. In both cases, the
+    client may repeat the request."""
     return JSONResponse({"error": str(error)}, status_code=503)

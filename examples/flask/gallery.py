@@ -19,7 +19,7 @@ def create_app() -> Flask:
 
 
 def upload() -> ResponseReturnValue:
-    """Accept a picture and enqueue its thumbnail."""
+    """Accept a picture, and enqueue the task that makes its thumbnail."""
     handle = make_thumbnail.enqueue(request.form["name"])
     return {"task": handle.id}, 202
 
@@ -32,6 +32,6 @@ def progress(task_id: str) -> ResponseReturnValue:
 
 
 def unavailable(error: Exception) -> ResponseReturnValue:
-    """Report an outage. Nothing was enqueued, or no reply arrived; in both cases the client may repeat the request,
-    because a second thumbnail does no harm."""
+    """Report an outage. Either nothing was enqueued, or it is not known because no reply arrived. In both cases, the
+    client may repeat the request, because a second thumbnail does no harm."""
     return {"error": str(error)}, 503

@@ -8,21 +8,21 @@ from album_tasks import complain, invite, publish, shrink
 
 
 def upload(album: str, pictures: Iterable[str]) -> rota.GroupHandle:
-    """Enqueue the shrinking of all pictures, in any order; then the album is published, and its friends are invited. If
-    one of the tasks is dead, the owner is notified instead."""
+    """Enqueue a task for each picture. When all pictures have been shrunk, the album is published, and then friends are
+    invited. If one of the tasks is dead, the owner is notified instead."""
     members = [shrink.call(f"{album}/{picture}") for picture in pictures]
     following = rota.chain(publish.call(album), invite.call(album))
     return rota.group(members, then=following, on_dead=complain.call(album)).enqueue()
 
 
 def archive(name: str, pictures: Iterator[str]) -> rota.GroupHandle:
-    """Enqueue the shrinking of any number of pictures, of which at most 200 wait at a time. If the program is
+    """Enqueue a task for each of any number of pictures. At most 200 of the tasks wait at a time. If the program is
     interrupted, a second call with the same name continues the group."""
     return rota.map(shrink, pictures, max_waiting=200, id=name, then=publish.call(name))
 
 
 def main() -> None:
-    """Upload, and wait until all groups have ended."""
+    """Upload two albums and an archive, and wait until their groups have ended."""
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
     groups = [
         upload("summer", ["sea.png", "sand.png", "sun.png"]),

@@ -22,7 +22,7 @@ def lines() -> list[str]:
     return Path("album.txt").read_text().splitlines()
 
 
-def test_an_album_is_published_when_all_its_pictures_are_small_and_then_its_friends_are_invited() -> None:
+def test_an_album_is_published_after_all_pictures_are_shrunk() -> None:
     ended = upload("summer", ["sea.png", "sand.png"]).wait(30)
     rota.default_client().wait(ended.followed_by, 30)
     assert (ended.done, set(lines()[:2])) == (2, {"shrunk summer/sea.png", "shrunk summer/sand.png"})

@@ -1,7 +1,7 @@
 """Give the mail service something to do: python produce.py [--sold N].
 
-The first half enqueues as an application does that imports the tasks. The second half uses plain Redis commands,
-as a program in any other language would, in the format of the classic delayed queue.
+The first half enqueues in the way of an application that imports the tasks. The second half uses plain Redis commands,
+as a program in any other language would, and the format of the classic delayed queue.
 """
 
 import argparse
@@ -32,7 +32,7 @@ def produce_with_rota(sold: int) -> int:
 
 
 def produce_with_plain_redis() -> int:
-    """Enqueue one task for now and one for later with plain RPUSH and ZADD, and return the number of tasks."""
+    """Enqueue a task that is due now with RPUSH, and a task that is due later with ZADD. Return the number of tasks."""
     settings = tomllib.loads(Path("rota.toml").read_text())
     prefix = "{" + os.environ.get("ROTA_NAMESPACE", settings["namespace"]) + "}"
     with redis.Redis.from_url(os.environ.get("ROTA_REDIS_URL", settings["redis_url"])) as server:

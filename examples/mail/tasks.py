@@ -39,13 +39,13 @@ def send_password_reset(user_id: int, token: str) -> None:
 
 @rota.task(queue="sold-email", retries=5, time_limit=30)
 def send_sold_email(seller_id: int, item_id: int, price: int, buyer_id: int) -> None:
-    """Send a seller the news that an item was sold. The price is in cents."""
+    """Inform a seller that an item was sold. The price is in cents."""
     _send(f"user-{seller_id}@example.com", f"Sold: item {item_id} to user {buyer_id} for {price / 100:.2f}")
 
 
 @rota.task(queue="expired-email", retries=5, time_limit=30)
 def send_expired_email(seller_id: int, item_id: int) -> None:
-    """Send a seller the news that a listing expired unsold."""
+    """Inform a seller that a listing has expired without a sale."""
     _send(f"user-{seller_id}@example.com", f"Expired: item {item_id}")
 
 

@@ -43,7 +43,8 @@ class Scheduler:
 
 
 def main() -> None:
-    """Enqueue three alarms. One is removed, and the first process in which one fires fails."""
+    """Enqueue three alarms and remove one of them. The first alarm fires in a process that fails on purpose, so it
+    fires again here."""
     url = os.environ.get("ROTA_REDIS_URL", "redis://127.0.0.1:6398/0")
     with rota.Client(url, namespace="alarms") as client, Scheduler(client) as scheduler:
         if "--fail" in sys.argv:

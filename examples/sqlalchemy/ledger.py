@@ -15,7 +15,7 @@ class Base(DeclarativeBase):
 
 
 class Transfer(Base):
-    """A transfer, which the application requests and a task books."""
+    """A transfer. The application requests it, and a task books it."""
 
     __tablename__ = "transfers"
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -40,7 +40,8 @@ def session() -> Session:
 
 @rota.around_task
 def session_per_task(_task: rota.CurrentTask) -> Generator[None, None, None]:
-    """Commit if the task returns. If it raises, roll back and let it fail: it is retried from the start."""
+    """Commit the session if the task returns. If the task raises an exception, roll the session back and let the task
+    fail, so that it is retried from the start."""
     with new_session.begin() as opened:
         token = _session.set(opened)
         try:
@@ -71,7 +72,7 @@ def on_commit(of: Session) -> Callable[[Callback], None]:
 
 @event.listens_for(Session, "after_commit")
 def _send(committed: Session) -> None:
-    if not committed.in_nested_transaction():  # SQLAlchemy also reports the end of a savepoint as a commit
+    if not committed.in_nested_transaction():  # because SQLAlchemy reports the end of a savepoint as a commit too
         for _, callback in committed.info.pop(_WAITING, ()):
             callback()
 
@@ -93,18 +94,19 @@ def _is_inside(inner: SessionTransaction | None, outer: SessionTransaction) -> b
 
 @rota.task(retries=5, time_limit=30)
 def book(transfer_id: int) -> None:
-    """Book a transfer. A repeated run does no harm, because a booked transfer stays as it is."""
+    """Book a transfer. The task may run twice without harm, because a booked transfer stays as it is."""
     transfer = session().get_one(Transfer, transfer_id)
     if transfer.amount <= 0:
-        raise rota.Dead(f"transfer {transfer_id} is of {transfer.amount}")
+        raise rota.Dead(f"the amount of transfer {transfer_id} is {transfer.amount}, but must be more than 0")
     transfer.state = "booked"
 
 
 def request_transfer(amount: int) -> tuple[int, str]:
-    """Store a transfer and enqueue its booking, both or neither. Return the ids of the transfer and the task."""
+    """Store a transfer and enqueue the task that books it. Either both happen or neither. Return the ids of the
+    transfer and the task."""
     with new_session.begin() as opened:
         transfer = Transfer(amount=amount)
         opened.add(transfer)
-        opened.flush()  # the database assigns the id
+        opened.flush()  # now the database assigns the id
         task = book.using(on_commit=on_commit(opened)).enqueue(transfer.id)
         return transfer.id, task.id

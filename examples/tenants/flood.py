@@ -1,4 +1,5 @@
-"""A program in which one tenant requests many reports, and then two others ten each: python flood.py [REPORTS]."""
+"""A program in which one tenant requests many reports, and then two other tenants request ten each: python flood.py
+[REPORTS]."""
 
 import sys
 
@@ -7,7 +8,7 @@ from reports import make_report
 
 
 def request(tenant: str, reports: int) -> None:
-    """Enqueue this number of reports in the tenant's own queue."""
+    """Enqueue this many reports for a tenant, in the tenant's own queue."""
     for_tenant = make_report.using(queue=f"tenant-{tenant}")
     rota.enqueue_many(for_tenant.call(number) for number in range(reports))
     print(f"tenant-{tenant} requested {reports} reports")

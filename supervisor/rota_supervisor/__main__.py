@@ -12,7 +12,8 @@ import signal
 import sys
 from collections.abc import Sequence
 
-# TTIN and TTOU change the pool, TSTP and CONT quiet and resume it, USR1 and USR2 report and restart, CHLD reaps.
+# TTIN and TTOU add and remove a worker, TSTP and CONT quiet and resume the fleet, USR1 writes a report, USR2 restarts
+# the workers, and CHLD reports the death of a child.
 _NAMES = "TERM INT HUP QUIT TTIN TTOU TSTP CONT USR1 USR2 CHLD"
 MASTER_SIGNALS = frozenset(signal.Signals[f"SIG{name}"] for name in _NAMES.split())
 LEAST_STACK_BYTES = 1 << 20
@@ -48,8 +49,8 @@ def escape_unencodable_output() -> None:
 
 
 def environment_fault() -> str:
-    """Return why no command can run in this environment, or "" if commands can run. Imports need more than 64 kB of
-    stack, and the fleet reads facts about its processes from /proc."""
+    """Return the reason why no command can run in this environment, or "" if commands can run. The imports need more
+    than 64 kB of stack, and the fleet reads facts about its processes from /proc."""
     soft, _ = resource.getrlimit(resource.RLIMIT_STACK)
     if soft != resource.RLIM_INFINITY and soft < LEAST_STACK_BYTES:
         return f"the stack is limited to {soft >> 10} kB: allow at least {LEAST_STACK_BYTES >> 10} kB (ulimit -s)"
@@ -62,7 +63,7 @@ def main() -> None:
     escape_unencodable_output()
     if fault := environment_fault():
         sys.stderr.write(f"rota: error: {fault}\n")
-        sys.exit(78)  # ExitCode.CONFIG; importing its module needs more stack
+        sys.exit(78)  # ExitCode.CONFIG, whose module needs more stack to import
     if command_of(sys.argv[1:]) == "run":
         signal.pthread_sigmask(signal.SIG_BLOCK, MASTER_SIGNALS)
     from rota_supervisor.exits import ExitCode, print_crash  # noqa: PLC0415 - after the signals are blocked
@@ -72,7 +73,7 @@ def main() -> None:
         from rota_supervisor.cli.app import run_app  # noqa: PLC0415 - after the signals are blocked
 
         code = run_app(sys.argv[1:])
-    except ModuleNotFoundError as error:  # This concerns only Rota: the application's code is imported elsewhere.
+    except ModuleNotFoundError as error:  # Rota's own dependency: the application's code is imported elsewhere.
         missing = (error.name or "").partition(".")[0]
         sys.stderr.write(f"rota: error: this command needs {missing}, which is not installed: pip install rota\n")
         code = ExitCode.CONFIG

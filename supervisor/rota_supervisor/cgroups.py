@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 MOUNTED: Final = Path("/sys/fs/cgroup")
 _MICROSECONDS: Final = 1_000_000
 _NANOSECONDS: Final = 1_000_000_000
-_NO_LIMIT_V1: Final = 1 << 62  # version 1 shows the highest number of pages if there is no limit
+_NO_LIMIT_V1: Final = 1 << 62  # version 1 shows a huge number instead of "no limit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class CgroupReading:
     memory_used: int | None = None  # without droppable page cache, in the group with `memory_limit`
     kills_together: bool = False  # whether the kernel ends all processes of the group when its memory is used up
     cpu_limit: float | None = None  # the limit in processors
-    cpu_seconds: float | None = None  # the processor time used so far by the group with `cpu_limit`
+    cpu_seconds: float | None = None  # the processor time that the group with `cpu_limit` has used so far
     processes_limit: int | None = None
     processes_used: int | None = None  # the number of processes in the group with `processes_limit`
 
@@ -33,7 +33,7 @@ class _Limit(NamedTuple):
 
 
 def read_cgroup(groups: str, mounted: Path = MOUNTED) -> CgroupReading:
-    """Return the limits of a process with this `/proc/PID/cgroup`."""
+    """Return the limits of the control group of a process. `groups` is the text of its `/proc/PID/cgroup`."""
     own = dict(_own_groups(groups))
     if not own:
         return CgroupReading()
@@ -130,7 +130,7 @@ def _used(limit: _Limit | None, file: str, droppable: str) -> int | None:
 
 
 def _field(file: Path, name: str) -> int | None:
-    """Return the number of a line `name number`, or None if there is no such line."""
+    """Return a number from a file with lines such as `inactive_file 4096`, or None if no line begins with the name."""
     lines = (line.split() for line in _text(file).splitlines())
     return next((int(fields[1]) for fields in lines if fields and fields[0] == name), None)
 
@@ -140,7 +140,8 @@ def _scaled(number: int | None, units: int) -> float | None:
 
 
 def _number(file: Path) -> int | None:
-    """Return the number in a file, or None if there is none. `max` means no limit."""
+    """Return the number in a file, or None if the file contains none. A limit file contains `max` if there is no
+    limit."""
     text = _text(file)
     return int(text) if text.lstrip("-").isdecimal() else None
 

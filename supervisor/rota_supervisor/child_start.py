@@ -44,7 +44,7 @@ from rota_supervisor.process import die_with_parent, nest_signals_safely, reopen
 
 _MAX_BYTES: Final = 300
 _STDERR: Final = 2
-_STACK_SECONDS: Final = 0.02  # writing the stacks takes 1 ms, and longer on a loaded machine
+_STACK_SECONDS: Final = 0.02  # time for writing the stacks, which takes 1 ms, or longer on a loaded machine
 # The signals that faulthandler handles. If the signal of a fault were blocked, the process would end without any
 # output.
 HANDLED_SIGNALS: Final = frozenset(
@@ -61,7 +61,7 @@ MODULES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class EnteredChild:
-    """A child that has received its first message. The memory of all slots is closed, except in an exporter."""
+    """A child that has received its first message. It has closed the memory of all slots, unless it is an exporter."""
 
     channel: socket.socket
     first: messages.First
@@ -88,7 +88,8 @@ def enter(pid: int) -> EnteredChild:
     if not die_with_parent(first.master_pid):
         sys.exit(EXIT_ORPHANED)
     block_signals_at_exit()
-    leave_stacks_in(descriptors.stack, all_threads=first.role != Role.EXPORTER)  # the exporter's threads never pause
+    # The threads of an exporter never pause, so it is not safe to read their frames.
+    leave_stacks_in(descriptors.stack, all_threads=first.role != Role.EXPORTER)
     mapped = enter_slot(descriptors.slots, first.slot, first.nonce, pid, for_forks=False)
     if mapped is None:
         sys.exit(EXIT_ORPHANED)
@@ -115,7 +116,7 @@ def leave_stacks_in(fd: int | None, *, all_threads: bool = True) -> None:
 
 
 def write_exit_reason(fd: int | None, reason: str) -> None:
-    """Write one line with the reason why this process exits."""
+    """Write one line with the reason why this process exits into its stack file, if it has one."""
     if fd is None:
         return
     with contextlib.suppress(OSError):  # The application may have closed the file.
@@ -196,8 +197,8 @@ class Spawner:
 
 
 def greet(child: SpawnedChild, first: messages.First, descriptors: messages.Descriptors) -> None:
-    """Send a child its first message. Raises OSError if the child has died. If its channel is closed, the child
-    exits."""
+    """Send a child its first message. Raises OSError, for example if the child has died. The channel is then closed, so
+    that a child that is still alive exits."""
     try:
         messages.send_first(child.channel, first, descriptors)  # The message stays in the socket until it is read.
     except OSError:
@@ -210,7 +211,7 @@ def _start(role: Role, death_fd: int) -> SpawnedChild:
     """Start a child in a separate session. `death_fd` is the read end of the death pipe."""
     ours, theirs = messages.pair()
     try:
-        with reopened(death_fd) as line:  # The kernel signals one group per open file (`tie`).
+        with reopened(death_fd) as line:  # Each child needs its own open file: see `tie`.
             pid = _spawn(MODULES[role], {CHANNEL_FD: theirs.fileno(), DEATH_FD: line})
             tie(line, pid)
         return SpawnedChild(pid, ours)
@@ -222,7 +223,8 @@ def _start(role: Role, death_fd: int) -> SpawnedChild:
 
 
 def _spawn(module: str, targets: Mapping[int, int]) -> int:
-    """Start a module. `targets` maps descriptor numbers in the child to descriptors of this process."""
+    """Run a module in a new process, and return its pid. `targets` maps descriptor numbers in the child to descriptors
+    of this process."""
     with _moved_up(targets) as sources:
         stdin = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
         handed_over = [(os.POSIX_SPAWN_DUP2, source, target) for target, source in sources.items()]
@@ -231,7 +233,8 @@ def _spawn(module: str, targets: Mapping[int, int]) -> int:
 
 @contextlib.contextmanager
 def _moved_up(targets: Mapping[int, int]) -> Iterator[dict[int, int]]:
-    """Copy the descriptors to numbers above all targets, so that no dup2 overwrites a source that is needed later."""
+    """Yield copies of the descriptors by target, with numbers above all targets, so that no dup2 overwrites a source
+    that is needed later."""
     copies: dict[int, int] = {}
     try:
         for target, source in targets.items():

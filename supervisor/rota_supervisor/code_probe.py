@@ -1,4 +1,4 @@
-"""Queries to the application's code. Each query runs in a separate process (`rota_supervisor.task_modules`).
+"""Queries that need the application's code. Each query runs in a separate process (`rota_supervisor.task_modules`).
 
 A query therefore ends within a time limit, whatever the code does, and the process that makes the query is not affected
 by the code, its threads or its child processes.
@@ -19,12 +19,13 @@ from rota_supervisor.process import spawn_python
 
 REPLY_FD: Final = 3
 PROVIDER_SECONDS: Final = 30.0  # the time limit for a provider of passwords
-_MODULE: Final = "rota_supervisor.task_modules"  # given by name, because a master must never import it
+_MODULE: Final = "rota_supervisor.task_modules"  # a name, because a master must never import this module
 _READ_BYTES: Final = 65_536
 
 
 class ProbeFailed(Exception):
-    """Raised if the process gave no reply. The text continues a sentence."""
+    """Raised if the process gave no reply. Its text is the end of a sentence, for example of "importing shop.tasks
+    ended the process"."""
 
 
 class TookTooLong(ProbeFailed):
@@ -35,7 +36,7 @@ class FaultReply(TypedDict):
     """The reply if a provider failed."""
 
     error: str
-    is_fault: bool  # whether the provider itself has the fault
+    is_fault: bool  # whether a person must change the provider or its setting
 
 
 class ModulesReply(TypedDict):
@@ -43,14 +44,14 @@ class ModulesReply(TypedDict):
 
     tasks: list[tuple[str, str]]  # each task with its queue
     schedules: list[str]  # the names of the schedules
-    misfits: list[str]  # faults of scheduled calls whose arguments do not fit their task
+    misfits: list[str]  # a text for each schedule whose arguments do not fit its task
 
 
 def query_code(folder: str, modules: Sequence[str], query: Mapping[str, Any], seconds: float) -> Any:
     """Return the reply of a process that imports modules from the folder and then handles the query. Raises
     ProbeFailed."""
     reading, writing = os.pipe2(os.O_CLOEXEC)
-    query_fd = os.memfd_create("query", os.MFD_CLOEXEC)  # an argument is limited to 128 KiB
+    query_fd = os.memfd_create("query", os.MFD_CLOEXEC)  # not an argument, because arguments are limited to 128 KiB
     try:
         os.write(query_fd, json.dumps({**query, "parent": os.getpid()}).encode())
         os.lseek(query_fd, 0, os.SEEK_SET)
@@ -65,7 +66,7 @@ def query_code(folder: str, modules: Sequence[str], query: Mapping[str, Any], se
         os.close(reading)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(pid, signal.SIGKILL)
-        with contextlib.suppress(ChildProcessError):  # A master, which reaps all its children, may have been faster.
+        with contextlib.suppress(ChildProcessError):  # A master may have reaped it already.
             _, status = os.waitpid(pid, 0)
     if reply is None:
         raise TookTooLong(f"took longer than {seconds:g} s")

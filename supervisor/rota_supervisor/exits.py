@@ -21,14 +21,14 @@ class ExitCode(IntEnum):
 
 
 MEANINGS = {
-    ExitCode.CLEAN: "clean",
-    ExitCode.NO: "the result is negative: unhealthy, the audit is short, the id is unknown, the doctor found an error",
-    ExitCode.USAGE: "usage",
+    ExitCode.CLEAN: "success",
+    ExitCode.NO: "the result is negative, for example: the fleet is unhealthy, tasks are missing, or the id is unknown",
+    ExitCode.USAGE: "the command line is not valid",
     ExitCode.UNREACHABLE: "Redis or the master is not reachable",
-    ExitCode.GAVE_UP: "a crash loop was given up",
-    ExitCode.TAKEN: "the pid file, the socket, the port or a file to write is taken",
+    ExitCode.GAVE_UP: "the master gave up after a crash loop",
+    ExitCode.TAKEN: "the pid file, the socket, the port or the file to write is already in use or cannot be created",
     ExitCode.OUTPUT: "the output cannot be written, for example because the disk is full",
-    ExitCode.CONFIG: "configuration; or a package that the command needs is not installed",
+    ExitCode.CONFIG: "the configuration, the code or the server cannot be used, or a package is not installed",
 }
 
 

@@ -38,7 +38,7 @@ def fields_of(found: TaskStatus) -> dict[str, object]:
     death = facts.pop("death", {})
     crash = facts.pop("last_crash", {})
     extra = {"progress": progress} if progress else {}
-    lines = "\n".join(printable(str(moment)) for moment in timeline_of(found))  # one line each, whatever the text is
+    lines = "\n".join(printable(str(moment)) for moment in timeline_of(found))  # printable() escapes line breaks
     return {**facts, **extra, **death, **{f"last_crash.{key}": crash[key] for key in crash}, "timeline": lines}
 
 
@@ -55,7 +55,8 @@ class TimelineRow:
 
 
 def timeline_of(found: TaskStatus) -> list[TimelineRow]:
-    """Return all known events of a task, in order of time. The death record of a dead task is stored separately."""
+    """Return all known events of a task, in order of time. The reason for the end of a dead task is taken from its
+    death record."""
     moments = [*_beginning(found), *(moment for each in found.attempts for moment in _of_attempt(each)), *_end(found)]
     return sorted(moments, key=attrgetter("at"))  # The sort is stable, so events of the same time keep their order.
 

@@ -36,7 +36,7 @@ from rota_supervisor.master_snapshot import (
     sentence,
 )
 
-LIVE_TICKS: Final = 3  # the master may miss two heartbeats
+LIVE_TICKS: Final = 3  # the master is alive if it has missed at most two heartbeats
 _STATES_OF_MASTER: Final = FLEET_STATES | {Phase.EMPTY: "gone", Phase.IDLE: "ready", Phase.BUSY: "busy"}
 
 LOST: Final = "lost"  # the state of a fleet whose master has died
@@ -47,7 +47,7 @@ class ObservedTimes(NamedTuple):
     either."""
 
     lag_seconds: float | None  # how late the task started, by the Redis clock
-    usual_seconds: float | None  # the longest usual run time of this kind of task
+    usual_seconds: float | None  # the longest run time that is usual for this kind of task
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +55,10 @@ class MemberTask:
     """A task that is running."""
 
     task: TaskInSlot
-    age_seconds: float  # the time since its start
-    left_seconds: float  # the time until its deadline, or infinity without a deadline
+    age_seconds: float  # seconds since its start
+    left_seconds: float  # seconds until its deadline, or infinity if it has none
     progress: Progress | None = None
-    observed: ObservedTimes | None = None  # None outside of an exporter
+    observed: ObservedTimes | None = None  # only an exporter sets it
 
     def to_json(self) -> Json:
         """Return the task's row in JSON."""
@@ -84,12 +84,12 @@ class Member:
     role: Role
     pid: int
     phase: Phase
-    heartbeat_age_seconds: float  # the time since the last heartbeat
+    heartbeat_age_seconds: float  # seconds since the last heartbeat
     tasks: tuple[MemberTask, ...] = ()
-    concurrency: int = 1  # the maximum number of tasks
+    concurrency: int = 1  # the number of tasks that it may run at once
 
     def with_history(self, observed: Callable[[MemberTask], ObservedTimes]) -> "Member":
-        """Return the process with the observed times of its tasks."""
+        """Return a copy of the process in which each task has the times that `observed` returns for it."""
         return replace(self, tasks=tuple(replace(task, observed=observed(task)) for task in self.tasks))
 
 
@@ -146,7 +146,7 @@ class Health:
         return all(check.ok for check in self.checks)
 
     def to_json(self) -> HealthJson:
-        """Return the health in the form that `/readyz?verbose` and the status show."""
+        """Return the health in the form that `/readyz?verbose` and `rota status` show."""
         return HealthJson(ok=self.ok, checks=[asdict(check) for check in self.checks], warnings=list(self.warnings))
 
 
@@ -205,7 +205,8 @@ def _master_heartbeat(master: Member | None, tick_seconds: float) -> HealthCheck
 
 
 def _workers_serve(members: Iterable[Member], pools: Iterable[PoolFacts], beat_seconds: float) -> HealthCheck:
-    """Check whether a worker serves. A fleet that was scaled to zero passes, because the next task starts a worker."""
+    """Check whether a worker serves. A fleet that was scaled to zero passes the check, because the next task starts a
+    worker."""
     has_none = not any(member.role is Role.WORKER for member in members)
     if has_none and any(pool.scaling and pool.scaling["max"] and not pool.desired for pool in pools):
         return HealthCheck("worker_serves", ok=True, seen="no worker is needed now: the pool is scaled to zero")
@@ -237,12 +238,12 @@ class Moment(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ProcessSnapshot:
-    """The facts about a child from its master and its slot."""
+    """The facts about a child that its master and its slot contain."""
 
     child: ChildFacts
     role: Role
     member: Member | None  # None if no process is in the slot
-    ready_seconds: float | None  # the time since the child reported that it is ready
+    ready_seconds: float | None  # seconds since the child reported that it is ready
 
     def to_json(self) -> Json:
         """Return the row in JSON, with all facts from the master and the slot."""
@@ -270,7 +271,7 @@ class PoolSnapshot:
     facts: PoolFacts
     state: PoolState
     busy: int
-    short_seconds: float | None = None  # how long the pool has lacked workers; None outside of an exporter
+    short_seconds: float | None = None  # how long the pool has lacked workers; only an exporter sets it
 
     def to_json(self) -> Json:
         """Return the row in JSON."""
@@ -320,7 +321,7 @@ class FleetSnapshot:
         }
 
 
-# The facts of the master's snapshot that are in the JSON without changes.
+# The fields of the master's snapshot that the JSON contains without changes.
 _UNCHANGED: Final = (
     "fleet",
     "node",

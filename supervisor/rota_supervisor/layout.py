@@ -1,7 +1,7 @@
-"""The facts that the master and its children share before they communicate: the slots of each role, the heartbeat,
-descriptors, and the mark of owners.
+"""The constants that the master and its children must share before they can communicate: the slots of each role, the
+interval of heartbeats, descriptors, and the variable that marks the processes of a task.
 
-A slot outlives its process, and its counters continue, so a slot never changes its role.
+A slot outlives its process, and the next process continues its counters, so a slot never changes its role.
 """
 
 from enum import StrEnum
@@ -14,12 +14,12 @@ TICK_SECONDS: Final = 1.0  # the interval of the master's heartbeats in slot 0; 
 
 # The descriptors that a spawned child has from its first instruction on. Other descriptors arrive with its first
 # message.
-CHANNEL_FD: Final = 3  # a SOCK_SEQPACKET to the master
+CHANNEL_FD: Final = 3  # a SOCK_SEQPACKET socket that is connected to the master
 DEATH_FD: Final = 4  # the read end of the death pipe, which is readable when the master has died
 
-STACK_FILE: Final = "rota-stack"  # the first part of the name of a stack file, followed by slot and nonce
-EXIT_REASON_MARK: Final = "Exit reason: "  # the text before the reason for an exit in a stack file
-OWNER_MARK: Final = "ROTA_OWNER"  # the variable with the owner of a task, in processes that the task starts
+STACK_FILE: Final = "rota-stack"  # the name of a stack file begins with this, followed by slot and nonce
+EXIT_REASON_MARK: Final = "Exit reason: "  # in a stack file, the reason for an exit follows this text
+OWNER_MARK: Final = "ROTA_OWNER"  # a variable with the owner of the task, which processes inherit from their worker
 
 
 class Role(StrEnum):

@@ -15,7 +15,7 @@ from rota_supervisor.layout import Role
 
 Json = dict[str, Any]
 
-_MAX_CHARACTERS: Final = 300  # the most characters of an error text
+_MAX_CHARACTERS: Final = 300  # longer error texts are cut
 _THROUGHPUT_SECONDS: Final = 15.0
 
 # The state of a fleet for each phase of its master.
@@ -32,7 +32,7 @@ class PoolState(StrEnum):
 
     RUNNING = "running"
     BACKOFF = "backoff"  # several starts have failed in a row, and the next start is delayed
-    FATAL = "fatal"  # the budget is spent, so a person is needed; there is still one probe after each pause
+    FATAL = "fatal"  # so many starts have failed that a person is needed; one start is still tried after each pause
 
 
 class BackoffRow(TypedDict):
@@ -113,7 +113,7 @@ class Closed(NamedTuple):
     since: float  # when the queue was closed, in seconds of CLOCK_BOOTTIME
 
     def row(self, now: float) -> ClosedRow:
-        """Return the row for people."""
+        """Return the row that the control socket and `/status.json` show to people."""
         seconds = round(now - self.since, 1)
         return ClosedRow(queue=self.queue, condition=self.condition, error=self.error, seconds=seconds)
 
@@ -121,7 +121,7 @@ class Closed(NamedTuple):
 class FleetEvent(NamedTuple):
     """A log line that is shown in the list of events."""
 
-    n: int  # the number of the event; events are numbered without gaps
+    n: int  # a consecutive number
     at: float  # when the event happened, in seconds of CLOCK_BOOTTIME
     level: str
     event: str  # the name of the event
@@ -130,13 +130,13 @@ class FleetEvent(NamedTuple):
 
 
 def dated(happened: Mapping[str, Any] | None, now: float, wall: float) -> Json | None:
-    """Return an event with its time converted from CLOCK_BOOTTIME to the wall clock, by the current readings of both
-    clocks."""
+    """Return an event with its time converted from CLOCK_BOOTTIME to the wall clock. `now` and `wall` are the current
+    times of these clocks."""
     return None if happened is None else {**happened, "at": round(wall - (now - happened["at"]), 3)}
 
 
 def dead_child(death: Mapping[str, Any]) -> str:
-    """Return a description of the child from the fields of its death."""
+    """Return a short description of a child that died, for example `worker in slot 12 of pool default`."""
     of_pool = f" of pool {death['pool']}" if death.get("pool") else ""
     return f"{death.get('child', 'a child')} in slot {death.get('slot')}{of_pool}"
 
@@ -155,7 +155,7 @@ class ChildFacts(NamedTuple):
     """The facts about a child that only the master knows. Its slot has the facts about its process."""
 
     slot: int
-    pool: str | None = None  # "" except for workers; None if the master reports nothing
+    pool: str | None = None  # "" if it is not a worker; None if the master reports nothing
     generation: int | None = None  # None if the master reports nothing
     state: str = ""  # see `ChildState`; "" if the master reports nothing
     ready_at: float | None = None  # when the child reported that it is ready
@@ -189,7 +189,7 @@ class MasterSnapshot:
     redis_round_trip_seconds: float | None = None  # None while Redis is unreachable
     evicts_keys: bool = False  # whether Redis drops keys when its memory is full
     pools: tuple[PoolFacts, ...] = ()
-    held: tuple[PoolInBackoff, ...] = ()  # the pools in back-off
+    held: tuple[PoolInBackoff, ...] = ()  # the pools whose starts are delayed by a back-off
     quiet_since: float | None = None  # when the fleet became quiet, or None if it is not
     closed: tuple[Closed, ...] = ()  # the queues from which no worker can claim
     last_reload: Mapping[str, Any] | None = None  # the outcome of the last reload, with its time in `at`

@@ -16,12 +16,13 @@ from typing import Any, Final, NamedTuple, get_args
 ABI: Final = 12
 MAX_PACKET: Final = 4 << 20
 SEND_BUFFER: Final = 1 << 20  # the kernel grants at most twice net.core.wmem_max (about 400 kB by default)
-ScheduledCalls = Mapping[str, tuple[str, Sequence[Any], Mapping[str, Any]]]  # task, args and kwargs by schedule
-MAX_SETTINGS: Final = 150_000  # the most characters of a pool's settings, which then fit into the send buffer
+# The task, args and kwargs of each schedule, by its name.
+ScheduledCalls = Mapping[str, tuple[str, Sequence[Any], Mapping[str, Any]]]
+MAX_SETTINGS: Final = 150_000  # the limit of characters, so that the settings of a pool fit into the send buffer
 TASKS_PER_PACKET: Final = 500
 _FD_BYTES: Final = array.array("i").itemsize
 _ROOM_FOR_ONE: Final = socket.CMSG_SPACE(_FD_BYTES)
-_ROOM_FOR_ALL: Final = socket.CMSG_SPACE(_FD_BYTES * 6)  # the space that all Descriptors take
+_ROOM_FOR_ALL: Final = socket.CMSG_SPACE(_FD_BYTES * 6)  # the space for all fields of Descriptors
 
 
 class WrongAbi(Exception):
@@ -37,7 +38,7 @@ class First(NamedTuple):
     slot: int
     nonce: int
     settings: dict[str, Any]  # the fields of the role's settings class
-    along: tuple[str, ...] = ()  # the names of the Descriptors that arrive with this packet, in order
+    along: tuple[str, ...] = ()  # the fields of Descriptors that arrive with this packet, in order
     abi: int = ABI
 
     def __repr__(self) -> str:  # The settings may contain passwords.
@@ -62,7 +63,7 @@ class ZygoteSettings(NamedTuple):
     generation: int  # for the process title
     imports: tuple[str, ...]  # the modules that define the tasks
     path: tuple[str, ...]  # the folders to add to the import path, after the standard library
-    calls: ScheduledCalls  # the calls of the configuration's schedules, to compare with the tasks
+    calls: ScheduledCalls  # the calls of the configuration's schedules, which are compared with the tasks
     log: dict[str, Any]
 
 
@@ -216,7 +217,7 @@ def receive(channel: socket.socket) -> tuple[Message | None, int | None]:
     """
     try:
         packet, ancillary, _, _ = channel.recvmsg(MAX_PACKET, _ROOM_FOR_ONE, socket.MSG_CMSG_CLOEXEC)
-    except ConnectionResetError:  # Raised once, if the peer closed without reading everything. Its packets remain.
+    except ConnectionResetError:  # Raised once if the peer closed without reading everything.
         return receive(channel)
     fds = array.array("i", b"".join(data[:_FD_BYTES] for _, _, data in ancillary))
     return decode(packet) if packet else None, fds[0] if fds else None
@@ -246,14 +247,14 @@ def send_first(channel: socket.socket, first: First, descriptors: Descriptors) -
 
 
 def receive_first(channel: socket.socket) -> tuple[First, Descriptors]:
-    """Wait for a child's first packet. Raises WrongAbi if the master has another version, and EOFError if it has
+    """Wait in a child for its first packet. Raises WrongAbi if the master has another version, and EOFError if it has
     died."""
     packet, ancillary, _, _ = channel.recvmsg(MAX_PACKET, _ROOM_FOR_ALL, socket.MSG_CMSG_CLOEXEC)
     if not packet:
         raise EOFError("the master exited before it sent anything")
     raw = json.loads(packet)
     if raw.get("abi") != ABI:
-        raise WrongAbi(f"the master has abi {raw.get('abi')}, this package {ABI}: restart the master")
+        raise WrongAbi(f"the master has abi {raw.get('abi')}, but this package has {ABI}: restart the master")
     first = decode(packet)
     assert isinstance(first, First)
     fds = array.array("i", b"".join(data for _, _, data in ancillary))

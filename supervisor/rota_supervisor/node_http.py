@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 RESPONSE_SECONDS: Final = 5.0
-_UNKNOWN_ISSUER: Final = {18, 19, 20}  # OpenSSL's verify codes for self-signed certificates and unknown issuers
+_UNKNOWN_ISSUER: Final = {18, 19, 20}  # OpenSSL's error codes for self-signed certificates and unknown issuers
 _EVERY_ADDRESS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1", "*": "127.0.0.1"}  # noqa: S104 - the address to reach a server that listens everywhere
 
 
@@ -27,7 +27,7 @@ class NodeResponse(NamedTuple):
 
     @property
     def line(self) -> str:
-        """The text if it is one line of plain text, or ""."""
+        """The text if it is a single line of plain text, or "" if it is anything else, such as a page."""
         text = self.text.strip()
         return text if self.kind.startswith("text/plain") and "\n" not in text else ""
 

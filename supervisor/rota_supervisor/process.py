@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-# Positions in /proc/PID/stat after the name of the command, which may contain spaces and brackets: see
+# Positions in /proc/PID/stat, counted after the name of the command, which may contain spaces and brackets: see
 # proc_pid_stat(5).
 _PARENT = 1
 _USER_TICKS = 11
@@ -41,13 +41,14 @@ _STDERR: Final = 2
 _MAP_FAILED: Final = ctypes.c_void_p(-1).value
 CATCHABLE: Final = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
 _SIGNALS: Final = 64
-_RECORD_BYTES: Final = 128  # the kernel's record of a signal, which begins with its number
+_RECORD_BYTES: Final = 128  # the size of the kernel's record of a signal, which begins with the number of the signal
 _NUMBER_BYTES: Final = 4
 # Handlers of different signals can nest, each at most once. For each handler, the kernel saves the registers (3.4 kB
 # with AVX-512 and 11 kB with AMX), and the handler itself takes less than 1 kB. Unused pages take no memory.
 _SIGNAL_STACK_BYTES: Final = _SIGNALS * 16 * 1024
-_KEEP_ENVIRONMENT: Final = "SPT_NOENV"  # setproctitle reads this variable once, when it looks for space
-# The errors of a signal to a process that has ended, or that belongs to another user now, for example because of sudo.
+_KEEP_ENVIRONMENT: Final = "SPT_NOENV"  # setproctitle reads this variable when it determines the available space
+# The errors if a signal is sent to a process that has ended, or that belongs to another user now, for example because
+# of sudo.
 UNREACHABLE: Final = (ProcessLookupError, PermissionError)
 
 
@@ -148,7 +149,7 @@ def keep_descriptors_private() -> None:
     """Prevent children from inheriting descriptors that the parent of this process left open."""
     for entry in list(Path("/proc/self/fd").iterdir()):
         if int(entry.name) > _STDERR:
-            with contextlib.suppress(OSError):  # This can be the descriptor of the listing itself.
+            with contextlib.suppress(OSError):  # The descriptor of the listing itself is closed by now.
                 os.set_inheritable(int(entry.name), False)
 
 
@@ -195,7 +196,7 @@ def keep_mapped(fd: int) -> None:
 def give_memory_back() -> None:
     """Return unused memory of imports and checks at the start (0.2 MB) to the kernel."""
     gc.collect()
-    trim = getattr(_LIBC, "malloc_trim", None)  # exists only in glibc
+    trim = getattr(_LIBC, "malloc_trim", None)  # only glibc has this function
     if trim is not None:
         trim(0)
 

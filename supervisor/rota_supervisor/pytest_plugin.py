@@ -19,7 +19,7 @@ _SHOWN_CHARACTERS = 20_000
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add an option to pytest's configuration that sets the server to test with."""
-    parser.addini(_URL, "The server for rota_client and rota_fleet, in place of an embedded one", default="")
+    parser.addini(_URL, "The URL of the server for tests (default: an embedded server is started)", default="")
 
 
 @pytest.fixture
@@ -56,8 +56,9 @@ def rota_server_url(pytestconfig: pytest.Config) -> Iterator[str]:
         with server() as url:
             yield url
     except Failure as failure:
-        why = f"rota_client and rota_fleet need a server, and none was started: {failure}; or have {_URL} in the"
-        raise pytest.fail.Exception(f"{why} configuration of pytest name one", pytrace=False) from None
+        why = f"rota_client and rota_fleet need a server, but none was started: {failure}"
+        hint = f"to use a running server, set {_URL} in pytest's configuration"
+        raise pytest.fail.Exception(f"{why}; {hint}", pytrace=False) from None
 
 
 @pytest.fixture

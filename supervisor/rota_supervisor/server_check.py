@@ -50,7 +50,8 @@ _EVAL: Final = "EVAL"
 # passes.
 _WITHOUT_KEYS: Final = frozenset({"INFO", "ROLE", "SCAN", "TIME", "WAIT", "WAITAOF", "ZUNIONSTORE"})
 # The check passes whole commands in which each argument is a permitted key, because Redis 7.0 and Valkey 9 read keys
-# beyond the end of an EVALSHA that is too short, and crash. Servers without the function are skipped.
+# beyond the end of an EVALSHA that is too short, and crash. A server without the function `acl_check_cmd` is not
+# checked.
 _ACL_SCRIPT: Final = """#!lua flags=no-writes,allow-oom
 local key, forbidden = table.remove(ARGV, 1), {}
 local function allowed(command)
@@ -81,7 +82,8 @@ def parse_info(text: str) -> dict[str, str]:
 
 
 def version_of(info: Mapping[str, str]) -> ServerVersion:
-    """Return the product and its release. Valkey also reports the Redis release with which it is compatible."""
+    """Return the product and its release. Valkey is recognized by its own field, because it also reports a Redis
+    release with which it is compatible."""
     if "valkey_version" in info:
         return ServerVersion("Valkey", info["valkey_version"])
     product = info.get("server_name", "redis").capitalize()
@@ -107,7 +109,7 @@ def faults_of_eviction(info: Mapping[str, str]) -> list[str]:
 
 
 def eviction_policy_of(info: Mapping[str, str]) -> str:
-    """Return the name of the server's policy for full memory."""
+    """Return the server's `maxmemory-policy`, which applies when its memory is full."""
     return info.get("maxmemory_policy", SAFE_POLICY)
 
 
@@ -118,22 +120,23 @@ def faults_of_durability(info: Mapping[str, str], durability: Durability) -> lis
         return []
     if version.product != "Valkey" and _numbers(version.release) < OLDEST_REDIS_WITH_WAITAOF:
         needs = "Redis 7.2 or Valkey 7.2, or newer"
-        return [f'the server is {version}, and durability = "waitaof" needs {needs}: use another, or "wait"']
+        return [f'the server is {version}, but durability = "waitaof" needs {needs}: upgrade it, or use "wait"']
     if info.get("aof_enabled") != "1":
-        return ['the server writes no log to wait for, which durability = "waitaof" needs: set appendonly yes in it']
+        return ['durability = "waitaof" needs an append-only file, but the server writes none: set appendonly yes']
     if info.get("appendfsync") == "no":
-        return ['the server never syncs its log, which durability = "waitaof" waits for: set appendfsync always in it']
+        return ['durability = "waitaof" waits for syncs, but the server never syncs its file: set appendfsync always']
     return []
 
 
 def faults_of_adoption(info: Mapping[str, str], namespace: str, adopted: Iterable[str]) -> list[str]:
-    """Return faults for legacy lists that a cluster may keep on another shard than the fleet, because no script can
-    access both shards."""
+    """Return a fault for each legacy list that a cluster may keep on another shard than the fleet's keys. No script can
+    access two shards."""
     if info.get("redis_mode", info.get("server_mode")) != "cluster":
         return []
     elsewhere = [key for key in adopted if f"{{{namespace}}}" not in key]
-    needs = f"a key that is adopted from must have the hash tag {{{namespace}}}, as {{{namespace}}}queue:email has"
-    return [f'the server is a cluster, where {needs}, and "{key}" has not: use one server' for key in elsewhere]
+    needs = f"legacy lists must have the hash tag {{{namespace}}}, for example {{{namespace}}}queue:email"
+    todo = "rename the list, or use a single server"
+    return [f'the server is a cluster, where {needs}. "{key}" has no such tag: {todo}' for key in elsewhere]
 
 
 def warnings_of_durability(info: Mapping[str, str], durability: Durability, *, failover: bool) -> list[str]:
@@ -142,13 +145,14 @@ def warnings_of_durability(info: Mapping[str, str], durability: Durability, *, f
     warnings = []
     awaited = durability == "wait" or (durability == "waitaof" and failover)
     if awaited and info.get("connected_slaves", "0") == "0":
-        has = "and the server has no replica: until one connects, enqueues are uncertain"
+        has = "but the server has no replica: until one connects, enqueues are uncertain"
         warnings.append(f'durability = "{durability}", {has}')
-    # Observed with Valkey 9.1: between two syncs, WAITAOF reports written data as synced. Redis has fixed this in 8.0.
+    # Observed with Valkey 9.1: WAITAOF reports data as synced when it is written, before the next sync. Redis has fixed
+    # this in 8.0.
     is_fixed = version.product != "Valkey" and _numbers(version.release) >= OLDEST_REDIS_WITH_TRUE_WAITAOF
     if durability == "waitaof" and info.get("appendfsync") == "everysec" and not is_fixed:
-        what = f"{version} confirms up to a second before its disk has it"
-        warnings.append(f'durability = "waitaof", and with appendfsync everysec {what}: set appendfsync always')
+        what = f"{version} confirms writes up to a second before they are on its disk"
+        warnings.append(f'durability = "waitaof", but with appendfsync everysec, {what}: set appendfsync always')
     return warnings
 
 
@@ -157,7 +161,7 @@ def warnings_of_memory(info: Mapping[str, str]) -> list[str]:
     used, limit = (int(info.get(key, 0)) for key in ("used_memory", "maxmemory"))
     if not limit or used < limit:
         return []
-    return [f"the server uses all of its maxmemory ({limit} bytes): until it is raised, no task can be enqueued"]
+    return [f"the server uses all of its maxmemory ({limit} bytes), so no task can be enqueued: raise maxmemory"]
 
 
 def _numbers(release: str) -> tuple[int, ...]:
@@ -166,7 +170,7 @@ def _numbers(release: str) -> tuple[int, ...]:
 
 
 def fault_of_protocol(version: str, namespace: str) -> str | None:
-    """Return the fault of the protocol version of a namespace, or None if there is none."""
+    """Return why a namespace with this protocol version cannot be used, or None if it can."""
     if version == str(PROTOCOL_VERSION):
         return None
     if version == UNFINISHED:
@@ -175,7 +179,7 @@ def fault_of_protocol(version: str, namespace: str) -> str | None:
             "again with the same file"
         )
     return (
-        f"the namespace {namespace!r} is used with protocol {version}, this version of Rota uses {PROTOCOL_VERSION}: "
+        f"the namespace {namespace!r} has protocol {version}, but this version of Rota uses {PROTOCOL_VERSION}: "
         "run the version of Rota that created it, or choose another namespace"
     )
 
@@ -189,7 +193,8 @@ class CheckedServer(NamedTuple):
 
 @contextlib.contextmanager
 def connected(config: Config) -> Iterator[Connection]:
-    """Yield a connection for the duration of the block. Raises Failure 69 if there is any problem with the server."""
+    """Yield a connection for the duration of the block. Raises Failure with code 69 if there is any problem with the
+    server."""
     try:
         connection = connect(address_of(server_settings(config)), OPTIONS)
         try:
@@ -208,7 +213,7 @@ def connected(config: Config) -> Iterator[Connection]:
 
 
 _SET_ADDRESS: Final = "set redis_url (or ROTA_REDIS_URL) to the right address"
-# The error texts if the server ended an open connection. In this case, the server runs.
+# The beginnings of errors after the server has ended an open connection. The server then runs.
 _ENDED: Final = ("the connection broke", "the server closed the connection")
 # For each kind of error, the text that says what is wrong with the server, and what to do.
 _WHAT_IS_WRONG: Final = {
@@ -254,7 +259,8 @@ class ServerSurvey(NamedTuple):
 def check_server(config: Config, *, open_namespace: bool) -> CheckedServer:
     """Check that the server is reachable and fit for a fleet, and return its version and warnings.
 
-    With `open_namespace`, record the protocol version of this package in a new namespace. Raises Failure 69 or 78.
+    With `open_namespace`, record the protocol version of this package in a new namespace. Raises Failure with code 69
+    or 78.
     """
     with connected(config) as connection:
         found = survey_server(connection, config, open_namespace=open_namespace)
@@ -313,7 +319,7 @@ def _faults_of_namespace(connection: Connection, namespace: str, *, open_namespa
         version = connection.run(Store(namespace).open())
     else:
         meta = Keys(namespace).meta
-        connection.execute("HDEL", meta, _NO_FIELD)  # no change, but refused if the server accepts no writes
+        connection.execute("HDEL", meta, _NO_FIELD)  # changes nothing, but fails if the server refuses writes
         version = text_of(connection.execute("HGET", meta, _VERSION_FIELD) or PROTOCOL_VERSION)
     fault = fault_of_protocol(shown(version), namespace)
     return [fault] if fault else []
@@ -353,7 +359,7 @@ def faults_of_permissions(
     granted = " ".join(f"+{command.lower()}" for command in forbidden)
     grant = f"ACL SETUSER {user} {granted}" + (f" ~{source}" if source else "")
     if _EVAL in forbidden:  # Without EVAL, no other permission can be checked.
-        return [f"{forbids} to run EVAL, by which its other permissions are checked. A fleet needs: {grant}"]
+        return [f"{forbids} to run EVAL, which checks the other permissions. A fleet needs: {grant}"]
     if not source and not {*needed_commands(AclRole.FLEET, "none", failover=False)} - {*forbidden} - _WITHOUT_KEYS:
         keys = f"{{{namespace}}}:*"
         return [f"{forbids} the keys {keys}: ACL SETUSER {user} ~{keys}"]

@@ -1,4 +1,4 @@
-"""Import the task modules in the zygote, and check for threads and connections that workers must not share.
+"""The import of the task modules in the zygote, and the check for threads and connections that workers must not share.
 
 `python -P -m rota_supervisor.task_modules FOLDER MODULE...` serves queries of `rota_supervisor.code_probe`: the
 definitions in the modules, for `rota check`, or the login from a provider. It reads the query from a file on its
@@ -37,8 +37,8 @@ _OWN = tuple(str(Path(module.__file__ or "").parent) for module in (rota, rota_s
 def make_importable(folders: Iterable[str]) -> None:
     """Put folders after the standard library and before installed packages.
 
-    Thus a user's `selectors.py` does not shadow the standard library's module, but a user's `tasks.py` takes precedence
-    over an installed module.
+    With this order, a user's `selectors.py` does not shadow the standard library's module, but a user's `tasks.py`
+    takes precedence over an installed module.
     """
     installed = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
     at = next((number for number, path in enumerate(sys.path) if path in installed), len(sys.path))
@@ -63,7 +63,7 @@ def import_all(modules: Iterable[str], before_import: Callable[[str], None] = la
 def _read_annotations() -> ImportFailed | None:
     for task in default_registry:
         try:
-            _ = task.typed  # The task caches this property.
+            _ = task.typed  # The task caches the value of this property.
         except (TypeError, ModuleNotFoundError) as error:
             code = getattr(task.function, "__code__", None)
             where = "" if code is None else f"{code.co_filename}:{code.co_firstlineno}"
@@ -79,7 +79,8 @@ def _text_of(error: BaseException) -> str:
 
 
 def _advice(error: BaseException, module: str) -> str:
-    # The hint is only for a module that `imports` names, not for a module that the application imports.
+    # Give the hint only if the missing module is one that `imports` names, and not a module that the application
+    # imports.
     if not isinstance(error, ModuleNotFoundError) or not f"{module}.".startswith(f"{error.name}."):
         return ""
     return f"; modules are searched for in the folder where rota is started ({Path.cwd()}), and in installed packages"
@@ -154,8 +155,8 @@ def freeze() -> int:
 def _forget_lookups() -> None:
     """Clear the interpreter's cache of attribute lookups, which holds a reference to each cached name.
 
-    The imports have filled this cache. Each worker would replace the entries, and thus write to the pages of the cached
-    names all over the heap (0.13 MB).
+    The imports have filled this cache. Each worker would replace the entries, and would therefore write to the pages of
+    the cached names all over the heap (0.13 MB).
     """
     if sys.version_info >= (3, 13):
         sys._clear_internal_caches()  # noqa: SLF001 - documented

@@ -36,7 +36,7 @@ class FleetFailed(RuntimeError):
 @contextlib.contextmanager
 def server() -> Iterator[str]:
     """Run an embedded server for the duration of the block, and yield its URL. Raises Failure."""
-    # The path is short because the path of a socket is limited to about a hundred characters.
+    # Use a short path, because the path of a socket is limited to about a hundred characters.
     with tempfile.TemporaryDirectory(prefix="rota-") as folder:
         url = f"unix://{folder}/server"
         with embedded_server(url, Path(folder)):
@@ -147,7 +147,7 @@ class FleetOfTest:
     def _why_not(self) -> str:
         return (
             "the fleet did not start. It imports the modules of the tasks that are declared in this process, by the "
-            "same sys.path; if they are wrong, have the fixture rota_fleet_settings return others, as in "
+            "same sys.path. If these are the wrong modules, return others from the fixture rota_fleet_settings, as in "
             '{"imports": ["tasks"]}. '
             f"The end of its log:\n{self.log[-_SHOWN_CHARACTERS:]}"
         )
@@ -166,7 +166,7 @@ def fleet(client: Client, settings: Mapping[str, Any]) -> Iterator[FleetOfTest]:
 
 
 def _wait_until_ready(notified: socket.socket, pid: int) -> bool:
-    """Wait until the master reports that it is ready. Returns False if it ends before or takes too long."""
+    """Wait until the master reports that it is ready. Returns False if it ends before that or takes too long."""
     ended = os.pidfd_open(pid)
     poller = select.poll()
     poller.register(notified, select.POLLIN)

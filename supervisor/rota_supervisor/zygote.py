@@ -41,7 +41,7 @@ from rota_supervisor.layout import CHANNEL_FD, DEATH_FD, OWNER_MARK, RANGES, Rol
 HEARTBEAT_SECONDS: Final = 1.0
 EXIT_IMPORT_FAILED: Final = 1
 EXIT_CRASHED: Final = 1
-_OOM_EXTRA: Final = 300  # The kernel should kill a worker before it kills the master.
+_OOM_EXTRA: Final = 300  # added to a worker's OOM score, so that the kernel kills a worker before the master
 _OOM_MOST: Final = 1000
 _OOM_BYTES: Final = 16
 
@@ -108,7 +108,7 @@ def _serve(entered: child_start.EnteredChild) -> bool:
     while True:
         entered.slot.heartbeat()
         if os.getppid() != first.master_pid:
-            return False  # The channel may be open, because a child that was stopped as a copy of the master holds it.
+            return False  # The channel may still be open in a stopped copy of the master.
         if not waiting.poll(HEARTBEAT_SECONDS * 1000):
             continue
         message, fd = messages.receive(entered.channel)
@@ -174,11 +174,11 @@ def fork_worker(forks: Forks, request: messages.Fork, stack_fd: int | None) -> N
     except OSError as error:
         _refuse(forks, request, str(error))
         return
-    finally:  # The children do not reach this line.
+    finally:  # The child does not reach this line: it exits.
         if stack_fd is not None:
             os.close(stack_fd)
     _, status = os.waitpid(pid, 0)
-    if status != 0:  # The intermediate died before its report. If it forked a worker, that worker finds its slot taken.
+    if status != 0:  # The intermediate died before its report. A worker that it forked finds its slot taken.
         _refuse(forks, request, f"the intermediate ended with wait status {status}")
 
 
@@ -206,10 +206,11 @@ def _be_worker(forks: Forks, request: messages.Fork, intermediate: int, stack_fd
     """Run a worker, and never return, because no calling function of the zygote may continue in the worker."""
     status = EXIT_CRASHED
     try:
-        process.wake_with_parent()  # This comes before leaving the zygote's group, which the kernel would continue.
+        # Call this before setsid: until then, the kernel continues this process together with the zygote's group.
+        process.wake_with_parent()
         os.setsid()
         _wait_until_gone(intermediate)
-        # This is done only now, because the kernel sends PDEATHSIG at the death of any parent, including the
+        # Only now is the master the parent. The kernel sends PDEATHSIG at the death of any parent, including the
         # intermediate.
         if not process.die_with_parent(forks.master_pid):
             os._exit(EXIT_ORPHANED)
@@ -276,7 +277,7 @@ def _empty_stdin() -> None:
 
 
 def _offer_to_oom_killer() -> None:
-    with contextlib.suppress(OSError, ValueError):  # Some containers lack the file, which is not required.
+    with contextlib.suppress(OSError, ValueError):  # Some containers lack the file. The score is only an improvement.
         fd = os.open("/proc/self/oom_score_adj", os.O_RDWR | os.O_CLOEXEC)
         try:
             score = min(_OOM_MOST, int(os.read(fd, _OOM_BYTES)) + _OOM_EXTRA)

@@ -100,4 +100,4 @@ def test_an_unusable_source_is_refused_with_instructions(fleet: RunningFleet) ->
     assert done.returncode == 78
     assert 'adopt.queue:emial: queue "emial" is in no tier' in done.stderr
     assert "belongs to the fleet itself" in done.stderr
-    assert "name no queue: set one" in done.stderr
+    assert "name no queue: set the queue here" in done.stderr

@@ -127,7 +127,7 @@ def http_status(get: Callable[[str], NodeResponse], path: str) -> int:
         ({"actions": True}, "http.actions: actions need a token: set http.token_file"),
         (
             {"read_token_file": "token"},
-            "http.read_token_file: a token that only reads needs one that does not: set http.token_file",
+            "http.read_token_file: set http.token_file too: a token that only reads is an addition to it",
         ),
         ({"allowed_hosts": ["rota.example.com:80"]}, "http.allowed_hosts[0]: expected a host name without a port"),
         ({"token_file": "nothing"}, "nothing cannot be read: No such file or directory"),

@@ -70,7 +70,7 @@ def test_cancel_ends_waiting_members_and_nothing_follows(group: Rota, groups: Gr
     done = group("cancel", "nightly")
     assert (done.code, done.err) == (
         0,
-        "rota: cancelled group nightly; still running, and requested to end: 1 member\n",
+        "rota: cancelled group nightly; requested 1 running member to end\n",
     )
     assert "then" not in group("show", "nightly", "--json").json
     assert group("close", "nightly").err == "rota: group nightly was already cancelled: 2/3 (67 %) ended\n"

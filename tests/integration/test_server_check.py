@@ -61,7 +61,7 @@ def test_a_server_that_refuses_writes_is_a_fault(own_server: Server, tmp_path: P
 def test_a_server_with_full_memory_causes_a_warning(own_server: Server) -> None:
     own_server.options |= {"maxmemory": "600kb", "maxmemory_policy": "noeviction"}
     assert _checked(own_server) == [
-        "the server uses all of its maxmemory (614400 bytes): until it is raised, no task can be enqueued"
+        "the server uses all of its maxmemory (614400 bytes), so no task can be enqueued: raise maxmemory"
     ]
 
 

@@ -108,7 +108,7 @@ def process(folder: Path, at_server: dict[str, str]) -> Rota:
         (["queue", "pause", "a b"], "queue name 'a b' is not usable: names are 1 to 128 of the characters"),
         (["task", "show", "{x}"], "id '{x}' is not usable: names are 1 to 128 of the characters"),
         (["queue", "explain", "a b"], "queue name 'a b' is not usable"),
-        (["queue", "explain", "q", "--id", "a"], "name a queue or --id, not both"),
+        (["queue", "explain", "q", "--id", "a"], "name a queue or use --id, not both"),
         (["queue", "explain", "--id", "a b"], "id 'a b' is not usable"),
         (["queue", "explain", "-n", "1001"], "'-n': expected a whole number from 1 to 1000, got '1001'"),
         (["task", "enqueue", "greet", "--kwargs", "{"], "--kwargs is not JSON"),
@@ -275,7 +275,7 @@ def test_check_without_a_file_suggests_rota_init(tmp_path: Path, server: Server,
     found = call(tmp_path, "check", ROTA_REDIS_URL=server.url, ROTA_NAMESPACE=namespace)
     assert (found.code, found.out) == (78, "")
     assert "there is no rota.toml in this folder" in found.err
-    assert "`rota init` writes a file" in found.err
+    assert "write a file with `rota init`" in found.err
     assert "ready to run" not in found.err
 
 

@@ -473,7 +473,7 @@ def test_an_archive_in_a_missing_folder_exits_with_73(tmp_path: Path, rota: Rota
 def test_a_log_without_an_archive_is_refused(tmp_path: Path, rota: Rota) -> None:
     (tmp_path / "a.log").write_text("")
     ran = rota("doctor", "--log", "a.log")
-    assert (ran.code, "--log puts a log into the archive of --bundle: name both" in ran.err) == (2, True)
+    assert (ran.code, "--log adds a log to the archive of --bundle: use --bundle too" in ran.err) == (2, True)
 
 
 def test_diagnose_suggests_the_doctor(rota: Rota) -> None:

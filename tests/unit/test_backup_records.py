@@ -68,7 +68,7 @@ def test_members_and_fields_with_any_bytes_arrive_unchanged(values: list[bytes])
     [
         ({"record": "task", "in": "queue:q", "id": "a", "entry": 7, "body": ""}, "its fields are not those"),
         ({"record": "task", "in": "queue:q", "id": "a", "body": ""}, "its fields are not those"),
-        ({"record": "task", "in": "totals", "id": "a", "entry": "", "body": ""}, "'totals' is not a place of tasks"),
+        ({"record": "task", "in": "totals", "id": "a", "entry": "", "body": ""}, "'totals' is not a key for tasks"),
         ({"record": "item", "in": "delayed", "text": "", "score": "nan"}, "the score 'nan' is not a number"),
         ({"record": "key", "key": "groups", "fields": {"g": "1e"}}, "a score is not a number"),
         ({"record": "key", "key": "totals", "fields": {"done": "many"}}, "a count is not a whole number"),

@@ -194,7 +194,7 @@ FAULTS = {
     f'[control]\nsocket = "/{"x" * 120}"': (
         "control.socket: expected a path of at most 107 bytes, the limit for sockets, got 121"
     ),
-    '[control]\npid_file = "/run/a\\u0000b"': "control.pid_file: a path cannot hold a NUL character",
+    '[control]\npid_file = "/run/a\\u0000b"': "control.pid_file: a path cannot contain a NUL character",
     '[tasks."a b"]\nretries = 1': (
         "tasks.a b: task name 'a b' is not usable: names are 1 to 128 of the characters A-Z a-z 0-9 _ . : -"
     ),

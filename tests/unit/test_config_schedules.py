@@ -86,7 +86,7 @@ def test_a_variable_changes_a_schedule_of_the_file(tmp_path: Path) -> None:
 
 
 FAULTS = {
-    "every = 30": "schedules.n.task: is missing: the name of the task that is to be enqueued",
+    "every = 30": "schedules.n.task: is missing: set it to the name of the task to enqueue",
     'task = "t"': 'schedules.n: set cron, as in "0 3 * * *", or every, in seconds',
     'task = "t"\ncron = "* * * * *"\nevery = 3': "schedules.n: set cron or every, not both",
     'task = "t"\nevery = 3\ntimezone = "UTC"': "schedules.n.timezone: applies only to cron: set cron",

@@ -104,5 +104,5 @@ def test_foreign_heartbeats_do_no_harm() -> None:
 
 
 def test_surplus_ends_count_as_missing_tasks() -> None:
-    assert seen_in(with_fleet(missing_tasks=-2), "tasks-missing") == "ends beyond the accepted tasks: 2"
+    assert seen_in(with_fleet(missing_tasks=-2), "tasks-missing") == "more ends than accepted tasks: 2"
     assert ids_in(with_fleet(missing_tasks=None)) == []

@@ -4,7 +4,7 @@ from django.db import models
 
 
 class Order(models.Model):
-    """An order, which a request places and a task confirms."""
+    """An order. A request places it, and a task confirms it."""
 
     customer = models.CharField(max_length=100)
     amount = models.IntegerField()

@@ -12,7 +12,7 @@ class PlacingAnOrder(TestCase):
     """Tests of the tasks that a request enqueues."""
 
     def test_an_order_is_confirmed_once_its_request_is_committed(self) -> None:
-        # TestCase rolls everything back, so the test asks it to run the callbacks of a commit.
+        # TestCase never commits, so the test has it run the callbacks that a commit would run.
         with rota.testing.capture() as captured, self.captureOnCommitCallbacks(execute=True):
             placed = self.client.post("/orders/", {"customer": "Ann", "amount": "7"}).json()
         captured.assert_enqueued(confirm_order, args=[placed["order"]])

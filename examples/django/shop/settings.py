@@ -33,8 +33,8 @@ DATABASES = {
     "default": {
         "ENGINE": "django.db.backends.sqlite3",
         "NAME": BASE_DIR / "shop.sqlite3",
-        "ATOMIC_REQUESTS": True,  # a task that a view enqueues is sent when its request is committed
-        "OPTIONS": {"timeout": 20, "transaction_mode": "IMMEDIATE"},  # because several workers write to one file
+        "ATOMIC_REQUESTS": True,  # tasks that a view enqueues are sent when its request is committed
+        "OPTIONS": {"timeout": 20, "transaction_mode": "IMMEDIATE"},  # several workers write to one file
     }
 }
 

@@ -8,6 +8,6 @@ from orders import views
 urlpatterns = [
     path("orders/", views.create),
     path("orders/<int:order_id>/", views.show),
-    path("admin/rota/", include("rota.contrib.django.urls")),  # before the admin, which matches all below admin/
+    path("admin/rota/", include("rota.contrib.django.urls")),  # first, because the admin matches every URL below admin/
     path("admin/", admin.site.urls),
 ]

@@ -23,7 +23,7 @@ from rota_supervisor.backup.namespace_reader import NamespaceReader
 from rota_supervisor.backup.records import Header, RecordError, parse_line
 
 LIVE: Final = "live"
-ENDED: Final = "ended"  # for a task that is not in an export, so it is not known how it ended
+ENDED: Final = "ended"  # the task is not in the export, so it has ended, but it is not known how
 _EVENTS: Final = {event.value: event.value if event in ENDS_OF_GONE else LIVE for event in EventName}
 _OF_LOG: Final = {
     log_events.TASK_DONE: "done",
@@ -39,7 +39,7 @@ _MEANINGS: Final = _EVENTS | _OF_LOG
 
 
 class KnownFate(NamedTuple):
-    """The newest line about a task in any file."""
+    """The fate of a task according to the newest line about it in any file."""
 
     at: float  # the time of the line, in Unix seconds
     how: str  # LIVE, or how the task has ended
@@ -55,14 +55,14 @@ class EndedTask(NamedTuple):
 
 @dataclass(slots=True)
 class Evidence:
-    """The fates of tasks in all files."""
+    """The contents of all files: the newest known fate of each task, and the age of the files."""
 
     fates: dict[str, KnownFate] = field(default_factory=dict)
     oldest_export: float | None = None  # when the oldest export began, in Unix seconds
     newest: float = 0.0  # the newest time in all files, in Unix seconds
 
     def note(self, task_id: str, fate: KnownFate) -> None:
-        """Note the fate in a line about a task, unless the known fate is newer."""
+        """Record the fate that a line reports for a task, unless a newer line about the task was read before."""
         known = self.fates.get(task_id)
         if known is None or known.at <= fate.at:
             self.fates[task_id] = fate
@@ -71,7 +71,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The result of a comparison."""
+    """The differences between the tasks on the server and those in the files."""
 
     missing: list[str]  # the ids of tasks that have not ended and that the server does not know
     ended: list[EndedTask]
@@ -82,13 +82,14 @@ class StaleFile(Exception):
 
 
 def read_file(file: BinaryIO, evidence: Evidence) -> None:
-    """Add the lines of a file. Raises FileFault if no line is about a task, or if the file is an incomplete export."""
+    """Add what the lines of a file report about tasks. Raises FileFault if no line is about a task, or if the file is
+    an incomplete export."""
     is_export = _is_header(file.readline())
     file.seek(0)
     if is_export:
         _read_export(file, evidence)
     elif not _read_events(file, evidence):
-        raise FileFault(["no line is a task event or a log line of a task, as JSON, and it is not an export"])
+        raise FileFault(["no line is a task event or a log line of a task in JSON, and the file is not an export"])
 
 
 def _is_header(line: bytes) -> bool:
@@ -111,7 +112,7 @@ def _read_export(file: BinaryIO, evidence: Evidence) -> None:
 
 
 def _read_events(lines: Iterable[bytes], evidence: Evidence) -> int:
-    """Note the lines that are about tasks, and return the number of these lines."""
+    """Record the fates in all lines that are about tasks, and return the number of these lines."""
     count = 0
     for line in lines:
         try:
@@ -120,13 +121,14 @@ def _read_events(lines: Iterable[bytes], evidence: Evidence) -> int:
             at = datetime.fromisoformat(fields.get("at") or fields["timestamp"]).timestamp()
             evidence.note(fields["task_id"], KnownFate(at, how))
         except (ValueError, LookupError, TypeError, AttributeError):
-            continue  # A log also has other lines.
+            continue  # A log also contains lines that are not about tasks.
         count += 1
     return count
 
 
 def compare(connection: Connection, namespace: str, evidence: Evidence) -> Comparison:
-    """Compare a server with files. Raises StaleFile and ServerError."""
+    """Compare the live and remembered tasks of a server with the evidence from files. Raises StaleFile and
+    ServerError."""
     keys = Keys(namespace)
     _check_age(connection, keys, evidence)
     remembered = _remembered(connection, keys)
@@ -156,26 +158,27 @@ def _waiting(connection: Connection, keys: Keys, ids: Sequence[str]) -> list[str
 
 
 def _check_age(connection: Connection, keys: Keys, evidence: Evidence) -> None:
-    """Check that no file is older than the last sweep of a fleet that the server remembers."""
+    """Raise StaleFile if a fleet used the namespace after the oldest export began, or after the newest line was
+    written. The server remembers the time of a fleet's last sweep."""
     swept = connection.execute("HGET", keys.pulse, "at")
     swept_at = int(swept) / MICROSECONDS if swept and swept.isdigit() else 0.0
     oldest = evidence.newest if evidence.oldest_export is None else evidence.oldest_export
     if swept_at > oldest:
         shown = datetime.fromtimestamp(swept_at).astimezone().isoformat(timespec="seconds")
         raise StaleFile(
-            f"a fleet has used the namespace until {shown}, after the export began or the last line was written: "
-            "compare before a fleet starts, and only with files that are newer than the snapshot"
+            f"a fleet has used the namespace until {shown}, which is later than the file: compare only with files "
+            "that are newer than the snapshot, and before a fleet starts"
         )
 
 
 def _live_ids(connection: Connection, namespace: str, known: Mapping[str, Any]) -> list[str]:
-    """Return the ids of live tasks that are not in `known`."""
+    """Return the ids of all live tasks on the server that are not in `known`."""
     pages = NamespaceReader(connection, namespace).pages_of_ids()
     return list(dict.fromkeys(task_id for page in pages for task_id in map(text_of, page) if task_id not in known))
 
 
 def _remembered(connection: Connection, keys: Keys) -> set[bytes]:
-    """Return the ids of all ends that the server remembers."""
+    """Return the ids of all ended tasks that the server still remembers."""
     numbers = map(text_of, connection.execute("LRANGE", keys.ends_sealed, 0, -1))
     texts = [connection.execute("GET", key) or b"" for key in (*map(keys.sealed_ends, numbers), keys.ends)]
     lines = (line for text in texts for line in text.split(b"\n"))
@@ -183,7 +186,7 @@ def _remembered(connection: Connection, keys: Keys) -> set[bytes]:
 
 
 def _looked_up(connection: Connection, name: str, key: str, ids: Sequence[str]) -> Iterator[tuple[str, int]]:
-    """Yield each id with the reply to a command for the field with this id."""
+    """Run a command such as HEXISTS on the hash `key` for each id, and yield each id with its reply."""
     for start in range(0, len(ids), BATCH):
         part = ids[start : start + BATCH]
         connection.send(b"".join(command((pack((name, key, task_id)),)) for task_id in part))

@@ -25,16 +25,16 @@ from rota_supervisor.backup.records import (
 )
 
 Report = Callable[[int, int], object]
-"""Takes the number of records so far and the expected number of records."""
+"""A function that shows the progress. Its arguments are the number of records so far and the expected number."""
 
 _ACCEPTED: Final = "accepted:"
-_AGAIN: Final = "accepted:*"  # a pattern, so no queue has this field
+_AGAIN: Final = "accepted:*"  # "*" is a pattern, so this field belongs to no queue
 _REPORT_EVERY: Final = 1000
 _INFLIGHT: Final = "inflight:"
 
 
 class LineFile:
-    """A file of records, with the number of records by kind and their digest."""
+    """An export file that is being written. It counts the records by kind, and computes the digest of all lines."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -115,9 +115,10 @@ def _totals(totals: Mapping[str, int], tasks: int) -> Iterator[Record]:
 
 
 def balance(totals: Mapping[str, int], tasks: int) -> dict[str, int]:
-    """Return the counters of a namespace, adapted to this number of live tasks, so that the accepted tasks are the live
-    and the ended tasks together. While a fleet runs, counters and tasks are read at different times. Tasks that are not
-    in the file therefore count as done, and tasks that ended after they were read count as accepted once more."""
+    """Return the counters of a namespace, corrected so that the accepted tasks equal the ended tasks plus `tasks` live
+    tasks. While a fleet runs, counters and tasks are read at different times, so the numbers may differ slightly. Tasks
+    that are not in the file therefore count as done, and tasks that ended after they were read count as accepted once
+    more."""
     accepted = sum(count for field, count in totals.items() if field.startswith(_ACCEPTED))
     ended = sum(totals.get(how, 0) for how in ENDS_OF_GONE)
     surplus = accepted - ended - tasks

@@ -31,7 +31,7 @@ class CheckedFile(NamedTuple):
 
 @dataclass(slots=True)
 class _Reading:
-    """The state of a check."""
+    """The state of a check: the first and the last record, once they have been read, and the number of lines so far."""
 
     header: Header | None = None
     end: End | None = None
@@ -67,14 +67,15 @@ def check_file(lines: Iterable[bytes], report: Callable[[int], object]) -> Check
 
 
 def _take(reading: _Reading, line: bytes) -> Parsed:
-    """Parse the next line. Raises RecordError if the line is not valid at this place."""
+    """Parse the next line. Raises RecordError if the line is not valid, or is not allowed at this position, for example
+    a second header."""
     parsed = parse_line(line)
     if reading.end is not None:
         raise RecordError("it comes after the last record")
     match parsed:
         case Header():
             if reading.lines:
-                raise RecordError("a header is the first line")
+                raise RecordError("only the first line can be a header")
             _check_versions(parsed)
             reading.header = parsed
         case End():
@@ -90,16 +91,17 @@ def _take(reading: _Reading, line: bytes) -> Parsed:
 
 def _check_versions(header: Header) -> None:
     if header.format != FORMAT:
-        raise RecordError(f"the file has format {header.format}, this version of Rota reads {FORMAT}")
+        raise RecordError(f"the file has format {header.format}, but this version of Rota reads {FORMAT}")
     if header.protocol != PROTOCOL_VERSION:
         raise RecordError(
-            f"the file is of protocol {header.protocol}, this version of Rota uses {PROTOCOL_VERSION}: import it with "
-            f"Rota {header.rota}, which wrote it"
+            f"the file has protocol {header.protocol}, but this version of Rota uses {PROTOCOL_VERSION}: import it "
+            f"with Rota {header.rota}, which wrote it"
         )
 
 
 def _faults_of_whole(reading: _Reading, counts: Counter[type], sha256: str) -> list[str]:
-    """Return the faults of the file as a whole, if all of its lines are valid."""
+    """Return the faults that only show in the file as a whole, for example missing lines. It is called if each line is
+    valid."""
     if reading.header is None:
         return ["the file is empty"]
     end = reading.end

@@ -68,7 +68,7 @@ class _Filling:
             self.values += len(parsed.values)
 
     def closed(self, after: int) -> ImportBatch:
-        """Return the batch. `after`: the number of lines up to its end."""
+        """Return the finished batch. `after`: the number of lines of the file up to its end."""
         return ImportBatch(self.before, after, self.numbers, self.items, self.keys)
 
 
@@ -99,8 +99,8 @@ class Importer:
         self._transfers = Transfers(namespace)
 
     def begin(self, sha256: str) -> int:
-        """Close the namespace to fleets, and return the number of lines of the file that are already imported. Without
-        a digest, only prepare the namespace."""
+        """Close the namespace to fleets, and return the number of lines of the file that are already imported. If
+        `sha256` is "", only prepare the namespace, as `rota import --prepare` does."""
         protocol = self._connection.execute("HGET", self._store.keys.meta, "protocol")
         if text_of(protocol) != UNFINISHED:
             self._check_empty()
@@ -142,8 +142,8 @@ class Importer:
             lines, positions = self._write(sha256, batch)
             if lines != batch.after:
                 raise ImportRefused(
-                    "another process imports into this namespace, or its keys were deleted: run the command again when "
-                    "it has ended"
+                    "another process is importing into this namespace, or its keys were deleted: run the command again "
+                    "when that process has ended"
                 )
             left_out += [batch.numbers[position] for position in positions]
             report(batch.after)
@@ -176,12 +176,13 @@ class Importer:
         return list(map(text_of, self._connection.execute("ZRANGE", self._store.keys.owners, 0, -1)))
 
     def _reap(self, owner: str, blame: Blame) -> int:
-        """Reap an owner of the old fleet as if its node were lost."""
+        """Reap an owner of the old fleet as if its node were lost, and return the number of tasks that it held."""
         reaped = self._connection.run(self._store.reap_expired(owner, blame))
         return len(reaped.requeued) + len(reaped.dead)
 
 
 def blame_of_import(crash_limit: int, loss_limit: int) -> Blame:
-    """Return the reason why tasks that were in flight get another attempt."""
+    """Return the failure record and the limits with which tasks that were in flight are reaped. The record states that
+    the worker belonged to another fleet."""
     record = FailureRecord(LOST, _LOSS).to_json(datetime.now(UTC))
     return Blame(loss_record=record, crash_limit=crash_limit, loss_limit=loss_limit)

@@ -1,9 +1,9 @@
-"""The reader of the contents of an export. It reads a namespace in batches, while a fleet may be running.
+"""The reader that provides the contents of an export. It reads a namespace in batches, even while a fleet runs.
 
 Tasks move during an export, so one pass over lists and sets may miss some of them. A scan of all bodies finds these
-tasks, because it returns every task that lives during the whole scan. Further passes then search for them. A task that
-still moves too fast is exported with its body and a new entry in the ready lane of its queue, as `rota audit --heal`
-would restore it.
+tasks, because it returns every task that lives during the whole scan. Further passes then search for the places of
+these tasks. A task that still moves too fast is exported with its body and a new entry in the ready lane of its queue,
+as `rota audit --heal` would restore it.
 """
 
 import re
@@ -131,8 +131,8 @@ class NamespaceReader:
             yield from zip(part, found, strict=True)
 
     def _is_new_item(self, text: bytes) -> bool:
-        """Whether to export an item, because it is not a tombstone that was already read. Other items can occur several
-        times."""
+        """Whether to export an item that is not a live task. A tombstone is exported only once, but any other item as
+        often as it is in the list."""
         try:
             parse_entry(text)
         except ValueError:
@@ -148,10 +148,10 @@ class NamespaceReader:
         return unseen
 
     def pages_of_ids(self) -> Iterator[list[bytes]]:
-        """Yield the ids of live tasks, some of them perhaps twice."""
+        """Yield the ids of all live tasks in pages. A scan may return an id twice."""
         try:
             yield from self._scan("HSCAN", "tasks", "NOVALUES")
-        except Refused:  # Redis before 7.4 and Valkey before 8 always return the bodies too.
+        except Refused:  # Redis before 7.4 and Valkey before 8 do not know NOVALUES.
             yield from (page[::2] for page in self._scan("HSCAN", "tasks"))
 
     def _unplaced(self, ids: Sequence[bytes]) -> Iterator[Record]:
@@ -186,7 +186,7 @@ class NamespaceReader:
         yield from self._ends()
 
     def _contents(self, names: Sequence[str]) -> Iterator[tuple[str, list[bytes]]]:
-        """Yield the values of keys, in parts. A key that was deleted has no parts."""
+        """Yield the values of keys, in parts. A key that was deleted in the meantime has no parts."""
         strings = [name for name in names if COPIED[family_of(name)] == "string"]
         for name, value in zip(strings, self._pipelined("GET", strings), strict=True):
             yield name, [] if value is None else [value]
@@ -210,7 +210,8 @@ class NamespaceReader:
         return bool(self._connection.execute("ZCARD", self._keys.owners))
 
     def _ends(self) -> Iterator[Record]:
-        """Yield the memory of ended tasks. Texts that were deleted are omitted, together with their numbers."""
+        """Yield records of the texts in which the server remembers ended tasks. If a text is deleted during the export,
+        its number is omitted too."""
         numbers = self._connection.execute("LRANGE", self._keys.ends_sealed, 0, -1)
         kept = []
         for number in numbers:
@@ -237,7 +238,8 @@ class NamespaceReader:
                 return
 
     def _pipelined(self, name: str, keys: Sequence[str]) -> list[Any]:
-        """Return the reply to a command for each of these keys, which are given without the prefix."""
+        """Run a command such as HGETALL on each of these keys in one round trip, and return the replies. The keys are
+        given without the prefix."""
         self._connection.send(b"".join(command((pack((name, self._prefix + key)),)) for key in keys))
         return [self._connection.receive() for _ in keys]
 
@@ -249,7 +251,7 @@ def server_time_us(connection: Connection) -> int:
 
 
 def _taken(suspects: set[bytes], task_id: bytes) -> bool:
-    """Remove an id from the suspects. Return whether it was among them."""
+    """Remove an id from the set of suspects, and return whether the set contained it."""
     was_suspect = task_id in suspects
     suspects.discard(task_id)
     return was_suspect

@@ -17,7 +17,7 @@ from rota.protocol.wire import text_of
 
 FORMAT: Final = 1
 SETS: Final = ("delayed", "dead")
-MOST_VALUES: Final = 500  # the most values of a key in one line; a field of a hash counts as two
+MOST_VALUES: Final = 500  # the limit of values in one line, because a key may be large; a field of a hash counts as two
 _LISTS: Final = ("queue:", "inflight:")
 COUNTERS: Final = "counters"
 _TOTALS: Final = "totals"
@@ -35,7 +35,7 @@ class RecordError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """The first line."""
+    """The first line of an export, which describes it."""
 
     format: int
     protocol: int
@@ -49,7 +49,7 @@ class Header:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The last line. Without it, a file is not complete."""
+    """The last line of an export, with totals against which the file is checked. Without it, a file is not complete."""
 
     lines: int  # the number of lines before this line
     tasks: int  # the number of tasks among these lines
@@ -68,7 +68,7 @@ Parsed = Header | ImportedItem | ImportedKey | End
 
 
 def to_line(record: Record) -> bytes:
-    """Return a record as a line."""
+    """Return a record as a line of JSON, in the encoding of the file."""
     return _ENCODER.encode(record).encode("ascii") + b"\n"
 
 
@@ -76,12 +76,12 @@ _ENCODER: Final = json.JSONEncoder(separators=(",", ":"), check_circular=False)
 
 
 def header_record(header: Header) -> Record:
-    """Return the first record."""
+    """Return the record for the first line."""
     return {"record": "header", **asdict(header)}
 
 
 def end_record(end: End) -> Record:
-    """Return the last record."""
+    """Return the record for the last line."""
     return {"record": "end", **asdict(end)}
 
 
@@ -148,7 +148,7 @@ def parse_line(line: bytes) -> Parsed:
     try:
         return parse(record)
     except (KeyError, TypeError, AttributeError):
-        raise RecordError(f"its fields are not those of a record {kind!r}") from None
+        raise RecordError(f"its fields are not those of the record {kind!r}") from None
 
 
 def _parse_header(record: Record) -> Header:
@@ -186,7 +186,7 @@ def _checked(item: ImportedItem) -> ImportedItem:
     if not all(type(value) is str for value in item):
         raise TypeError
     if not (item.key in SETS or item.key.startswith(_LISTS)):
-        raise RecordError(f"{item.key!r} is not a place of tasks")
+        raise RecordError(f"{item.key!r} is not a key for tasks")
     if item.key in SETS and not _SCORE.fullmatch(str(item.score)):
         raise RecordError(f"the score {item.score!r} is not a number")
     return item
@@ -209,8 +209,9 @@ def _parse_key(record: Record) -> ImportedKey:
 
 
 def _written_as(key: str, kind: str) -> str:
-    """Return how import_keys writes a key. Producers may enqueue while the import runs, so the import adds to `totals`
-    instead of replacing them, and does not overwrite a unique key that is held."""
+    """Return how the script `import_keys` writes a key. Producers may enqueue while the import runs. The import
+    therefore adds to the counters in `totals` instead of replacing them, and does not overwrite a unique key that is
+    held."""
     if key == _TOTALS:
         return COUNTERS
     return "hold" if family_of(key) == _UNIQUE else kind

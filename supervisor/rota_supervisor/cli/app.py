@@ -49,7 +49,7 @@ COMMANDS = {
 INTERRUPTED = 130  # the code that a shell reports for a process that Ctrl-C ended
 
 
-# Commands that users of other systems look for, by the command that replaces them here.
+# The command of Rota that users need, with the names under which users of other systems look for it.
 _FOREIGN_COMMANDS = {
     "run": "worker workers work start server serve up",
     "status": "ps info inspect stats list",
@@ -72,10 +72,10 @@ _FOREIGN_COMMANDS = {
     "--help": "help",
     "--version": "version",
 }
-# Options that users of other systems look for: the command ("" for any), the options, and what to write instead.
+# Options of other systems: the command of Rota ("" for any) with which they are used, the options, and the advice.
 _FOREIGN_OPTIONS = (
     ("run", "-A --app", "Name only the modules, as in `rota run shop.tasks`"),
-    ("run", "--concurrency --processes --workers --num-workers", "The number of workers is -w 4"),
+    ("run", "--concurrency --processes --workers --num-workers", "Set the number of workers with -w 4"),
     ("run", "-B --beat", "`rota run` also runs the schedules"),
     ("health", "--url", "It queries the address in [http] listen; `rota top --once --url URL` queries another node"),
     ("task enqueue", "--countdown", "Write --delay"),
@@ -83,12 +83,12 @@ _FOREIGN_OPTIONS = (
     ("init", "--force", "`rota init` overwrites nothing: move the files away first"),
     ("queue purge", "--force", "Write --yes"),
     ("dead purge", "--force", "Write --yes"),
-    ("", "-b -u --broker --url --redis-url", "The server is in redis_url of rota.toml, or in ROTA_REDIS_URL"),
-    ("", "-l --loglevel --log-level", 'The level is in rota.toml: [log] level = "debug"'),
+    ("", "-b -u --broker --url --redis-url", "Set the server with redis_url in rota.toml, or with ROTA_REDIS_URL"),
+    ("", "-l --loglevel --log-level", 'Set the level in rota.toml: [log] level = "debug"'),
 )
 
 _SHELLS = ("bash", "zsh", "fish")
-_VARIABLE = "_ROTA_COMPLETE"  # the name that click uses
+_VARIABLE = "_ROTA_COMPLETE"  # the environment variable with which click's completion scripts call `rota`
 
 
 class _Rota(command.RotaGroup):
@@ -125,7 +125,7 @@ def app() -> None:
 def run_app(arguments: Sequence[str]) -> int:
     """Run a command line, and return the exit code."""
     state = command.CliState()
-    state.no_color |= "--no-color" in arguments  # even for errors that are found while the arguments are parsed
+    state.no_color |= "--no-color" in arguments  # set early, for errors in the arguments themselves
     state.json = "--json" in arguments
     messages: Sequence[str] = ()
     try:
@@ -145,7 +145,7 @@ def run_app(arguments: Sequence[str]) -> int:
         messages = [error.format_message()]
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
-    except (output.ReaderGoneError, BrokenPipeError):  # The flush raises BrokenPipeError.
+    except (output.ReaderGoneError, BrokenPipeError):  # A flush raises BrokenPipeError.
         output.discard(sys.stdout)
         return ExitCode.CLEAN
     except OSError as error:
@@ -169,8 +169,8 @@ def _error_text(error: click.UsageError) -> str:
 
 
 def _advice(error: click.UsageError, path: str) -> str:
-    """Return what to write instead of an option of another system, or "" if no other system is known to have the
-    option."""
+    """Return advice on what to write instead of an option of another system, or "" if the option is not in the
+    table."""
     name = error.option_name if isinstance(error, click.NoSuchOption) else ""
     meant = path.removeprefix("rota ")
     found = (advice for of, names, advice in _FOREIGN_OPTIONS if of in ("", meant) and name in names.split())

@@ -97,7 +97,8 @@ def audit(*, heal: bool, files: tuple[Path, ...]) -> None:
 
 
 def _evidence_of(files: Iterable[Path]) -> Evidence:
-    """Read the files. Raises Failure 1 if a file cannot be used."""
+    """Read the files of --against, and return the fates of their tasks. Raises Failure with code 1 if a file cannot be
+    used."""
     evidence = Evidence()
     for file in files:
         try:
@@ -127,7 +128,8 @@ def _faults_of_restore(found: Comparison) -> list[str]:
         tasks = output.counted(len(found.ended), "waiting task")
         ids = _some_of([task.id for task in found.ended])
         faults.append(
-            f"{tasks} had ended already: {ids}; before the fleet starts, `rota task cancel` those not to repeat"
+            f"{tasks} had ended already: {ids}; before the fleet starts, cancel those that must not run again "
+            "(`rota task cancel`)"
         )
     return faults
 

@@ -56,7 +56,8 @@ def export(file: Path, *, exact: bool) -> None:
 
 @contextlib.contextmanager
 def _new_file(path: Path) -> Iterator[BinaryIO]:
-    """Yield a file that gets its name when it is complete. An earlier unfinished file is overwritten."""
+    """Yield a file `PATH.part`, which is renamed to `path` when it is complete. If a file with that name is left from
+    an earlier export, it is overwritten."""
     if path == _STANDARD_OUTPUT:
         yield sys.stdout.buffer
         return
@@ -91,7 +92,8 @@ def _notes_on(end: End) -> str:
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE", required=False)
 @click.option("--prepare", is_flag=True, help="Only close the empty namespace to fleets. Producers may enqueue.")
 def import_(file: Path | None, *, prepare: bool) -> None:
-    """Write the tasks of an exported file into an empty namespace, and check them. No fleet can start before the end.
+    """Write the tasks of an exported file into an empty namespace, and check them. No fleet can start in the namespace
+    before the import has ended.
 
     The whole file is checked first. To continue an interrupted import, repeat the command.
     """
@@ -142,7 +144,7 @@ def _import(file: Path) -> None:
 
 
 def _check(file: Path) -> CheckedFile:
-    """Check a whole file. Raises Failure 1 with the numbers of all lines that are not valid."""
+    """Check a whole file. If lines are not valid, raises Failure with code 1, which lists their numbers."""
     size = file.stat().st_size
     try:
         with file.open("rb") as lines, output.progress_bar("checking") as report:

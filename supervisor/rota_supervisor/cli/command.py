@@ -56,7 +56,7 @@ class CliState:
         return [f"there is no {DEFAULT_FILE} in this folder: name it with -c FILE if it is elsewhere"]
 
     def load(self, flags: Flags = NO_FLAGS) -> Loaded:
-        """Load the configuration. Raises Failure 78 with all faults."""
+        """Load the configuration. If it has faults, raises Failure with code 78, which lists all of them."""
         sources = sources_of(self.config_file, flags)
         try:
             return load_config(sources)
@@ -64,7 +64,8 @@ class CliState:
             raise Failure(ExitCode.CONFIG, *_messages(error, sources.file)) from None
 
     def load_with_warnings(self, flags: Flags = NO_FLAGS) -> Loaded:
-        """Load the configuration and print its warnings. Raises Failure 78 with all faults."""
+        """Load the configuration and print its warnings. If it has faults, raises Failure with code 78, which lists all
+        of them."""
         loaded = self.load(flags)
         for warning in loaded.warnings:
             output.print_warning(warning)
@@ -93,8 +94,8 @@ class CliState:
         """Return a configuration with which the fleet's server and namespace can be reached.
 
         If the file has faults, both are taken from the running master that was started with the file, and a warning is
-        printed. The rest is read from the file as far as possible. If there is no such master, raises Failure 78 with
-        all faults.
+        printed. The rest is read from the file as far as possible. If there is no such master, raises Failure with code
+        78, which lists all faults.
         """
         config, faults, found = self.load_usable()
         if not faults:
@@ -110,7 +111,7 @@ class CliState:
 
     @contextlib.contextmanager
     def redis(self, config: Config | None = None) -> Iterator[tuple[Config, "Store", "Connection"]]:
-        """Yield the configuration, the store of its namespace, and a connection. Raises Failure 69 and 78."""
+        """Yield the configuration, the store of its namespace, and a connection. Raises Failure with code 69 or 78."""
         from rota.protocol.store import Store  # noqa: PLC0415 - commands to a master do not need these two
         from rota_supervisor.server_check import connected  # noqa: PLC0415
 
@@ -150,14 +151,15 @@ def _messages(error: ConfigError, file: Path) -> list[str]:
     """Return one line per fault, with the file or other source of the fault."""
     lines = []
     for fault in error.faults:
-        is_elsewhere = bool(fault.origin) or fault.path.startswith(("ROTA_", "-"))  # an environment variable or a flag
+        # The path of a fault in an environment variable or a flag is its name.
+        is_elsewhere = bool(fault.origin) or fault.path.startswith(("ROTA_", "-"))
         is_of_no_file = is_elsewhere or fault.path == str(file) or not file.exists()
         lines.append(str(fault) if is_of_no_file else f"{file}: {fault}")
     return lines
 
 
 def warn_without_imports(config: Config, warn: Callable[[str], None] = output.print_warning) -> None:
-    """Warn if the fleet imports no modules and thus cannot run any task."""
+    """Warn if the configuration names no modules to import, because the fleet then cannot run any task."""
     if not config.imports:
         warn('no modules to import, so no task can run: set imports = ["your.tasks"], or name them after `run`')
 
@@ -166,14 +168,16 @@ def warn_without_imports(config: Config, warn: Callable[[str], None] = output.pr
 
 
 def check_usage(*faults: str | None) -> None:
-    """Raise Failure 2 with the faults in the command line, if there are any."""
+    """Raise Failure with code 2 and these faults in the command line. Faults that are empty or None are ignored, and
+    nothing is raised if there are no others."""
     if found := [fault for fault in faults if fault]:
         raise Failure(ExitCode.USAGE, *found)
 
 
 @contextlib.contextmanager
 def failing(codes: Mapping[type[Exception], ExitCode]) -> Iterator[None]:
-    """If the block raises one of these errors, end the command with its exit code and the error's text."""
+    """Convert the errors in `codes`, if the block raises one, into a Failure with the given exit code and the error's
+    text."""
     try:
         yield
     except tuple(codes) as error:
@@ -182,12 +186,12 @@ def failing(codes: Mapping[type[Exception], ExitCode]) -> Iterator[None]:
 
 
 def check_id(task_id: str) -> None:
-    """Check that the text is a valid id. Raises Failure 2 if it is not."""
+    """Check that the text is a valid id. Raises Failure with code 2 if it is not."""
     check_usage(fault_in_name("id", task_id))
 
 
 def require_known(found: "TaskStatus") -> None:
-    """Raise Failure 1 with possible reasons if nothing is known about a task."""
+    """Raise Failure with code 1 if nothing is known about a task. The message names possible reasons."""
     if found.state is State.UNKNOWN:
         raise Failure(ExitCode.NO, f'nothing is known about a task "{found.id}": {found.why}')
 

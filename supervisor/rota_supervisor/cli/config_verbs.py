@@ -24,9 +24,9 @@ CONFIG_TEXT = """\
 # The configuration of a Rota fleet. Every key: docs/configuration.md. Check it with `rota check`.
 
 namespace = "rota"                        # the prefix of all keys of this fleet in Redis
-redis_url = "redis://127.0.0.1:6379/0"    # Redis >= 7.0 or Valkey >= 7.2; a secret: redis_url_file
+redis_url = "redis://127.0.0.1:6379/0"    # Redis >= 7.0 or Valkey >= 7.2; with a password: redis_url_file
 imports   = ["tasks"]                     # the modules that define the tasks
-workers   = 4                             # edit, then `rota reload`: the pool grows or shrinks
+workers   = 4                             # edit it and run `rota reload` to resize the pool
 
 # Queues by priority, highest first. A tier is served only when all above it have nothing ready;
 # queues in one tier take turns.
@@ -114,17 +114,18 @@ def check(*, no_imports: bool) -> None:
 
 
 def require_something_to_run(loaded: Loaded) -> None:
-    """Raise Failure 78 if there is neither a file nor a module, because then the command runs in the wrong folder."""
+    """Raise Failure with code 78 if there is neither a configuration file nor a module to import. The command was then
+    probably run in the wrong folder."""
     if loaded.content is None and not loaded.config.imports:
         raise Failure(
             ExitCode.CONFIG,
-            f"there is no {DEFAULT_FILE} in this folder, and imports names no module, so no task can run: `rota init` "
-            "writes a file, -c FILE names one elsewhere",
+            f"there is no {DEFAULT_FILE} in this folder, and imports names no module, so no task can run: write a file "
+            "with `rota init`, or name one elsewhere with -c FILE",
         )
 
 
 def check_certificate(config: Config) -> None:
-    """Check that HTTP can be served with the certificate. Raises Failure if it cannot."""
+    """Check that the exporter can load its TLS certificate, if one is configured. Raises Failure if it cannot."""
     if not config.http.tls_cert:
         return
     import ssl  # noqa: PLC0415 - TLS is rarely used
@@ -186,11 +187,11 @@ class Imports(NamedTuple):
 
     tasks: dict[str, str]  # the queue of each task
     schedules: list[str]  # the names of the schedules
-    misfits: list[str]  # faults of scheduled calls whose arguments do not fit their task
+    misfits: list[str]  # a text for each schedule whose arguments do not fit its task
 
 
 def probe_imports(imports: Sequence[str], seconds: float, calls: ScheduledCalls) -> Imports:
-    """Import modules in a child process within `seconds`, and return their definitions. Raises Failure 78."""
+    """Import modules in a child process within `seconds`, and return their definitions. Raises Failure with code 78."""
     if not imports:
         return Imports({}, [], [])
     modules = ", ".join(imports)

@@ -25,17 +25,17 @@ from rota_supervisor.control.port import (
 from rota_supervisor.exits import ExitCode, Failure
 
 REPLY_SECONDS: Final = 10.0
-HIDDEN_POLL_SECONDS: Final = 0.1  # the interval between checks of a master whose process is not visible
+HIDDEN_POLL_SECONDS: Final = 0.1  # how often to check whether a master without a visible pid has ended
 _UCRED: Final = struct.Struct("3i")
 
 
 class ControlClient:
-    """A connection to a live master."""
+    """A connection to the control socket of a running master."""
 
     def __init__(self, connected: socket.socket, path: Path) -> None:
         self._socket = connected
         self._path = path
-        self.master_pid, _ = _peer_of(connected)  # 0 if the master is in a PID namespace that is not visible here
+        self.master_pid, _ = _peer_of(connected)  # 0 if the master's PID namespace is not visible here
 
     def request(self, verb: str, seconds: float = REPLY_SECONDS, **fields: Any) -> dict[str, Any]:
         """Send a request and wait up to `seconds` for the reply. Raises Failure with code 69 if there is no reply, and
@@ -69,7 +69,7 @@ class ControlClient:
 
 @contextlib.contextmanager
 def master_of(config: Config) -> Iterator[ControlClient]:
-    """Yield a connection to the master of this configuration. Raises Failure 69 if there is none."""
+    """Yield a connection to the master of this configuration. Raises Failure with code 69 if there is none."""
     paths = socket_paths(config.control.socket, config.namespace, os.environ, os.getuid())
     if not config.control.socket:
         paths += [folder / f"{config.namespace}.sock" for folder in folders_of_services()]
@@ -135,7 +135,8 @@ def _peer_of(connected: socket.socket) -> tuple[int, int]:
 
 
 def _has_exited(pid: int, seconds: float) -> bool:
-    """Whether a process that is not a child of this process ends within this time."""
+    """Wait up to `seconds` for the end of a process that need not be a child of this process. Return whether it has
+    ended."""
     try:
         fd = os.pidfd_open(pid)
     except ProcessLookupError:

@@ -21,7 +21,7 @@ from rota_supervisor.config.resolution import served_queues
 from rota_supervisor.exits import ExitCode, Failure
 
 SHOWN_REASON = 60
-NO_QUEUE = "unknown"  # the protocol uses this if no queue could be read from the item
+NO_QUEUE = "unknown"  # the queue under which the scripts count items that name no queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +177,7 @@ def purge(*, ids: tuple[str, ...], everything: bool, yes: bool, **filters: str) 
 
 
 def _wanted(wanted: Wanted, *, everything: bool) -> Wanted:
-    """Check that the command line selects tasks. Raises Failure 2 if it does not."""
+    """Check that the command line selects tasks. Raises Failure with code 2 if it does not."""
     if wanted.ids and (everything or wanted.queue or wanted.task or wanted.reason):
         raise Failure(ExitCode.USAGE, "pass ids, or --all with filter options, not both")
     if not wanted.ids and not everything:
@@ -186,8 +186,8 @@ def _wanted(wanted: Wanted, *, everything: bool) -> Wanted:
 
 
 def _choose(wanted: Wanted, store: Store, connection: Connection) -> list[tuple[str, str]]:
-    """Return the ids and queues of the chosen tasks, without the bodies, so that a million of them fit into memory."""
-    # All tasks are chosen before the first one is changed, because pages shift while tasks leave them.
+    """Return the ids and queues of the chosen tasks. Bodies are not kept, so that a million tasks fit into memory."""
+    # Choose all tasks before the first one is changed: the list is read in pages, which shift when tasks leave it.
     return [(task.id, task.queue) for task in wanted.find(store, connection)]
 
 
@@ -197,7 +197,8 @@ def _batches(ids: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 def _raise_for_rest(wanted: Wanted, chosen: Sequence[tuple[str, str]], garbage: Sequence[str]) -> None:
-    """Raise Failure 1 if there are ids of no dead task, or items without a queue to which they can return."""
+    """Raise Failure with code 1 if an id on the command line belongs to no dead task, or if a chosen item names no
+    queue to which it can return."""
     found = {name for task_id, _ in chosen for name in (task_id, shown(task_id))}
     faults = [_unknown(task_id) for task_id in wanted.ids if task_id not in found]
     if garbage:

@@ -30,7 +30,7 @@ from rota_supervisor.top.fleet_view import plain
 
 SHORTEST_SECONDS: Final = 5.0
 _SPACE_MB: Final = 8
-_SPACE_MB_PER_SECOND: Final = 0.5  # for journals, log and append-only file; a demo of 30 s writes 8 MB in total
+_SPACE_MB_PER_SECOND: Final = 0.5  # for journals, log and append-only file: a demo of 30 s writes 8 MB
 _GONE_SECONDS: Final = 3.0
 _EXIT_SECONDS: Final = 2.0
 _POLL_SECONDS: Final = 0.5
@@ -80,8 +80,8 @@ def demo(*, seconds: float, keep: bool) -> int:
 
 
 def _check_surroundings(seconds: float) -> None:
-    """Raise Failure 73 if there is no folder for temporary files, and Failure 78 if the folder or a limit of this
-    process is too small."""
+    """Raise Failure with code 73 if there is no folder for temporary files, or with code 78 if the folder or a limit of
+    this process is too small."""
     try:
         folder = tempfile.gettempdir()
     except OSError as error:
@@ -98,10 +98,11 @@ def _check_surroundings(seconds: float) -> None:
 
 @contextlib.contextmanager
 def _folder() -> Iterator[Path]:
-    """Yield a temporary folder. If the demo fails, the folder is kept, because the journals and the log are evidence.
+    """Yield a temporary folder, and remove it at the end. If the demo fails, the folder is kept, because its journals
+    and log show why.
 
-    INT, TERM and HUP raise KeyboardInterrupt, except if nohup ignores HUP. INT is handled even if the shell ignores it,
-    as shells do for commands with `&`.
+    INT, TERM and HUP raise KeyboardInterrupt, except that HUP stays ignored under nohup. INT is handled even if the
+    shell has started the demo with `&` and therefore ignores it.
     """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
@@ -129,8 +130,8 @@ def _addresses() -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _fleet(folder: Path, settings: Mapping[str, Any]) -> Iterator[tuple[FleetOfTest, list[Check]]]:
-    """Run the fleet in a separate session, which ends with this process at the latest. Yields the fleet, and a list to
-    which a check is added when the fleet has exited. Raises Failure."""
+    """Run the fleet in a separate session, and stop it at the end of the block. If this process dies, the fleet dies
+    too. Yields the fleet and a list, to which the check of the fleet's exit is added. Raises Failure."""
     ending: list[Check] = []
     with rota.Client(settings["redis_url"], NAMESPACE) as client:
         fleet = FleetOfTest(client, folder, settings)
@@ -175,7 +176,7 @@ class Screen:
         self._state = state
         self._started_at = time.monotonic()
         self._top: subprocess.Popen[bytes] | None = None
-        self._buffered: list[str] = []  # the lines that were written while the view is shown
+        self._buffered: list[str] = []  # lines to write when the view is closed
 
     def write(self, line: str) -> None:
         """Write a line, or keep it until the view is closed. With --json, stdout contains only the document."""

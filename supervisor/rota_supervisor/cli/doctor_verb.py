@@ -19,7 +19,7 @@ from rota_supervisor.exits import ExitCode, Failure
 
 _COLUMNS: Final = 100
 _INDENT: Final = 10
-_INFINITE: Final = "infinity"  # JSON has no infinite number
+_INFINITE: Final = "infinity"  # written as text, because JSON has no infinite number
 
 
 @click.command(cls=command.RotaCommand)
@@ -52,7 +52,7 @@ def doctor(
     Each finding states what it means and what to do. Exit with 78 if the configuration, the code or the server cannot
     be used, with 69 if Redis is not reachable, and with 1 after any other error.
     """
-    command.check_usage("--log puts a log into the archive of --bundle: name both" if log and not bundle else None)
+    command.check_usage("--log adds a log to the archive of --bundle: use --bundle too" if log and not bundle else None)
     state = command.current_state()
     if bundle is not None and bundle.exists():
         raise Failure(ExitCode.TAKEN, f"{bundle} already exists: nothing was written")
@@ -80,7 +80,7 @@ def _report(result: ExaminationResult, code: ExitCode) -> dict[str, Any]:
 
 
 def _facts(found: Examination) -> dict[str, Any]:
-    """Return the facts that are not in the output of other commands."""
+    """Return the facts for the JSON output, without those that other commands show, such as the status of the fleet."""
     parts: dict[str, Any] = {
         "process": found.process,
         "machine": found.machine,

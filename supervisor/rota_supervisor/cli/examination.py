@@ -37,7 +37,7 @@ class ExaminationResult(NamedTuple):
     """The outcome of an examination."""
 
     found: Examination
-    findings: list[Finding]  # the findings, in order
+    findings: list[Finding]  # the findings, the worst first
     loaded: Loaded | None  # None if the configuration has errors
     server: FoundServer
 
@@ -72,8 +72,8 @@ def examine(state: command.CliState, options: ExaminationOptions) -> Examination
 
 
 def _most_workers(config: Config, desired: Mapping[str, int]) -> Iterator[int]:
-    """Yield the largest number of workers of each pool. `desired`: the numbers that the running master's pools have
-    now."""
+    """Yield the largest number of workers that each pool can have: the upper end of its range, or its fixed number.
+    `desired`: the number that the running master now wants for each pool, which an operator may have changed."""
     sizes = pool_sizes(config)
     for pool in desired or sizes:
         size = sizes.get(pool)
@@ -142,7 +142,7 @@ def _check_code(loaded: Loaded, warnings: list[str]) -> frozenset[str]:
 
 
 def _of_failure(failure: Failure | None) -> list[Finding]:
-    """Return the finding that the connection failed or was lost."""
+    """Return a finding if the connection to the server failed or was lost, or an empty list if not."""
     if failure is None:
         return []
     return _all("redis-access" if failure.code == ExitCode.CONFIG else "redis-unreachable", failure.messages)
@@ -164,7 +164,7 @@ def _find_master(config: Config) -> MasterHere:
 
 
 def _find_unit(name: str, pid: int, unread: list[Unread]) -> UnitReading | None:
-    """Return the unit with this name, or without a name the unit of the process."""
+    """Return the settings of the systemd unit `name`, or of the unit to which the process belongs if `name` is ""."""
     own = unit_in(_groups_of(pid)) if pid else None
     if name:
         full = name if "." in name else f"{name}.service"

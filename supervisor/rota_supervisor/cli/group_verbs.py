@@ -86,7 +86,7 @@ def show(group_id: str) -> None:
 
 
 def _known(found: GroupStatus) -> GroupStatus:
-    """Return the group. Raises Failure 1 if nothing is known about this group."""
+    """Return the group unchanged if it is known. Otherwise, raises Failure with code 1."""
     if found.state is GroupStanding.UNKNOWN:
         why = "it ended over a minute ago, or never existed: `rota group ls` lists the groups that have not ended"
         raise Failure(ExitCode.NO, f'there is no group "{found.id}": {why}')
@@ -110,7 +110,7 @@ def cancel(group_id: str) -> None:
         _require_open(group_id, store, connection)
         follow(connection.run, cancel_group_steps(store, group_id))
         found = follow(connection.run, group_status_steps(store, group_id))
-    running = f"; still running, and requested to end: {output.counted(found.left, 'member')}" if found.left else ""
+    running = f"; requested {output.counted(found.left, 'running member')} to end" if found.left else ""
     state.report(facts_of(found), f"cancelled group {group_id}{running}")
 
 
@@ -131,7 +131,7 @@ def close(group_id: str) -> None:
 
 
 def _require_open(group_id: str, store: Store, connection: Connection) -> GroupStatus:
-    """Return the state of a group. Raises Failure 1 if the group has ended or is not known."""
+    """Return the state of a group. Raises Failure with code 1 if the group has ended or is not known."""
     found = _known(follow(connection.run, group_status_steps(store, group_id)))
     if found.state is GroupStanding.ENDED:
         raise Failure(ExitCode.NO, f"group {group_id} has already ended: see `rota group show {group_id}`")

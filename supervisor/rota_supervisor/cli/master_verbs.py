@@ -14,7 +14,7 @@ from rota_supervisor.exits import ExitCode, Failure
 
 STOP_MARGIN_SECONDS = 15.0  # the time after the drain for killing workers, reporting to Redis and ending processes
 RELOAD_MARGIN_SECONDS = 15.0
-_BOOTS: Final = 3  # one for the code, and two for its first workers, because they get a second try
+_BOOTS: Final = 3  # a reload imports the code once, and starts its first workers up to twice
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,9}", re.ASCII)  # Python rejects numbers with very many digits
 _AUTO: Final = "auto"
 
@@ -45,7 +45,8 @@ def request(verb: str, **fields: Any) -> dict[str, Any]:
     return reply
 
 
-@click.command(cls=command.RotaCommand, context_settings={"ignore_unknown_options": True})  # for negative numbers
+# The setting is needed for negative numbers, which look like options.
+@click.command(cls=command.RotaCommand, context_settings={"ignore_unknown_options": True})
 @click.argument("arguments", metavar="[POOL] N|+N|-N|auto", nargs=-1)
 def scale(arguments: tuple[str, ...]) -> None:
     """Set or change the number of workers of a pool.
@@ -57,7 +58,7 @@ def scale(arguments: tuple[str, ...]) -> None:
     reply = request("scale", pool=pool, **_order_of(number))
     text = f"pool {reply['pool']}: from {reply['from']} to {output.counted(reply['to'], 'worker')}"
     if reply["origin"] == "automatic":
-        text = f"pool {reply['pool']}: scaled automatically from {output.counted(reply['to'], 'worker')} on"
+        text = f"pool {reply['pool']}: scaled automatically, starting with {output.counted(reply['to'], 'worker')}"
     command.current_state().report(reply, text)
 
 
@@ -114,7 +115,7 @@ def _replace(verb: str, done: str) -> None:
         raise Failure(ExitCode.CONFIG, *outcome["faults"], "the fleet keeps its old configuration and code")
     if not state.json:
         output.print_message(f"{done}: {'; '.join(outcome['changes']) or 'nothing changed'}")
-        for line in outcome.get("differences", ()):  # A master from before an upgrade may not report them.
+        for line in outcome.get("differences", ()):  # A master of an older version reports none.
             output.print_message(line)
 
 

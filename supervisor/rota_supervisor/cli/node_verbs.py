@@ -104,10 +104,10 @@ def _plain(status: dict[str, Any]) -> str:
 
 
 def _watch(state: command.CliState, config: Config, node: NodeHttp) -> int:
-    """Show the view until the user quits, and return the exit code. Raises Failure 78 without Textual, Failure 2
-    without a terminal, and NodeUnreachable if the node does not reply at the start."""
+    """Show the view until the user quits, and return the exit code. Raises Failure with code 78 if Textual is missing,
+    Failure with code 2 if there is no terminal, and NodeUnreachable if the node does not reply at the start."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise Failure(ExitCode.USAGE, "rota top needs a terminal, and there is none: use --once or --json")
+        raise Failure(ExitCode.USAGE, "rota top needs a terminal: use --once or --json without one")
     try:
         from rota_supervisor.top.top_app import Top  # noqa: PLC0415 - Textual may be missing, and its import is slow
     except ModuleNotFoundError:
@@ -127,8 +127,8 @@ def _watch(state: command.CliState, config: Config, node: NodeHttp) -> int:
     "--ready", "path", flag_value=READY, help="Check whether a worker and a poller are up and Redis is reachable."
 )
 def health(path: str) -> None:
-    """Check whether this node's fleet is healthy. Exit with 0 if it is, with 1 if it is not, and with 69 without a
-    reply.
+    """Check whether this node's fleet is healthy. Exit with 0 if it is, with 1 if it is not, and with 69 if nothing
+    replies.
 
     Query the health endpoint at http.listen, or the master itself if HTTP is turned off. A fleet may run tasks and
     still have a problem: with --ready, the first headline of the status page follows the "ok".
@@ -170,16 +170,16 @@ def _headline(node: NodeHttp) -> str:
 
 
 def node_of(config: Config, token: str = "") -> NodeHttp:
-    """Return a client of this node's exporter, with this token or otherwise the token in the configured file. Raises
-    Failure 69 if neither the configuration nor a master states the address."""
+    """Return a client of this node's exporter. It sends `token`, or the token in the configured file if `token` is "".
+    Raises Failure with code 69 if neither the configuration nor a master states the address."""
     http = config.http
     return node_at(_listen_address(config), token or token_of(http.token_file), http.tls_cert)
 
 
 def _listen_address(config: Config) -> str:
-    """Return the listen address of the exporter. If the port was chosen at startup, because port 0 is configured or
-    the default port was taken, the master reports the address. Raises Failure 69 if port 0 is configured and the master
-    does not reply."""
+    """Return the listen address of the exporter. If the port was chosen at startup, because port 0 is configured or the
+    default port was taken, the master reports the address. Raises Failure with code 69 if port 0 is configured and the
+    master does not reply."""
     listen = config.http.listen
     port = listen.rpartition(":")[2]
     is_known = port.isdecimal() and port != "0"
@@ -190,14 +190,16 @@ def _listen_address(config: Config) -> str:
     except Failure:
         if not is_known:
             raise
-        return listen  # The master belongs to another user, or this is `rota exporter`.
+        # The master belongs to another user, or the node is a `rota exporter`, which has no master.
+        return listen
 
 
 def token_of(file: str) -> str:
     """Return the bearer token that the file contains, or "" if `file` is "" or cannot be read."""
     try:
         return token_in(Path(file)) if file else ""
-    except (OSError, ValueError):  # The file may be another user's. Health needs no token; other paths report an error.
+    except (OSError, ValueError):
+        # The file may belong to another user. Probes need no token, and other requests report that it is missing.
         return ""
 
 

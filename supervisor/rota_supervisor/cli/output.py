@@ -21,7 +21,8 @@ _BOLD = "\x1b[1m"
 _PLAIN = "\x1b[0m"
 
 
-# The error codes of writes to a full or broken device. Other errors with these codes have a file name.
+# The error codes of writes to a full or broken device. An OSError about another file can have one of these codes too,
+# but it contains the name of that file.
 _OF_DEVICES: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF})
 
 
@@ -31,7 +32,7 @@ class ReaderGoneError(Exception):
 
 
 def colored(stream: TextIO, *, no_color: bool) -> bool:
-    """Whether to write colors to a stream, because it is a terminal and colors are not disabled."""
+    """Whether to write colors to a stream: only if it is a terminal, and colors are not disabled."""
     return not no_color and not os.environ.get("NO_COLOR") and stream.isatty()
 
 
@@ -45,7 +46,7 @@ def has_room(stream: TextIO) -> bool:
 def is_reader_gone(stream: TextIO) -> bool:
     """Whether the reader of a stream has exited, for example a pager."""
     reader = select.poll()
-    reader.register(stream.fileno(), 0)  # poll always reports errors
+    reader.register(stream.fileno(), 0)  # 0, because poll reports errors without being requested to
     return bool(reader.poll(0))
 
 
@@ -126,7 +127,8 @@ def discard(stream: TextIO) -> None:
 
 @contextlib.contextmanager
 def progress_bar(label: str) -> Iterator[Callable[[int, int], object]]:
-    """Yield a function that shows the done and total amounts on a terminal. Without a terminal, it writes nothing."""
+    """Yield a function that shows a progress bar on a terminal. Its arguments are the amount that is done and the
+    total. Without a terminal, it writes nothing."""
     if not sys.stderr.isatty():
         yield lambda _done, _total: None
         return
@@ -151,7 +153,7 @@ def cut(text: str, most: int) -> str:
 
 def confirm(action: str, *, yes: bool) -> None:
     """Ask for confirmation of a destructive action, for example `purge 3 tasks`. `--yes` confirms it without a prompt.
-    Raises Failure 1 if the user declines, and Failure 2 if there is no terminal."""
+    Raises Failure with code 1 if the user declines, or with code 2 if there is no terminal."""
     if yes:
         return
     if not sys.stdin.isatty():

@@ -35,7 +35,7 @@ from rota_supervisor.exits import ExitCode, Failure
 from rota_supervisor.exporter.queue_watch import Largest
 from rota_supervisor.facts import facts_of
 
-MOST_SCANS: Final = 200  # calls for 1000 keys each, which take tens of milliseconds in total
+MOST_SCANS: Final = 200  # calls of SCAN for 1,000 keys each, which take tens of milliseconds in total
 _TRACES = ("served", "accepted", "ready", "scheduled", "inflight", "dead")
 _COUNTS = ("ready", "scheduled", "overdue", "inflight", "dead", "accepted")
 _QUEUES = click.argument("queues", nargs=-1, required=True, metavar="QUEUE...")
@@ -57,8 +57,9 @@ def list_queues(queues: tuple[str, ...]) -> None:
     each configured pattern are listed, up to metrics.top_queues, and the others are merged as _other. To list all of
     them, pass the pattern: `rota queue ls 'tenant-*'`.
 
-    A bare push to a queue that no fleet serves is shown within a minute. Warnings name lists that look like queues of
-    this fleet but are not. This command checks the first 200,000 keys of the server, and `rota audit` checks all keys.
+    If a program pushes items directly to a queue that no fleet serves, the queue is shown within a minute. Warnings
+    name lists that look like queues of this fleet but are not. This command checks the first 200,000 keys of the
+    server, and `rota audit` checks all keys.
     """
     command.check_usage(*(fault_in_pattern(name) if STAR in name else fault_in_queue_name(name) for name in queues))
     state = command.current_state()
@@ -144,7 +145,7 @@ def purge(*, name: str, yes: bool) -> None:
     state.report({"queue": name, "purged": purged}, f'purged {output.counted(purged, "task")} of queue "{name}"')
 
 
-# Unknown names, most of which are misspelt
+# Warnings about unknown names, most of which are misspelt
 
 
 def warn_of_unknown(names: Iterable[str], config: Config, store: Store, connection: Connection) -> None:
@@ -210,7 +211,7 @@ def explain(*, queue: str | None, task_id: str, count: int, pool: str) -> None:
 
 def _check_wanted(queue: str | None, task_id: str) -> None:
     if queue and task_id:
-        raise Failure(ExitCode.USAGE, "name a queue or --id, not both: a task is in its queue")
+        raise Failure(ExitCode.USAGE, "name a queue or use --id, not both: with --id, the queue is that of the task")
     command.check_usage(queue and fault_in_queue_name(queue), task_id and fault_in_name("id", task_id))
 
 
@@ -234,7 +235,7 @@ def _put_explanation(found: Explanation, *, no_color: bool) -> None:
 
 
 def _pools_of(found: Explanation) -> Sequence[PoolOutlook]:
-    """Return the pools to show, or none if no pool serves the named queue."""
+    """Return the pools to show. If the query names a queue that no pool serves, there are none."""
     is_served = any(pool.of_queue(found.queue).outlook is not Outlook.UNSERVED for pool in found.pools)
     return found.pools if is_served or not found.queue else ()
 

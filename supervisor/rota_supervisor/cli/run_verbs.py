@@ -29,7 +29,7 @@ _WORKERS: Final = re.compile(r"[0-9]{1,9}(\.\.[0-9]{1,9})?", re.ASCII)  # Python
     "--workers",
     multiple=True,
     metavar="N|POOL=N",
-    help="Set the number of workers, or a range as in 2..16, in all or of a pool.",
+    help="Set the number of workers of the fleet or of one pool, or a range such as 2..16.",
 )
 @click.option("--pool", "pools", multiple=True, metavar="POOL", help="Run only this pool; may be repeated.")
 @click.option(
@@ -45,10 +45,11 @@ def run(*, burst: bool, reload: bool, embedded: bool, record: str, **of_configur
     """Run a fleet until it is stopped. IMPORTS are the modules that define the tasks [imports]."""
     state = command.current_state()
     sources = sources_of(state.config_file, flags := _flags_of(**of_configuration))
-    loaded = state.load(flags)  # Its warnings are logged later.
+    loaded = state.load(flags)  # The master logs the warnings later.
     command.warn_without_imports(config := loaded.config)
     folder = _current_folder()
-    show_title("master", config.namespace)  # before the environment changes, because its size limits the title's length
+    # Set the title before the environment changes, because the size of the environment limits the title's length.
+    show_title("master", config.namespace)
     _settle_environment(no_color=state.no_color, reload=reload)
     from rota_supervisor.master.effects.notify_socket import NotifySocket  # noqa: PLC0415 - other commands do not need it
 
@@ -143,7 +144,7 @@ def _server(config: Config, beside: Path, *, embedded: bool) -> Iterator[None]:
     if config.durability == "wait":
         raise Failure(ExitCode.CONFIG, 'durability = "wait" needs a replica, and --embedded has none: use "waitaof"')
     if config.redis_credentials:
-        raise Failure(ExitCode.CONFIG, "--embedded supports no users: leave redis_credentials out")
+        raise Failure(ExitCode.CONFIG, "--embedded supports no users: remove redis_credentials from the configuration")
     # Imported here, because finding the wheel loads importlib.metadata, and the master would keep its 1.9 MB
     # needlessly.
     from rota_supervisor.embedded import embedded_server  # noqa: PLC0415

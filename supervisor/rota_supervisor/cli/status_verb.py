@@ -70,8 +70,8 @@ def status() -> None:
 
 
 def _of_fleet(state: command.CliState, found: Row) -> Mapping[str, Any]:
-    """Return the consumers of the whole fleet, the waiting items of legacy lists, and the next schedules. Each is None
-    if the server does not reply."""
+    """Return the consumers of the whole fleet, the legacy lists with their waiting items, and the next schedules. Each
+    of them is None if the server does not reply."""
     namespace = found["fleet"]
     try:
         with state.redis(state.load_usable().config) as (_, _, connection):
@@ -119,7 +119,7 @@ def _facts(found: Row) -> Iterator[tuple[str, str]]:
     yield "redis", f"{found['redis']} {_redis(found)}"
     yield "http", found["listen"] or "off"
     if sizes := [row["pss_mb"] for row in found["processes"] if row.get("pss_mb") is not None]:
-        yield "memory", f"{sum(sizes):.1f} MB of all children together"
+        yield "memory", f"{sum(sizes):.1f} MB for all children together"
     if reload := found["last_reload"]:
         results = reload.get("faults") or reload.get("changes") or ["nothing changed"]
         yield "last reload", f"{reload['result']} {_ago(reload)}: {'; '.join(map(str, results))}"
@@ -156,7 +156,7 @@ def _pools(rows: Sequence[Row]) -> Table:
 
 
 def _ready(pool: Row) -> int:
-    """Return the number of workers that are up and not leaving, including quiet workers."""
+    """Return the number of workers that are up and not about to exit, including quiet workers."""
     return sum(pool["workers"].get(state, 0) for state in ("running", "quiet"))
 
 
@@ -230,7 +230,7 @@ def _next_in(row: Row) -> str:
 
 
 def _narrowed(header: list[str], rows: list[list[object]], column: int) -> list[list[object]]:
-    """Return the rows with one column shortened so that the lines fit."""
+    """Return the rows with the texts of one column cut so that each line has at most COLUMNS characters."""
     widths = [max(len(name), *(len(str(row[at])) for row in rows)) for at, name in enumerate(header)]
     room = max(_LEAST, COLUMNS - sum(widths) + widths[column] - _GAP * (len(widths) - 1))
     for row in rows:
@@ -246,8 +246,9 @@ def _cut(text: str, most: int) -> str:
 
 
 def _with_what_waits(sources: Sequence[Row], connection: Connection) -> list[dict[str, Any]]:
-    """Return the master's rows of legacy lists with the fields `type`, `waiting` and `next_due_at` (Unix seconds, or
-    None if no item has a due time), or with the field `error` if the server refuses. Raises ServerError."""
+    """Return the master's rows about legacy lists, with facts from the server added: the fields `type`, `waiting` and
+    `next_due_at` (Unix seconds, or None if no item has a due time), or the field `error` if the server refuses. Raises
+    ServerError."""
     return [{**source, **_source_found(source["key"], connection)} for source in sources]
 
 
@@ -272,8 +273,8 @@ def _source_found(key: str, connection: Connection) -> dict[str, Any]:
 
 
 def with_memory(rows: Iterable[Row], master_pid: int) -> list[dict[str, Any]]:
-    """Return the master's rows of processes with the fields `rss_bytes`, `pss_bytes`, `shared_bytes` and
-    `private_bytes`. The fields are None if the process has ended, belongs to another user, or is in another PID
+    """Return the master's rows about processes, with the fields `rss_bytes`, `pss_bytes`, `shared_bytes` and
+    `private_bytes` added. The fields are None if the process has ended, belongs to another user, or is in another PID
     namespace."""
     return [{**row, **_memory_of(row["pid"], master_pid)} for row in rows]
 

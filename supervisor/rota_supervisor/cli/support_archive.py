@@ -1,4 +1,4 @@
-"""The parts of the support archive that `rota doctor --bundle` writes, and the secrets that it removes from them."""
+"""The parts of the support archive that `rota doctor --bundle` writes, and the secrets that are removed from them."""
 
 import importlib.metadata
 import os
@@ -67,7 +67,8 @@ def _add(bundle: Bundle, name: str, values: Any, why_not: str) -> None:
 
 
 def _secrets_of(result: ExaminationResult) -> set[str]:
-    """Return the secrets that are known here. A text of only a few letters is included only if it is a password."""
+    """Return the secrets that are known here: from the configuration, the files that it names, and the environments of
+    this process and the master."""
     config = result.found.config
     process = result.found.process
     environments = [dict(os.environ)]
@@ -93,7 +94,7 @@ def _secrets_of_url(config: Config) -> Iterator[str]:
 
 
 def _secret_files(config: Config) -> Iterator[str]:
-    """Yield the contents of the secret files that the configuration names, if they are small."""
+    """Yield the words in the secret files that the configuration names, and the passwords in their URLs."""
     for name in (config.http.token_file, config.http.read_token_file, config.redis_url_file):
         try:
             text = Path(name).read_text(errors="replace") if name else ""
@@ -227,7 +228,7 @@ def _file_of_log(pid: int) -> Path | None:
 
 
 def _end_of(file: Path) -> str:
-    """Return the end of a file, starting at the beginning of a line."""
+    """Return the last LOG_BYTES bytes of a file, or fewer, because the text starts at the beginning of a line."""
     with file.open("rb") as opened:
         size = opened.seek(0, os.SEEK_END)
         opened.seek(max(0, size - LOG_BYTES))

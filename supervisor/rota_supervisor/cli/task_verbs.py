@@ -123,8 +123,8 @@ def enqueue(
 
 
 def _refuse_options_among(arguments: tuple[str, ...]) -> None:
-    """Reject options that do not exist. A text such as -5 is an argument, but a text with two hyphens is an option.
-    Raises Failure 2."""
+    """Raise Failure with code 2 if an argument of the task looks like an option that does not exist. A text such as -5
+    is an argument, but a text that begins with two hyphens is an option."""
     known = [name for option in enqueue.params for name in option.opts if name.startswith("--")]
     if option := next((text for text in arguments if text.startswith("--")), ""):
         near = suggestion(option.partition("=")[0], known) or ":"
@@ -134,7 +134,8 @@ def _refuse_options_among(arguments: tuple[str, ...]) -> None:
 
 
 def _check_times(options: Mapping[str, Any]) -> None:
-    """Make the client's checks of times, with messages for the command line. Raises Failure 2."""
+    """Check the times as the client does, but with messages that name the options of the command line. Raises Failure
+    with code 2."""
     both = options["delay"] is not None and options["at"] is not None
     none = options["expires"] is not None and options["expires"] <= 0
     command.check_usage("use --delay or --at, not both" * both, "--expires must be more than 0 seconds" * none)
@@ -296,7 +297,8 @@ def list_tasks(*, queue: str | None, state: str, task: str, limit: int) -> None:
 
 
 def table_of(state: State, tasks: Sequence[QueuedTask]) -> Table:
-    """Return the header and the rows. The age is the time since a task entered its lane or died."""
+    """Return the header and the rows of the table of tasks. The age in it is the time since a task entered its lane or
+    died."""
     header = ["ID", "QUEUE", "TASK", "DUE", "DUE IN" if state is State.SCHEDULED else "AGE", "ATTEMPT"]
     return [*header, *_MORE.get(state, ())], [[*_common(task), *_more_of(task)] for task in tasks]
 

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 EXAMPLE: Final = '"Mon-Fri 08:00-18:00 Europe/Zurich"'
-KNOWN_AHEAD: Final = timedelta(days=8)  # more than a week, so that every time of the week is included
-_KEPT_BEHIND: Final = timedelta(days=1)  # for a server whose clock is set back
+KNOWN_AHEAD: Final = timedelta(days=8)  # more than a week, so that each opening time of the week is included
+_KEPT_BEHIND: Final = timedelta(days=1)  # past times are kept in case the server's clock is set back
 _MAX_TIMES: Final = 50  # the limit of time spans in one text, because a script reads the spans of a day one by one
 _DAY_MINUTES: Final = 24 * 60
 _MONDAY: Final = datetime(2024, 1, 1, tzinfo=UTC)
@@ -39,7 +39,7 @@ class OpenTimes(NamedTuple):
 
     days: tuple[int, ...]  # 0 is Monday
     start: int
-    end: int  # can be on the next day
+    end: int  # more than 24 * 60 if the span ends on the next day
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,8 @@ def _all_on(hours: Hours, days: Iterable[date], zone: tzinfo) -> Iterator[Interv
 
 
 def _merged(found: list[Interval]) -> Iterator[Interval]:
-    """Yield the intervals. Merge intervals that touch or overlap, and skip intervals that a clock change made empty."""
+    """Yield the intervals in order. Intervals that touch or overlap are merged, and intervals that a clock change made
+    empty are skipped."""
     start = end = 0
     for begins, ends in found:
         if begins > end:
@@ -182,12 +183,13 @@ def _merged(found: list[Interval]) -> Iterator[Interval]:
 
 
 def _moment(day: date, minute: int, zone: tzinfo) -> datetime:
-    """Return the time at which the clocks of a zone first show this minute of a day, or skip it."""
+    """Return the time at which the clocks of a zone first show this minute of a day. If they skip it because they are
+    put forward, return the time of that change."""
     local = datetime.combine(day, time()) + timedelta(minutes=minute)
     earlier, later = sorted(local.replace(tzinfo=zone, fold=fold).astimezone(UTC) for fold in (0, 1))
     if earlier.astimezone(zone).replace(tzinfo=None) == local:
         return earlier
-    while later - earlier > timedelta(seconds=1):  # The time is skipped, so search for the change.
+    while later - earlier > timedelta(seconds=1):  # The clocks skip this minute, so search for the change.
         middle = earlier + (later - earlier) // 2
         earlier, later = (middle, later) if middle.astimezone(zone).replace(tzinfo=None) < local else (earlier, middle)
     return later.replace(microsecond=0)
@@ -199,9 +201,10 @@ def _us(moment: datetime) -> int:
 
 # Conditions in Lua. These functions check whether a text is accepted, and report the position of an error. Redis cannot
 # interrupt a script, so a condition may contain nothing that takes long: only `local`, `if`, `return`, operators, and
-# five functions of `math`. Loops, other calls, tables and string concatenation are not accepted. The length of a text
-# thus bounds its cost, and the text can access only the given names. An accepted text is valid Lua with the same
-# meaning. Comments are not sent, but line breaks are kept, so that line numbers in errors match the text.
+# five functions of `math`. Loops, other calls, tables and string concatenation are not accepted. The cost of a
+# condition is therefore limited by the length of its text. The text can access only the given names. An accepted text
+# is valid Lua with the same meaning. Comments are not sent, but line breaks are kept, so that line numbers in errors
+# match the text.
 
 GIVEN: Final = ("queue", "ready", "delayed", "running", "now")
 FUNCTIONS: Final = ("floor", "ceil", "min", "max", "abs")
@@ -294,7 +297,8 @@ def _joined(tokens: list[_LuaToken]) -> str:
 
 
 class _Parser:
-    """A parser that passes over the tokens once. `_scopes`: the local names of each open block."""
+    """A parser that reads the tokens once, and raises ValueError at the first fault. `_scopes`: the local names of each
+    open block."""
 
     def __init__(self, tokens: list[_LuaToken], no_more: str) -> None:
         self._no_more = no_more  # the fault to report for text after a `return`
@@ -323,7 +327,7 @@ class _Parser:
         self._levels -= 1
 
     def _statement(self) -> bool:
-        """Parse a statement. Returns whether it must be the last one of its block."""
+        """Parse a statement. Returns whether it must be the last one of its block, as `return` is."""
         token = self._next
         if self._accept("return"):
             self._expression()

@@ -23,21 +23,24 @@ from rota_supervisor.config.typed_config import SECRET_PATHS, example_of, expect
 
 CONFIG_VARIABLE: Final = "ROTA_CONFIG"
 TIMEOUT_VARIABLE: Final = "ROTA_TIMEOUT_SECONDS"
-FALLBACK_URL_VARIABLE: Final = "REDIS_URL"  # set by hosting platforms; the file overrides it, as in applications
-LIKENESS: Final = 0.8  # high, because Kubernetes sets, for example, ROTA_SERVICE_HOST for a Service named `rota`
+FALLBACK_URL_VARIABLE: Final = "REDIS_URL"  # set by hosting platforms; the file takes precedence, as in applications
+# The similarity from which a setting is suggested for an unknown variable. It is high, because Kubernetes sets
+# variables such as ROTA_SERVICE_HOST for a Service named `rota`.
+LIKENESS: Final = 0.8
 MAX_URL_CHARACTERS: Final = 4096
 MAX_CHUNK_CHARACTERS: Final = 16_384  # including comments
 CHUNK_SUFFIX: Final = ".lua"
 MOST_LEVELS: Final = 8  # the limit of nested tables and lists; no setting has more than three levels
 _PREFIX: Final = "ROTA_"
-# Other code reads these variables: the path of the file, the mark of a worker's processes, and a setting of clients.
+# Variables that are not settings of the fleet, because other code reads them: the path of the file, the owner of a task
+# in the processes that it starts, and a setting of clients.
 _OTHER_VARIABLES: Final = frozenset({CONFIG_VARIABLE, "ROTA_OWNER", TIMEOUT_VARIABLE})
 _TOO_DEEP: Final = f"has tables and lists nested more than {MOST_LEVELS} levels deep: no setting needs that"
 _TRUTHS: Final = dict.fromkeys(("true", "1", "yes", "on"), True) | dict.fromkeys(("false", "0", "no", "off"), False)
 _URL = "redis_url"
 _URL_FILE = "redis_url_file"
 _UNCLOSED: Final = "a quote is opened and not closed"
-# The most common cause of each error of tomllib, by the beginning of the error's text.
+# The most common cause of each error of tomllib. The key is the beginning of the error's text.
 _CAUSES: Final = {
     **dict.fromkeys(("Expected '='", "Invalid statement"), "a line is KEY = VALUE, [TABLE] or # COMMENT"),
     "Expected ']' at the end of a table": (
@@ -56,7 +59,7 @@ _VALUE_CAUSES: Final = (
     (re.compile(r"(?i)(?:null|none|nil)\b"), "TOML has no such value: leave the key out"),
     (re.compile(""), 'text is written in quotes, as in namespace = "shop"'),
 )
-_TWICE: Final = ("Cannot overwrite a value", "Cannot declare")  # the errors of tomllib
+_TWICE: Final = ("Cannot overwrite a value", "Cannot declare")  # how tomllib's errors about a repeated key begin
 _LINE: Final = re.compile(r"at line (\d+)")
 _PLACE: Final = re.compile(r"at line (\d+), column (\d+)")
 _STATEMENT: Final = re.compile(r"""\[(?P<table>[\w."'-]+)\]\s*(?:#.*)?$|\s*(?P<key>[\w."'-]+)\s*=""")
@@ -91,7 +94,8 @@ def leaves(values: Mapping[str, Any], at: str = "") -> Iterator[tuple[str, Any]]
 
 
 def merge(layers: Iterable[Layer]) -> Layer:
-    """Let each layer override the layers before it. Tables are merged, and all other values are replaced."""
+    """Return one layer with the values of all layers. Each layer overrides the layers before it: tables are merged, and
+    all other values are replaced."""
     merged = Layer()
     for layer in layers:
         _overlay(merged.values, layer.values)
@@ -152,7 +156,7 @@ def read_file(file: Path, *, required: bool) -> tuple[bytes | None, Layer]:
 
 
 def _with_cause(content: bytes | None, error: str) -> str:
-    """Return the parser's error, with its most common cause."""
+    """Return the parser's error, followed by its most common cause in plain words, if that is known."""
     if error.startswith("Invalid value"):
         rest = _rest_of_line(content or b"", error)
         cause = next(cause for pattern, cause in _VALUE_CAUSES if pattern.match(rest))
@@ -166,7 +170,7 @@ def _rest_of_line(content: bytes, error: str) -> str:
     place = _PLACE.search(error)
     if place is None:  # The error is at the end of the file.
         return ""
-    # Split only at line ends that tomllib counts as such.
+    # Split only at the line ends that tomllib recognizes, because its errors contain line numbers.
     return content.decode().replace("\r\n", "\n").split("\n")[int(place[1]) - 1][int(place[2]) - 1 :]
 
 
@@ -188,7 +192,7 @@ def _set_twice(content: bytes | None, error: str) -> str:
 
 
 def origin_of_file(file: Path) -> str:
-    """Return the origin of the values of a file."""
+    """Return the text that names a file as the origin of a value."""
     return f"file {file}"
 
 
@@ -196,7 +200,7 @@ def origin_of_file(file: Path) -> str:
 
 
 def fallback_layer(environment: Mapping[str, str]) -> Layer:
-    """Return the lowest layer: the server that the platform names."""
+    """Return the lowest layer. It contains only the server, if the hosting platform names one in REDIS_URL."""
     url = environment.get(FALLBACK_URL_VARIABLE)
     return layer_of({_URL: url}, f"environment {FALLBACK_URL_VARIABLE}") if url else Layer()
 
@@ -214,7 +218,7 @@ def read_environment(environment: Mapping[str, str], names: Mapping[str, Iterabl
 
 
 def _is_timeout(text: str) -> bool:
-    """Whether clients accept this text as their timeout."""
+    """Whether clients would accept this text as the value of ROTA_TIMEOUT_SECONDS."""
     try:
         return positive_seconds(float(text), TIMEOUT_VARIABLE) > 0
     except ValueError:
@@ -244,7 +248,8 @@ def _read_variable(layer: Layer, variable: str, text: str, names: Mapping[str, I
 
 
 def _variables() -> Iterator[str]:
-    """Yield the variable of each setting, except settings with a name in their path."""
+    """Yield the name of the variable for each setting, except for settings with a chosen name in their path, such as
+    the name of a queue."""
     for key, kind in fields_of(schema()).items():
         table = without_none(kind)
         inner = [f"__{each}" for each in fields_of(table)] if isinstance(table, inspect.StructType) else [""]
@@ -252,7 +257,8 @@ def _variables() -> Iterator[str]:
 
 
 def _find(parts: Sequence[str], names: Mapping[str, Iterable[str]]) -> tuple[list[str], inspect.Type] | None:
-    """Return the path that the words of a variable denote, and its type, or None if there is no such setting."""
+    """Return the path of the setting that a variable sets, and its type, or None if there is no such setting. `parts`:
+    the parts of the variable's name, without the prefix."""
     kind: inspect.Type = schema()
     path: list[str] = []
     for part in map(str.lower, parts):
@@ -271,7 +277,8 @@ def _find(parts: Sequence[str], names: Mapping[str, Iterable[str]]) -> tuple[lis
 
 
 def _folded(name: str) -> str:
-    # The end of a pattern is dropped, because two underscores would separate words.
+    # `*` and the hyphen before it are dropped from the end of a pattern, because two underscores would separate words
+    # of the path.
     return "".join(letter if letter.isalnum() else "_" for letter in name.lower()).rstrip("_")
 
 
@@ -310,7 +317,7 @@ def _put(values: dict[str, Any], path: Sequence[str], value: Any) -> None:
 
 
 def choose_server_url(layers: Sequence[Layer], merged: Layer, folder: Path) -> list[Fault]:
-    """Set `redis_url` in the merged values. `folder`: the base of relative paths in the file."""
+    """Set `redis_url` in the merged values, and return the faults. `folder`: the base of relative paths in the file."""
     highest = (layer.values for layer in reversed(layers) if _URL in layer.values or layer.values.get(_URL_FILE))
     values = next(highest, None)
     if values is None:
@@ -321,7 +328,7 @@ def choose_server_url(layers: Sequence[Layer], merged: Layer, folder: Path) -> l
         return []
     if _URL in values:
         return [Fault(_URL_FILE, "set redis_url or redis_url_file, not both")]
-    if not isinstance(path, str) or may_hold_credentials(path):  # The check of types reports this fault.
+    if not isinstance(path, str) or may_hold_credentials(path):  # The later check of types reports the fault.
         return []
     return _read_url(merged, folder / path)
 

@@ -93,7 +93,8 @@ def load_config(sources: Sources) -> Loaded:
 
 
 def _names(of_file: Mapping[str, Any], sources: Sources) -> dict[str, list[str]]:
-    """Return the names that can occur in variables, by table. Queue names are taken from the tiers of all sources."""
+    """Return the names that environment variables can contain, by table, for example the names of pools. Queue names
+    are taken from the tiers of all sources."""
     names = {key: list(table) for key, table in of_file.items() if isinstance(table, dict)}
     variable = {key: text for key, text in sources.environment.items() if key == TIERS_VARIABLE}
     of_environment = layers.read_environment(variable, {}).values

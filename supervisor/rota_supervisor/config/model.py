@@ -55,7 +55,7 @@ class ConditionConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """`[conditions.NAME]`: the condition under which queues that name it are open. Exactly one of the keys is set."""
 
     hours: str = ""  # for example "Mon-Fri 08:00-18:00 Europe/Zurich"
-    lua: str = ""  # the text, or until the file is read, the path of the file
+    lua: str = ""  # the text, or the path of a file, until that file is read
 
 
 class TaskConfig(Struct, frozen=True, forbid_unknown_fields=True):
@@ -96,7 +96,7 @@ class ScheduleConfig(Struct, frozen=True, forbid_unknown_fields=True):
 class PoolConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """`[pools.NAME]`: a group of workers."""
 
-    workers: Count | RangeText = 1  # a pool with a range is scaled to meet the lag objectives of its queues
+    workers: Count | RangeText = 1  # a number, or a range in which the pool is scaled to meet its lag objectives
     queues: tuple[str, ...] = ("*",)  # "*" stands for every queue
     concurrency: Annotated[int, Meta(ge=1, le=MAX_CONCURRENCY)] = 1  # the number of tasks that each worker runs at once
 
@@ -137,7 +137,7 @@ class Http(Struct, frozen=True, forbid_unknown_fields=True):
     """`[http]`: the server of metrics, health and the status page."""
 
     listen: str = "127.0.0.1:9477"  # "" turns the server off, and port 0 picks a free port
-    allowed_hosts: tuple[str, ...] = ()  # further host names that requests may use
+    allowed_hosts: tuple[str, ...] = ()  # additional host names that requests may use
     token_file: str = ""  # the file with the token that requests must contain
     read_token_file: str = ""  # the file with a token for requests that only read
     tls_cert: str = ""
@@ -188,7 +188,7 @@ class EndedConfig(Struct, frozen=True, forbid_unknown_fields=True):
 class ScalingConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """`[scaling]`: the limits that all pools with a range have together on a node."""
 
-    budget: Count = 0  # the most workers; 0 means no budget
+    budget: Count = 0  # the largest number of workers; 0 means no limit
     # The share of the processors above which no pool grows; 1 turns this limit off
     max_cpu: Annotated[float, Meta(gt=0, le=1)] = 0.95
 

@@ -86,12 +86,14 @@ def taken_queues(config: Config, counts: Mapping[str, int]) -> list[str]:
 
 
 def queue_shares(config: Config) -> tuple[QueueShare, ...]:
-    """Return the share of each configured queue."""
+    """Return the options of each queue or pattern in `[queues]`, such as its weight and rate, in the form that the
+    scripts use."""
     return tuple(_share(config, name) for name in config.queues)
 
 
 def pattern_domains(config: Config) -> tuple[Domain, ...]:
-    """Return the domains with patterns of all pools, without duplicates."""
+    """Return the domains of all pools that contain patterns, without duplicates. A domain is the queues that a pool
+    serves in one tier."""
     domains = {
         tier for pool in resolve_pools(config).values() for tier in domains_of(config, pool) if tier.has_patterns
     }
@@ -118,16 +120,17 @@ def _takes(pool: PoolConfig, queue: str) -> bool:
 def park_seconds(config: Config, pool: PoolConfig) -> float:
     """Return the longest time for which a worker waits at its doorbells.
 
-    The time is long if the renewals of its lease show a worker early enough that the server is available. A worker that
-    runs many tasks at once waits at its doorbells for as long as any client.
+    A worker normally waits only for PARK_SECONDS, so that it notices early if the server has died. It can wait longer
+    if its lease is renewed at least as often, because each renewal shows that the server replies. A worker that runs
+    many tasks at once always has the short wait.
     """
     is_renewed = config.lease.renew_seconds <= PARK_SECONDS and pool.concurrency == 1
     return min(LONG_PARK_SECONDS if is_renewed else PARK_SECONDS, config.limits.beat_seconds * 2 / 3)
 
 
 def domains_of(config: Config, pool: PoolConfig) -> tuple[Domain, ...]:
-    """Return the tiers that a pool serves: only with the pool's own queues, and without tiers that contain none of
-    them."""
+    """Return the tiers that a pool serves, each reduced to the pool's own queues. Tiers with none of its queues are
+    omitted."""
     wanted = [[queue for queue in tier if _takes(pool, queue)] for tier in config.tiers]
     served = served_queues(config)
     return tuple(domain_of([_share(config, queue) for queue in tier], served) for tier in wanted if tier)
@@ -140,7 +143,8 @@ def _share(config: Config, name: str) -> QueueShare:
 
 
 def conditions_at(conditions: Mapping[str, ConditionConfig], now_us: int) -> list[QueueCondition]:
-    """Return the conditions in the format of the scripts, for the Redis time `now_us`."""
+    """Return the conditions in the format that the scripts read. Opening hours are computed for some days from
+    `now_us`, the time of Redis."""
     return [_condition(name, each, now_us) for name, each in conditions.items()]
 
 
@@ -190,13 +194,14 @@ def log_settings(config: Config) -> LogSettings:
 
 
 def by_name(settings: type[Any], *sections: Struct) -> dict[str, Any]:
-    """Return the values of configuration sections whose fields have the same names in a child's settings."""
+    """Return the fields of some configuration sections that a child's settings have too, under the same names."""
     wanted = {field.name for field in dataclasses.fields(settings)}
     return {name: getattr(each, name) for each in sections for name in each.__struct_fields__ if name in wanted}
 
 
 def queue_in_key(key: str) -> str:
-    """Return the queue in the name of a legacy list, or "" for any other key."""
+    """Return the queue that the key of a legacy list names, for example `email` for `queue:email`, or "" for any other
+    key."""
     return key.removeprefix(LEGACY_LIST_PREFIX) if key.startswith(LEGACY_LIST_PREFIX) else ""
 
 
@@ -218,7 +223,8 @@ def schedules_in_force(config: Config, queues: Mapping[str, str]) -> tuple[Sched
 
 
 def schedule_of(name: str, given: ScheduleConfig, queue: str) -> Schedule:
-    """Return the schedule that a table describes, for a task of this queue. Raises BadSchedule."""
+    """Return the schedule that a table `[schedules.NAME]` describes. `queue`: the queue of its task. Raises
+    BadSchedule."""
     return Schedule(
         name=name,
         task=given.task,

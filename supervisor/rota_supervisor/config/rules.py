@@ -30,7 +30,7 @@ MAX_PORT = 65_535
 SOCKET_PATH_BYTES = 107  # sun_path holds 108 bytes, and the last byte is NUL
 MOST_SOURCES = 50  # limited, because the server compares each changed key with all sources
 _ADD_IT = ": add it to tiers"
-_ANY_QUEUE = "a-queue"  # a placeholder for a queue that only the code names
+_ANY_QUEUE = "a-queue"  # stands for a queue that only the code names
 _HOST_NAME = re.compile(r"(?!-)[a-z0-9_-]+(\.[a-z0-9_-]+)*\.?", re.IGNORECASE | re.ASCII)
 _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 _PROVIDER = re.compile(rf"{_MODULE.pattern}:{_MODULE.pattern}")
@@ -39,7 +39,8 @@ Rule = Callable[[Config], Iterable[Fault]]
 
 
 def broken_rules(config: Config, faulty: Iterable[str]) -> list[Fault]:
-    """Return the faults between keys. `faulty`: the top-level keys that already have faults."""
+    """Return the faults in the combination of keys. `faulty`: the top-level keys that already have faults, and whose
+    rules are skipped."""
     known = set(faulty)
     return [fault for keys, rule in RULES if not known.intersection(keys) for fault in rule(config)]
 
@@ -79,8 +80,8 @@ def _redis_credentials(config: Config) -> Iterator[Fault]:
 
 
 def _tls_key_at_fault(config: Config) -> str:
-    """Return the missing one of certificate and key. Without TLS, or if neither is missing, return the first TLS key
-    that is set."""
+    """Return the name of the setting to report. This is the certificate or the key if only the other one is set.
+    Without TLS, or if neither is missing, it is the first TLS setting that has a value."""
     is_tls = parse_address(config.redis_url).tls
     if is_tls and bool(config.redis_tls_cert) != bool(config.redis_tls_key):
         return "redis_tls_cert" if config.redis_tls_key else "redis_tls_key"
@@ -93,7 +94,7 @@ def _imports(config: Config) -> Iterator[Fault]:
             is_file = name.endswith(".py") or "/" in name
             module = name.removesuffix(".py").strip("./").replace("/", ".")
             hint = f', did you mean "{module}"?' if is_file and _MODULE.fullmatch(module) else ""
-            if _PROVIDER.fullmatch(name):  # `module:name`, the form of other programs; it is shown as ***
+            if _PROVIDER.fullmatch(name):  # `module:name`, as other programs write it; `shown` hides it
                 hint = ": name only the module, which is the part before the colon"
             yield Fault(f"imports[{number}]", f'expected a module such as "shop.tasks", got {shown(name)}{hint}')
 
@@ -175,7 +176,7 @@ def warnings_of_conditions(config: Config) -> list[str]:
         if each.hours and name in used
     }
     return [
-        f"conditions.{name}.hours: closed for up to {longest.total_seconds() / 3600:g} hours, and after "
+        f"conditions.{name}.hours: closed for up to {longest.total_seconds() / 3600:g} hours, but after "
         f"alerts.forgotten_seconds ({forgotten:g}) an alert fires for a forgotten queue: set it higher"
         for name, longest in closed.items()
         if longest.total_seconds() > forgotten
@@ -245,7 +246,7 @@ def _adopt(config: Config) -> Iterator[Fault]:
         if adopt.task and (fault := fault_in_name("task name", adopt.task)):
             yield Fault(f"adopt.{key}.task", fault)
         if adopt.task and not (adopt.queue or queue_in_key(key)):
-            yield Fault(f"adopt.{key}.queue", "items that are arguments of a task name no queue: set one")
+            yield Fault(f"adopt.{key}.queue", "items that are arguments of a task name no queue: set the queue here")
 
 
 def _queues_of_adopted(config: Config) -> Iterator[Fault]:
@@ -293,7 +294,7 @@ def _access(config: Config) -> Iterator[Fault]:
     if http.actions and not http.token_file:
         yield Fault("http.actions", "actions need a token: set http.token_file")
     if http.read_token_file and not http.token_file:
-        yield Fault("http.read_token_file", "a token that only reads needs one that does not: set http.token_file")
+        yield Fault("http.read_token_file", "set http.token_file too: a token that only reads is an addition to it")
     for number, name in enumerate(http.allowed_hosts):
         if not _HOST_NAME.fullmatch(name):
             message = f'expected a host name without a port, as in "rota.example.com", got {shown(name)}'
@@ -301,7 +302,8 @@ def _access(config: Config) -> Iterator[Fault]:
 
 
 def warnings_of_http(config: Config) -> list[str]:
-    """Return a warning if other machines can reach a node without a token, because they see only metrics and probes."""
+    """Return a warning if other machines can reach a node that has no token. They can then read only metrics and
+    probes."""
     host = config.http.listen.rpartition(":")[0].strip("[]")
     if config.http.token_file or host in ("", "localhost", "::1") or host.startswith("127."):
         return []
@@ -315,7 +317,7 @@ def warnings_of_http(config: Config) -> list[str]:
 def _paths(config: Config) -> Iterator[Fault]:
     for key, path in (("socket", config.control.socket), ("pid_file", config.control.pid_file)):
         if "\0" in path:
-            yield Fault(f"control.{key}", "a path cannot hold a NUL character")
+            yield Fault(f"control.{key}", "a path cannot contain a NUL character")
     length = len(config.control.socket.encode(errors="surrogateescape"))
     if length > SOCKET_PATH_BYTES:
         message = f"expected a path of at most {SOCKET_PATH_BYTES} bytes, the limit for sockets, got {length}"
@@ -333,7 +335,7 @@ def _schedules(config: Config) -> Iterator[Fault]:
 
 def _faults_of_schedule_keys(given: ScheduleConfig) -> Iterator[tuple[str, str]]:
     if not given.task:
-        yield "task", "is missing: the name of the task that is to be enqueued"
+        yield "task", "is missing: set it to the name of the task to enqueue"
     if given.cron and given.every is not None:
         yield "", "set cron or every, not both"
     if not given.cron and given.every is None:

@@ -69,7 +69,7 @@ Number = inspect.IntType | inspect.FloatType
 
 @cache
 def schema() -> inspect.StructType:
-    """Return the description of `Config`."""
+    """Return msgspec's description of `Config`."""
     described = inspect.type_info(Config)
     assert isinstance(described, inspect.StructType)
     return described
@@ -167,7 +167,8 @@ class _Conversion:
         return near or (f": {foreign}" if foreign else suggestion(key, fields))
 
     def _argument(self, raw: Any, path: str) -> Any:
-        """Return an argument of the application. The rules of schedules check whether the argument is valid JSON."""
+        """Return a value that belongs to the application, after checking the values inside it. The rules of schedules
+        check later whether it is valid JSON."""
         for key, value in _inside(raw):
             self.convert(value, inspect.AnyType(), f"{path}{key}")
         return raw
@@ -213,7 +214,7 @@ def _inside(raw: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _moment(raw: Any) -> Any:
-    """Return a date and time that has a UTC offset. A text, for example from an environment variable, is parsed.
+    """Convert a text, for example from an environment variable, if it is a date and time with a UTC offset.
 
     Other values are returned unchanged.
     """
@@ -268,7 +269,8 @@ def _plain(number: float) -> str:
 
 
 def _at_most(raw: Any, kind: inspect.Type) -> str:
-    """Return the general upper bound as text, if a number exceeds it and the type of the key has no upper bound."""
+    """Return the upper bound of all numbers as text, if a number exceeds it and the type of the key sets no bound of
+    its own."""
     if not isinstance(kind, Number) or not isinstance(raw, int | float):
         return ""
     is_beyond = kind.lt is None and kind.le is None and raw > _greatest(kind)
@@ -278,7 +280,7 @@ def _at_most(raw: Any, kind: inspect.Type) -> str:
 def _fits(raw: Any, kind: inspect.Type) -> bool:
     types, _ = _taken(kind)
     if types is object:
-        return raw is not None  # TOML has no null, and it must be possible to write the configuration as TOML.
+        return raw is not None  # TOML has no null, but `as_toml` must be able to write each value.
     if not isinstance(raw, types) or isinstance(raw, bool) != (types is bool):
         return False
     if isinstance(raw, datetime) and raw.utcoffset() is None:

@@ -24,7 +24,7 @@ class ScaleOrder:
     """A new number of workers for a pool."""
 
     pool: str | None  # the name of the pool; can be None if there is only one
-    number: int | None  # None for the configured number or, in a pool with a range, the scaling rule
+    number: int | None  # None returns to the configured number, or to scaling within the configured range
     is_relative: bool = False  # whether to add the number to the current one
 
 

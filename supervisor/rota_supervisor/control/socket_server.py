@@ -34,14 +34,14 @@ from rota_supervisor.control.port import (
 from rota_supervisor.exits import ExitCode, Failure
 
 SOCKET_MODE = 0o600
-SERVICE_SOCKET_MODE = 0o660  # in the folder of a systemd unit, where members of its group operate the fleet
+SERVICE_SOCKET_MODE = 0o660  # in the folder of a systemd unit, whose group may operate the fleet
 FOLDER_MODE = 0o700
 LOCK_MODE = 0o600
 SIGNATURE_BYTES = 32
 SIGNING_SECONDS = 0.2
 BACKLOG = 16
 MAX_LINE_BYTES: Final = 65_536
-QUIET_SECONDS: Final = 30.0  # the connection of a client is closed after this time without a request
+QUIET_SECONDS: Final = 30.0  # after this time without a request, a connection is closed
 _Request = Mapping[str, Any]
 _Act = Callable[[ControlPort, _Request], ControlReply | Awaitable[ControlReply]]
 
@@ -62,7 +62,7 @@ def _locked(path: Path, what: str, setting: str) -> int:
     descriptor.
 
     `what`: the purpose of the lock. `setting`: the setting that changes its path. Both are used in errors. Raises
-    Failure 73 if another process holds the lock.
+    Failure with code 73 if another process holds the lock.
     """
     try:
         while True:
@@ -151,7 +151,8 @@ def _taken(message: str) -> Failure:
 
 @contextlib.contextmanager
 def hold_pid_file(path: str) -> Iterator[None]:
-    """Hold the pid file during the block, and remove it at the end. Do nothing if the path is "". Raises Failure 73."""
+    """Hold the pid file during the block, and remove it at the end. Do nothing if the path is "". Raises Failure with
+    code 73."""
     with contextlib.ExitStack() as at_end:
         if path:
             fd = _locked(Path(path), f"the pid file {path}", "--pid-file or control.pid_file")
@@ -179,7 +180,8 @@ def _lock_of(path: Path) -> Path:
 
 
 def claim_control_socket(path: Path, mode: int = SOCKET_MODE) -> ControlSocket:
-    """Lock the path and listen on it. A socket that a killed master left behind is replaced. Raises Failure 73."""
+    """Lock the path and listen on it. A socket that a killed master left behind is replaced. Raises Failure with code
+    73."""
     _make_folder(path.parent)
     lock_fd = _locked(_lock_of(path), f"the control socket {path}", "control.socket")
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
@@ -226,7 +228,7 @@ def _listen(listening: socket.socket, path: Path, mode: int) -> None:
 
 @contextlib.contextmanager
 def hold_control_files(config: Config) -> Iterator[ControlSocket]:
-    """Hold the pid file and the control socket during the block. Raises Failure 73."""
+    """Hold the pid file and the control socket during the block. Raises Failure with code 73."""
     path = socket_paths(config.control.socket, config.namespace, os.environ, os.getuid())[0]
     mode = SERVICE_SOCKET_MODE if is_of_service(path.parent, os.environ) else SOCKET_MODE
     with hold_pid_file(config.control.pid_file), contextlib.closing(claim_control_socket(path, mode)) as claimed:
@@ -241,8 +243,8 @@ async def serve_control(control_socket: ControlSocket, port: ControlPort) -> Asy
     """Serve the control socket during the block. At its end, open connections are closed."""
     tasks: set[asyncio.Task[None]] = set()
 
-    # This is not a coroutine, because asyncio would create its task, and up to Python 3.12.1 reports a cancelled task
-    # as a failure.
+    # This function is not a coroutine, because asyncio would then create its task. Up to Python 3.12.1, asyncio reports
+    # such a task as a failure if it is cancelled.
     def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.get_running_loop().create_task(_serve_connection(reader, writer, port))
         tasks.add(task)

@@ -49,7 +49,7 @@ def send_password_reset(user_id: int) -> None:
 
 @rota.task(queue="sold-email")
 def send_sold_email(item_id: int) -> None:
-    """Inform a seller that the item found its buyer."""
+    """Inform a seller that the item was sold."""
     _send(0.004, item_id)
 
 
@@ -75,7 +75,8 @@ def build_report(number: int) -> None:
 
 @rota.task(queue="reports")
 def build_yearly_report() -> None:
-    """Run for a minute, in which the demo kills the worker. The next attempt finds the marker and returns at once."""
+    """Leave a marker file and sleep for a minute, during which the demo kills the worker. The next attempt finds the
+    marker and returns at once."""
     try:
         (_folder() / "yearly").touch(exist_ok=False)
     except FileExistsError:

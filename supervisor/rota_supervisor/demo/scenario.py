@@ -169,7 +169,7 @@ class Demo:
         self._acts.append(Check(name, ok, seen))
         self._report(seen)
 
-    # Work during the acts
+    # Waiting and enqueueing between and during the steps
 
     def _produce_until(self, condition: Callable[[], bool], seconds: float) -> bool:
         def has_ended() -> bool:
@@ -195,7 +195,7 @@ class Demo:
         now = time.monotonic()
         if now - self._polled_at > _POLL_SECONDS:
             self._polled_at = now
-            with contextlib.suppress(NodeUnreachable, ValueError):  # for example during a replacement of the exporter
+            with contextlib.suppress(NodeUnreachable, ValueError):  # for example while the exporter is replaced
                 self.status = json.loads(self._http.get("/status.json").text)
         if self.status and now - self._reported_at > _REPORT_SECONDS:
             self._reported_at = now

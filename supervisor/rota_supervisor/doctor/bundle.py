@@ -60,7 +60,7 @@ class Bundle:
         self.missing[name] = self.scrubber.text(why)
 
     def write(self, path: Path) -> None:
-        """Write the archive. Raises Failure 73 if the file already exists or cannot be created."""
+        """Write the archive. Raises Failure with code 73 if the file already exists or cannot be created."""
         files = {**self.texts, "missing.json": self.scrubber.document(self.missing)}
         try:
             fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, MODE)

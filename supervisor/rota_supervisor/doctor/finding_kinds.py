@@ -51,7 +51,7 @@ _OF_CONFIGURATION: Final = (
         "code-unusable",
         _ERROR,
         "The modules with the tasks cannot be imported, or do not fit the configuration, so no worker would start.",
-        "Correct the module or the setting. The command must run in the folder from which `rota run` is started.",
+        "Correct the module or the setting. Run this command in the folder in which `rota run` is started.",
         ExitCode.CONFIG,
     ),
     FindingKind(
@@ -68,40 +68,40 @@ _OF_MACHINE: Final = (
         "limit-too-low",
         _ERROR,
         "A master with this limit refuses to start.",
-        "Raise the limit: `ulimit` in a shell, LimitNOFILE=, LimitAS=, LimitFSIZE= in a unit of systemd.",
+        "Raise the limit: with `ulimit` in a shell, or with LimitNOFILE=, LimitAS= or LimitFSIZE= in a systemd unit.",
         ExitCode.CONFIG,
     ),
     FindingKind(
         "open-files-low",
         _WARNING,
-        "The master keeps one file open for the stack of each child. Without room for it, the death of a child is "
-        "reported without its stack. Tasks inherit the limit.",
+        "The master keeps one file open for the stack of each child. If it cannot open that file, the death of the "
+        "child is reported without a stack. Tasks inherit the limit.",
         "Raise the limit on open files (`ulimit -n`, LimitNOFILE=) to the number in the finding, or more.",
     ),
     FindingKind(
         "processes-exhausted",
         _ERROR,
-        "The kernel refuses the fork of workers, and the pool stays short. Threads count as processes.",
+        "The kernel refuses to fork more workers, so the pool has too few. Threads count as processes.",
         "Raise the limit that the finding names (`ulimit -u`, LimitNPROC=, TasksMax=, --pids-limit, kernel.pid_max), "
         "or run fewer workers.",
     ),
     FindingKind(
         "processes-low",
         _WARNING,
-        "A reload runs new workers beside the old ones, and tasks may start processes and threads. There is little "
-        "room for both.",
+        "During a reload, new workers run beside the old ones, and tasks may start processes and threads. The limit "
+        "leaves little room for them.",
         "Raise the limit that the finding names (`ulimit -u`, LimitNPROC=, TasksMax=, --pids-limit, kernel.pid_max).",
     ),
     FindingKind(
         "memory-too-small",
         _ERROR,
-        "The processes of the fleet need more memory than that even without your code. The kernel kills workers.",
+        "Even without your code, the processes of the fleet need more memory than that, so the kernel kills workers.",
         "Give the machine, the container (limits.memory) or the unit (MemoryMax=) more memory, or run fewer workers.",
     ),
     FindingKind(
         "memory-low",
         _WARNING,
-        "The kernel kills a process when the memory is used up, usually a worker with its task.",
+        "When the memory is used up, the kernel kills a process, usually a worker with its task.",
         "Raise the memory limit, run fewer workers, or set limits.max_rss_mb so that workers are replaced when they "
         "have grown.",
     ),
@@ -115,14 +115,15 @@ _OF_MACHINE: Final = (
     FindingKind(
         "memory-unbounded",
         _NOTE,
-        "The memory is limited, and no worker is replaced because it has grown. A leak ends in a kill by the kernel.",
+        "The memory is limited, but no worker is replaced when it has grown. If a task leaks memory, the kernel kills "
+        "a process in the end.",
         "Set limits.max_rss_mb to the amount by which one worker may grow.",
     ),
     FindingKind(
         "memory-kills-together",
         _ERROR,
         "If one task takes too much memory, the kernel kills the master and all its children with it.",
-        "Set OOMPolicy=continue in the unit of systemd, singleProcessOOMKill in the configuration of the kubelet.",
+        "Set OOMPolicy=continue in the systemd unit, or singleProcessOOMKill in the configuration of the kubelet.",
     ),
     FindingKind(
         "cpu-workers-by-machine",
@@ -134,47 +135,49 @@ _OF_MACHINE: Final = (
     FindingKind(
         "cpu-workers-many",
         _NOTE,
-        "If tasks compute, they take turns on the processors, and each takes longer. Tasks that wait for I/O do not.",
+        "Tasks that compute share the processors, so each of them takes longer. Tasks that wait for I/O do not.",
         "Run fewer workers, raise the share of processors, or use a pool with `concurrency` for tasks that wait.",
     ),
     FindingKind(
         "shm-unusable",
         _WARNING,
-        "Rota itself does not use /dev/shm, but multiprocessing, browsers and many libraries of tasks do, and fail.",
+        "Rota itself does not use /dev/shm, but multiprocessing, browsers and many libraries do, and they fail without "
+        "it.",
         "Mount a writable tmpfs at /dev/shm.",
     ),
     FindingKind(
         "shm-full",
         _WARNING,
-        "Tasks that use shared memory fail, and the files in it count as memory of the machine or the container.",
+        "Tasks that use shared memory fail. The files in /dev/shm also take memory of the machine or the container.",
         "Remove the files that a crashed program left in /dev/shm, or raise its size.",
     ),
     FindingKind(
         "shm-small",
         _NOTE,
         "That is enough for Rota. Tasks that share arrays between processes or run a browser may need more.",
-        "Raise it if tasks need it: --shm-size, shm_size in a compose file, an emptyDir with medium Memory.",
+        "Raise the size if tasks need it: with --shm-size, with shm_size in a compose file, or with an emptyDir of "
+        "medium Memory.",
     ),
     FindingKind(
         "thp-always",
         _NOTE,
-        "Workers share the memory of the zygote page by page. With transparent huge pages a write copies 2 MB instead "
+        "Workers share the memory of the zygote page by page. With transparent huge pages, a write copies 2 MB instead "
         "of 4 kB, so each worker takes more private memory.",
-        "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled, and set it at boot.",
+        "Run `echo madvise > /sys/kernel/mm/transparent_hugepage/enabled`, also at each boot.",
     ),
     FindingKind(
         "overcommit-strict",
         _WARNING,
-        "With vm.overcommit_memory = 2 the kernel reserves memory for every fork as if nothing were shared, and "
-        "refuses to fork a worker although enough memory is free.",
-        "sysctl vm.overcommit_memory=0 (or 1), and set it in /etc/sysctl.d/.",
+        "With vm.overcommit_memory = 2, the kernel reserves memory for every fork as if nothing were shared. It may "
+        "refuse to fork a worker although enough memory is free.",
+        "Run `sysctl vm.overcommit_memory=0` (or 1), and set the value in /etc/sysctl.d/ too.",
     ),
     FindingKind(
         "clock-offset",
         _WARNING,
         "Leases, due times and lag use the clock of Redis, so no task is affected. Times in the log and certificates "
         "use the clock of this machine.",
-        "Synchronise both machines with NTP or chrony.",
+        "Synchronize the clocks of both machines, for example with chrony.",
     ),
 )
 
@@ -182,8 +185,8 @@ _OF_UNIT: Final = (
     FindingKind(
         "grace-too-short",
         _ERROR,
-        "The service manager kills the fleet before the drain has ended. Its running tasks wait until the leases "
-        "expire and then run again.",
+        "The service manager kills the fleet before the drain has ended. The interrupted tasks run again when the "
+        "leases have expired.",
         "Set TimeoutStopSec=, terminationGracePeriodSeconds or `docker stop --time` to at least 15 s more than "
         "limits.drain_seconds, or lower limits.drain_seconds.",
     ),
@@ -197,7 +200,7 @@ _OF_UNIT: Final = (
     FindingKind(
         "unit-kill-mode",
         _WARNING,
-        "systemd sends TERM to the workers too. The master takes their exits for deaths and reports them as such.",
+        "systemd sends TERM to the workers too, and the master then reports their exits as deaths.",
         "Set KillMode=mixed in the unit.",
     ),
     FindingKind(
@@ -225,7 +228,7 @@ _OF_SERVER: Final = (
     FindingKind(
         "redis-access",
         _ERROR,
-        "The connection cannot be made as it is configured.",
+        "The connection cannot be made with these settings.",
         "Correct the setting that the finding names.",
         ExitCode.CONFIG,
     ),
@@ -239,7 +242,7 @@ _OF_SERVER: Final = (
     FindingKind(
         "redis-evicts-keys",
         _ERROR,
-        "When the memory of the server is full it drops keys, and accepted tasks with them.",
+        "When its memory is full, the server drops keys, and accepted tasks with them.",
         "Set maxmemory-policy noeviction in the server's configuration.",
         ExitCode.CONFIG,
     ),
@@ -260,69 +263,70 @@ _OF_SERVER: Final = (
         _NOTE,
         "After a crash of the server, the tasks accepted since the last snapshot are lost, and those that ended since "
         "then run again.",
-        "Set appendonly yes in the server's configuration, if minutes of tasks are too much to lose.",
+        "Set appendonly yes in the server's configuration, unless you can afford to lose the tasks of some minutes.",
     ),
     FindingKind(
         "redis-never-syncs",
         _WARNING,
-        "With appendfsync no, the last half minute may be lost when the machine of the server crashes.",
+        "With appendfsync no, the tasks of the last half minute may be lost if the server's machine crashes.",
         "Set appendfsync everysec in the server's configuration.",
     ),
     FindingKind(
         "redis-save-failed",
         _ERROR,
-        "The server does not save what it accepts, and may refuse writes.",
-        "See the log of the server: usually its disk is full, its folder is missing, or a fork was refused memory.",
+        "The server does not save the tasks that it accepts, and may refuse writes.",
+        "See the log of the server. Usually its disk is full, its folder is missing, or there was too little memory "
+        "for a fork.",
     ),
     FindingKind(
         "redis-fork-slow",
         _WARNING,
-        "The server serves no client while it forks for a snapshot or a rewrite, and tasks start late each time.",
-        "Turn transparent huge pages off on its machine, use a smaller data set, or a machine with faster forks.",
+        "While the server forks for a snapshot or a rewrite, it serves no client, so tasks start late each time.",
+        "Turn transparent huge pages off on its machine, reduce the data, or use a machine with faster forks.",
     ),
     FindingKind(
         "redis-memory-full",
         _ERROR,
         "The server refuses every enqueue. Running tasks can still be settled.",
-        "Raise maxmemory, or purge what is not needed: `rota queue ls`, `rota dead ls`.",
+        "Raise maxmemory, or purge tasks that are not needed: see `rota queue ls` and `rota dead ls`.",
     ),
     FindingKind(
         "redis-memory-low",
         _WARNING,
         "When maxmemory is reached, the server refuses every enqueue.",
-        "Raise maxmemory, or find out what fills the server: `rota queue ls`, `redis-cli --bigkeys`.",
+        "Raise maxmemory, or find out what fills the server with `rota queue ls` and `redis-cli --bigkeys`.",
     ),
     FindingKind(
         "redis-memory-unlimited",
         _NOTE,
-        "Without maxmemory a backlog grows until the kernel kills the server.",
-        "Set maxmemory to about three quarters of the memory of its machine: then enqueues are refused instead.",
+        "Without maxmemory, a backlog may grow until the kernel kills the server.",
+        "Set maxmemory to about three quarters of the memory of its machine. The server then refuses enqueues instead.",
     ),
     FindingKind(
         "redis-memory-machine",
         _WARNING,
-        "The machine or container of the server has little memory left. The kernel may kill the server, above all "
-        "while it saves.",
+        "The machine or container of the server has little memory left. The kernel may kill the server, especially "
+        "during a save.",
         "Give it more memory, and set maxmemory to about three quarters of it.",
     ),
     FindingKind(
         "redis-timeout",
         _WARNING,
-        "The server closes connections that are idle for that time. Applications and exporters then connect again at "
-        "each use.",
-        "Set timeout 0 in the server's configuration; tcp-keepalive finds dead clients.",
+        "The server closes connections that have been idle for that time. Applications and exporters then have to "
+        "connect again before each use.",
+        "Set timeout 0 in the server's configuration. With tcp-keepalive, the server still detects dead clients.",
     ),
     FindingKind(
         "redis-keepalive-off",
         _WARNING,
-        "The server never notices that a client's machine is gone, and keeps its connections until maxclients is "
-        "reached.",
+        "The server never notices when a client's machine is gone. It keeps the connections, so maxclients may be "
+        "reached in the end.",
         "Set tcp-keepalive 300 in the server's configuration.",
     ),
     FindingKind(
         "redis-clients-low",
         _WARNING,
-        "At maxclients the server refuses new connections of workers and applications.",
+        "When maxclients is reached, the server refuses new connections from workers and applications.",
         "Raise maxclients (and the limit on open files of the server), or find the clients with many connections: "
         "`redis-cli client list`.",
     ),
@@ -330,7 +334,7 @@ _OF_SERVER: Final = (
         "redis-replica-behind",
         _WARNING,
         "If this replica takes over, the tasks accepted since then are lost.",
-        "See the log of the replica, the network, and client-output-buffer-limit of the server.",
+        "Check the log of the replica, the network, and client-output-buffer-limit of the server.",
     ),
     FindingKind(
         "redis-replicas-missing",
@@ -341,13 +345,13 @@ _OF_SERVER: Final = (
     FindingKind(
         "redis-slow",
         _WARNING,
-        "Each claim and each settlement waits for that long, so tasks start late although nothing fails.",
+        "Each claim and each settlement takes that long, so tasks start late although nothing fails.",
         "Run the fleet near the server. `redis-cli slowlog get` shows slow commands of other clients.",
     ),
     FindingKind(
         "redis-latency-events",
         _WARNING,
-        "The server was blocked for that long, and no task started during that time.",
+        "The server was blocked for that long, and no task could start during that time.",
         "`redis-cli latency doctor` on the server explains the event.",
     ),
     FindingKind(
@@ -359,9 +363,9 @@ _OF_SERVER: Final = (
     FindingKind(
         "redis-machine-overcommit",
         _WARNING,
-        "When much memory is in use, the kernel may refuse the fork for a snapshot or a rewrite, and the server then "
+        "When much memory is in use, the kernel may refuse the fork for a snapshot or a rewrite. The server then "
         "refuses writes.",
-        "sysctl vm.overcommit_memory=1 on the machine of the server, and set it in /etc/sysctl.d/.",
+        "Run `sysctl vm.overcommit_memory=1` on the server's machine, and set the value in /etc/sysctl.d/ too.",
     ),
 )
 
@@ -369,15 +373,15 @@ _OF_FLEET: Final = (
     FindingKind(
         "fleet-not-ready",
         _ERROR,
-        "The fleet on this node takes no work.",
+        "The fleet on this node does not accept work.",
         "See `rota status` and the runbook.",
     ),
     FindingKind(
         "fleet-not-seen",
         _NOTE,
-        "No master of this configuration replies here, so limits and cgroups are those of this command. Those of "
-        "the service may differ.",
-        "Run the command on the node of the fleet, as its user, while it runs.",
+        "No master of this configuration replies here. The limits and cgroups that are shown are those of this "
+        "command, and those of the service may differ.",
+        "Run the command on a node of the fleet, as the fleet's user, while the fleet runs.",
     ),
     FindingKind(
         "reload-refused",
@@ -394,14 +398,14 @@ _OF_FLEET: Final = (
     FindingKind(
         "node-lost",
         _WARNING,
-        "Other nodes run the tasks that it held, and its workers are missing.",
+        "Other nodes run the tasks that it held, but the fleet has fewer workers without it.",
         "See the log of that node.",
     ),
     FindingKind(
         "namespace-shared",
         _ERROR,
-        "Fleets with different code serve the same queue of one namespace. A task that a worker of the other fleet "
-        "claims is dead, because its name is not known there.",
+        "Fleets with different code serve the same queue of one namespace. If a worker of the wrong fleet claims a "
+        "task, the task is dead, because its name is not known there.",
         "Give each application its own `namespace`.",
     ),
     FindingKind(
@@ -409,7 +413,7 @@ _OF_FLEET: Final = (
         _WARNING,
         "Fleets with different code use one namespace. Ids, unique keys, schedules, the audit and the metrics are "
         "common to both.",
-        "Give each application its own `namespace`, unless this is meant.",
+        "Give each application its own `namespace`, unless they share one on purpose.",
     ),
     FindingKind(
         "nodes-code-differs",
@@ -426,14 +430,14 @@ _OF_FLEET: Final = (
     FindingKind(
         "nodes-settings-differ",
         _WARNING,
-        "Nodes disagree on the order or the options of a queue, so that priorities and limits depend on which node "
-        "claims. The latest heartbeat decides for consumers.",
+        "Nodes disagree on the order or the options of a queue, so priorities and limits depend on the node that "
+        "claims. For consumers, the latest heartbeat decides.",
         "Give all nodes of the fleet the same tiers and [queues.NAME], and reload them.",
     ),
     FindingKind(
         "nodes-one-host",
         _WARNING,
-        "Two live masters of this namespace name the same host. Either one fleet was started twice, or two machines "
+        "Two live masters of this namespace report the same host. Either one fleet was started twice, or two machines "
         "or containers have the same host name.",
         "Stop one of the masters, or give each machine its own name.",
     ),

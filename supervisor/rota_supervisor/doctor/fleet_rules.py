@@ -44,7 +44,7 @@ def counts(found: Examination) -> Iterator[Finding]:
     """Report accepted tasks that are not accounted for."""
     missing = found.fleet.missing_tasks
     if missing:
-        what = "accepted tasks that are neither live nor ended" if missing > 0 else "ends beyond the accepted tasks"
+        what = "accepted tasks that are neither live nor ended" if missing > 0 else "more ends than accepted tasks"
         yield Finding("tasks-missing", f"{what}: {abs(missing)}")
 
 
@@ -109,7 +109,7 @@ def _by_code(sides: Sequence[_Side]) -> list[_Side]:
 
 
 def _common_queues(one: Collection[str], other: Collection[str]) -> list[str]:
-    """Return the queues of one side that the other side serves as well, by name or by a pattern."""
+    """Return the queues of one side that the other side serves too, by name or by a pattern."""
     return sorted(queue for queue in one if any(_overlap(queue, each) for each in other))
 
 
@@ -130,7 +130,7 @@ def code(found: Examination) -> Iterator[Finding]:
                 if missing
             ]
             yield Finding("nodes-code-differs", "; ".join(lacks))
-            return  # One pair shows what to do.
+            return  # One pair is enough: the remedy is the same for all.
 
 
 def versions(found: Examination) -> Iterator[Finding]:
@@ -160,7 +160,7 @@ def settings(found: Examination) -> Iterator[Finding]:
     for one, other in combinations(_serving(found.fleet.nodes), 2):
         if differences := [*_differing_options(one, other), *_differing_order(one, other)]:
             yield Finding("nodes-settings-differ", f"{one.name} and {other.name}: {_listed(differences)}")
-            return  # One pair shows what to do.
+            return  # One pair is enough: the remedy is the same for all.
 
 
 def _differing_options(one: Node, other: Node) -> Iterator[str]:

@@ -23,9 +23,10 @@ LEAST_SPARE_PROCESSES: Final = 64
 MANY_WORKERS: Final = 4  # per processor
 SMALL_SHARED_BYTES: Final = 64 * MEGABYTE  # the default size in containers
 FULL_SHARED_SHARE: Final = 0.9
-CLOCK_SECONDS: Final = 1.0  # the limit of the headline and of the alert
+CLOCK_SECONDS: Final = 1.0  # the limit that the status page and the alert use too
 STRICT_OVERCOMMIT: Final = 2
-GRACE_SECONDS: Final = 15.0  # the time between drain and manager's timeout that docs/service.md recommends
+# docs/service.md recommends this time between the end of the drain and the timeout of the service manager.
+GRACE_SECONDS: Final = 15.0
 LEAST_WATCHDOG_SECONDS: Final = 5.0
 _SHARED: Final = "/dev/shm"  # noqa: S108 - it is named, not used
 _NOTIFIES: Final = ("notify", "notify-reload")

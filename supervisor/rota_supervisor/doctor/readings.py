@@ -28,7 +28,7 @@ class ProcessReading:
     is_master: bool
     user_id: int
     open_files: int | None = None
-    processes: int | None = None  # processes and threads of the user; the kernel does not apply this limit to root
+    processes: int | None = None  # the limit on processes and threads of the user, which does not apply to root
     address_space: int | None = None
     file_size: int | None = None
     processors: int | None = None  # the number of processors that the process may use
@@ -62,7 +62,7 @@ class MachineReading:
     processors: int
     memory: int
     memory_available: int
-    threads_limit: int | None = None  # of the whole machine: kernel.threads-max or kernel.pid_max
+    threads_limit: int | None = None  # for the whole machine: the lower one of kernel.threads-max and kernel.pid_max
     threads_used: int | None = None
     huge_pages: str = ""  # transparent huge pages: always, madvise or never
     overcommit: int | None = None  # vm.overcommit_memory
@@ -71,7 +71,7 @@ class MachineReading:
 
 
 class LatencyEvent(NamedTuple):
-    """A row of LATENCY LATEST."""
+    """An event in the reply to LATENCY LATEST."""
 
     name: str
     at: int  # the time of the event, in Unix seconds
@@ -89,7 +89,7 @@ class ServerReading:
     warnings: tuple[str, ...] = ()  # warnings about its durability
     round_trips: tuple[float, ...] = ()  # in seconds
     at: float = 0.0  # the server's time, in Unix seconds
-    clock_offset_seconds: float | None = None  # the server's clock minus that of this machine
+    clock_offset_seconds: float | None = None  # the server's clock minus the clock of this machine
     clock_error_seconds: float = 0.0  # the largest error of that offset
     latency_events: tuple[LatencyEvent, ...] | None = None  # None if the events could not be read
     is_local: bool | None = None  # whether the server runs on this machine
@@ -102,7 +102,7 @@ class ServerReading:
 
 @dataclass(frozen=True, slots=True)
 class UnitReading:
-    """A service of systemd."""
+    """The settings of a systemd service."""
 
     name: str
     type: str = ""
@@ -119,7 +119,7 @@ class FleetReading:
     status: Mapping[str, Any] | None = None  # the status of the master on this node
     why_no_status: str = ""
     nodes: tuple[Node, ...] = ()
-    code: frozenset[str] | None = None  # the names of the tasks in the modules here, or None if these were not imported
+    code: frozenset[str] | None = None  # the names of the tasks in this folder, or None if they were not imported
     missing_tasks: int | None = None  # the number of accepted tasks that are not accounted for
 
 

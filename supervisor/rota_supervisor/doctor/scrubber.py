@@ -21,7 +21,7 @@ _NAMES: Final = (
     r"passw(?:or)?d|passphrase|(?<=[_.-])pwd|secret|token|credential|api[_-]?key|access[_-]?key|private[_-]?key"
     r"|encryption[_-]?key|signing[_-]?key|authorization|cookie|dsn|masterauth|requirepass"
 )
-# Names of settings whose value is the path of a file or the name of a module, and thus not a secret.
+# Names of settings whose value is the path of a file or the name of a module, so it is not a secret.
 _PATHS: Final = r"[\w.-]*(?:_file|_path)\b|redis_credentials\b|tls_key\b|redis_tls_key\b"
 _SECRET_NAME: Final = re.compile(rf"(?!{_PATHS})[\w.-]*(?:{_NAMES})s?[\w.-]*", re.IGNORECASE)
 _NO_SECRETS: Final = frozenset({"", "true", "false", "yes", "no", "on", "off", "none", "null"})

@@ -12,7 +12,7 @@ from rota_supervisor.server_check import eviction_policy_of, faults_of_eviction
 MEGABYTE: Final = 1 << 20
 LOW_MEMORY_SHARE: Final = 0.8
 FULL_MACHINE_SHARE: Final = 0.9
-SHORT_TIMEOUT_SECONDS: Final = 3600  # at night, the connection pools of applications are idle for longer
+SHORT_TIMEOUT_SECONDS: Final = 3600  # applications may leave their connections idle for longer, for example at night
 LOW_CLIENTS_SHARE: Final = 0.9
 BEHIND_SECONDS: Final = 10
 SLOW_FORK_SECONDS: Final = 0.5

@@ -31,7 +31,7 @@ from rota_supervisor.top.tables import (
 
 _LATELY_SECONDS: Final = 10.0
 
-# A mark precedes every problem, for readers without color.
+# A mark precedes every problem, because a terminal may have no colors.
 MARKS: Final = {"bad": "!!", "warn": " !", "good": "ok"}
 _NARROW: Final = 78
 
@@ -46,12 +46,12 @@ def queues(status: Row) -> Table:
 
 
 def step_of(status: Row) -> float:
-    """Return the length of a history step, in seconds."""
+    """Return how many seconds each step of the history in a status covers."""
     return float((status.get("history") or {"step_seconds": 1.0})["step_seconds"])
 
 
 def marks_of(queue: Row) -> Iterator[Cell]:
-    """Yield the remarks about a queue, the most serious first."""
+    """Yield remarks about a queue, for example that it is paused, the most serious first."""
     state = queue["state"]
     if state is not None and not state["served"]:
         yield Cell("unserved", 0, "bad" if state["ready"] else "warn")
@@ -308,7 +308,7 @@ TABLES: Final = {"queues": queues, "workers": workers, "pools": pools, "nodes": 
 
 
 def title(status: Row) -> list[Cell]:
-    """Return the fleet, the node, and the number of its workers that run tasks."""
+    """Return the first line: the fleet, the node, the number of its workers, and how many tasks they run."""
     workers = workers_of(status)
     busy = sum(len(row["tasks"]) for row in workers)
     slots = sum(row.get("concurrency") or 1 for row in workers)
@@ -323,7 +323,7 @@ def headlines(status: Row, width: int, most: int) -> list[Cell]:
     rows = status["headlines"]
     numbers = [f" {at} of {len(rows)}:" if len(rows) > 1 else "" for at in range(1, most + 1)]
     texts = [f"{MARKS[row['level']]}{at} {printable(row['text'])}" for row, at in zip(rows, numbers, strict=False)]
-    room = 2 * width - 8  # 8 characters less than two lines, because a wrapped line is rarely full
+    room = 2 * width - 8  # 8 characters less than two lines, because wrapped lines are rarely full
     shown = [text if len(text) <= room else f"{text[: room - 1]}…" for text in texts]
     return [Cell(text, level=row["level"]) for row, text in zip(rows, shown, strict=False)]
 
@@ -376,7 +376,7 @@ def _chart(name: str, values: Sequence[float | None], now: str, bars: int) -> li
 
 
 def lines(status: Row, width: int, most_headlines: int) -> Iterator[list[Cell]]:
-    """Yield the whole content, line by line."""
+    """Yield everything that `rota top` shows, line by line."""
     yield title(status)
     yield from ([line] for line in headlines(status, width, most_headlines))
     yield from charts(status, width)
@@ -387,7 +387,7 @@ _MAX_EVENTS = 10
 
 
 def plain(status: Row, width: int) -> str:
-    """Return all content as text, in lines of about `width` columns."""
+    """Return everything that `rota top` shows as plain text, in lines of about `width` characters."""
     text = ("".join(cell.text for cell in line) for line in lines(status, width, _MAX_HEADLINES))
     head = [line for each in text for line in textwrap.wrap(each, width, drop_whitespace=False)]
     tables = [make(status).fitted(width) for make in TABLES.values()]

@@ -44,7 +44,7 @@ class FleetTable(DataTable[Text]):
         self.is_reversed = False
 
     def put(self, seen: Any) -> None:
-        """Show a new status."""
+        """Store a new status and show it."""
         self._seen = seen
         self.draw()
 
@@ -106,13 +106,13 @@ def _justified(cell: Cell, *, right: bool) -> Text:
     return text
 
 
-MOST_TASKS: Final = 50  # the limit for each state
+MOST_TASKS: Final = 50  # the largest number of tasks that is shown for each state
 _LABEL: Final = 20
 _BACK: Final = Binding("escape,q", "dismiss", "back", key_display="esc")
 
 
 class Confirm(ModalScreen[bool]):
-    """A confirmation: `y` means yes, any other key means no."""
+    """A question that asks for confirmation: `y` means yes, any other key means no."""
 
     def __init__(self, question: str) -> None:
         super().__init__()
@@ -127,7 +127,7 @@ class Confirm(ModalScreen[bool]):
 
 
 class Details(Screen[None]):
-    """The details of one object, as lines."""
+    """A screen with the details of one object, one per line."""
 
     BINDINGS: ClassVar[list[BindingType]] = [_BACK]
 
@@ -144,7 +144,7 @@ class Details(Screen[None]):
 
 
 def fields(values: Row, prefix: str = "") -> list[str]:
-    """Return a line with name and value for each value that exists. Lists are omitted."""
+    """Return a line with the name and the value of each field that has a value. Lists are omitted."""
     lines: list[str] = []
     for key, value in values.items():
         name = f"{prefix}{key.replace('_', ' ')}"
@@ -162,7 +162,7 @@ def _field(label: str, value: object) -> Iterable[str]:
 
 
 class Tasks(Screen[None]):
-    """The first tasks of a queue in each state, and the recent history of the queue."""
+    """A screen with the first tasks of a queue in each state, and the recent history of the queue."""
 
     BINDINGS: ClassVar[list[BindingType]] = [_BACK, Binding("v", "revive", "revive"), Binding("enter", "", "details")]
 
@@ -184,7 +184,7 @@ class Tasks(Screen[None]):
         self.load()
 
     def show(self, queue: Row, step_seconds: float) -> None:
-        """Show the queue's history up to now."""
+        """Show the recent history of the queue, and request its tasks again."""
         chart = fleet_view.queue_chart(queue, step_seconds, self.size.width)
         text = Text("\n").join(Text.assemble(*map(drawn, line)) for line in chart)
         self.query_one("#chart", Static).update(text)

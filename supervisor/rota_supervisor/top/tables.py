@@ -10,7 +10,7 @@ from rota.durations import in_words
 NONE: Final = "-"
 _LEVELS: Final = " ▁▂▃▄▅▆▇█"
 _SPARK_WIDTH: Final = 16
-_LEAST: Final = 8  # the fewest characters of a name
+_LEAST: Final = 8  # a name is not cut to fewer characters
 _GAP: Final = 2  # the space next to each cell, in characters
 
 Row = Mapping[str, Any]
@@ -27,7 +27,7 @@ class Cell(NamedTuple):
 class TextLine(NamedTuple):
     """A row of a table."""
 
-    key: str  # identifies the object of the row
+    key: str  # identifies the object that the row shows
     cells: tuple[Cell, ...]
     row: Row  # the data from which the cells were made
 
@@ -36,8 +36,8 @@ class Column(NamedTuple):
     """A column of a table."""
 
     head: str  # its header
-    cell: Callable[[Row], Cell]  # makes the cell of a row
-    rank: int = 0  # if not all columns fit, the highest rank is omitted first, but 0 never
+    cell: Callable[[Row], Cell]  # returns the cell for a row
+    rank: int = 0  # if not all columns fit, those of the highest rank are omitted first; 0 is never omitted
     right: bool = True  # whether cells are aligned to the right
 
 
@@ -139,7 +139,7 @@ def _width(column: Column, cells: Sequence[Cell]) -> int:
 
 
 def _fitting(table: Table, width: int, kept: str) -> list[int]:
-    """Return the indexes of the columns that are shown."""
+    """Return the indexes of the columns that fit into `width`. The column `kept` is not omitted."""
     shown = [at for at, needed in enumerate(table.widths) if needed]
     ranks = [0 if column.head == kept else column.rank for column in table.columns]
     while sum(table.widths[at] + _GAP for at in shown) > width:

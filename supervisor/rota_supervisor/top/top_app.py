@@ -26,7 +26,7 @@ from rota_supervisor.top.tables import Cell, Row
 
 POLL_SECONDS: Final = 1.0
 _NAMES: Final = tuple(fleet_view.TABLES)
-_TOGETHER: Final = ("queues", "workers", "events")  # the tables that fit together into a terminal of usual height
+_TOGETHER: Final = ("queues", "workers", "events")  # tables that fit into a terminal of the usual height together
 _MAX_PROBLEMS: Final = 3
 _KEYS: Final = {
     "tab, 1 to 5": "select the next table, or the table with this number",
@@ -38,7 +38,7 @@ _KEYS: Final = {
     "v": "revive the dead tasks of the queue, or the selected task",
     "q, ctrl-c": "quit",
 }
-_TALL: Final = 40  # more than one problem is shown from this height of the terminal
+_TALL: Final = 40  # a terminal with at least this many lines shows more than one problem
 
 
 class Top(App[None]):
@@ -267,7 +267,7 @@ class Top(App[None]):
 
     @work(thread=True)
     def steer(self, do: Callable[[], str]) -> None:
-        """Run an action in a thread, and show its result."""
+        """Run an action in a thread, and show the text that it returns."""
         try:
             text = do()
             severity = "information"
