@@ -1,4 +1,4 @@
-"""Typed arguments and results in a real fleet, including a program with only Rota installed, and mistakes."""
+"""Typed arguments and results in a real fleet, and mistakes in them. One program has only Rota installed."""
 
 import json
 import os

@@ -101,8 +101,8 @@ class Shop(FleetProcess):
         until(lambda: self.get_json("/orders/0/")[0] == 404, "the web process responds", DEADLINE_SECONDS)
 
     def get_json(self, path: str, **form: str) -> tuple[int, Any]:
-        """Return the status and content of a response. If there is a form, the request is a POST. The status is 0
-        without a server.
+        """Send a request, and return the status and the JSON content of the response. The request is a POST if there
+        are form fields. The status is 0 if the server does not respond.
         """
         data = urllib.parse.urlencode(form).encode() if form else None
         try:

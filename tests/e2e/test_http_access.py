@@ -1,4 +1,4 @@
-"""The table `[http]` of a real fleet: its token, its certificate, and the actions of its page."""
+"""The table `[http]` of the configuration in a real fleet: the token, the certificate, and the actions on the page."""
 
 import json
 import subprocess
@@ -25,7 +25,7 @@ LISTEN = "127.0.0.1:0"
 
 
 def act(fleet: RunningFleet, **order: object) -> tuple[int, dict[str, Any]]:
-    """Perform an action, and return its result."""
+    """Request an action from the exporter, and return the status and the JSON content of the response."""
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {TOKEN}"}
     url = f"http://{fleet.status()['listen']}/actions"
     request = urllib.request.Request(url, json.dumps(order).encode(), headers)
@@ -48,7 +48,7 @@ def test_only_a_holder_of_the_token_may_scale_a_pool(fleets: Fleets, tmp_path: P
     for key in ("node", "role", "namespace", "event", "level", "pid"):
         status, refused = act(fleet, verb="scale", workers=3, **{key: "forged"})
         assert (status, f'not "{key}"' in refused["error"]) == (400, True), refused
-    [line] = fleet.log("exporter.action")  # no other process writes a second line
+    [line] = fleet.log("exporter.action")  # there is only one line, although the node has several processes
     assert (line["verb"], line["pool"], line["workers"]) == ("scale", "default", 2)
     assert (line["role"], line["namespace"]) == ("exporter", fleet.namespace)
     shown = fleet.rota("top", "--json")
@@ -78,7 +78,7 @@ def test_commands_reach_their_own_fleet_over_tls(fleets: Fleets, tmp_path: Path)
     until(lambda: fleet.rota("health", "--ready").returncode == 0, "a fleet that is ready")
     assert fleet.rota("top", "--once").returncode == 0
     with pytest.raises(OSError, match=r"reset|closed|Remote end"):
-        fleet.get("/livez")  # a request in plain text fails
+        fleet.get("/livez")  # a request without TLS fails
     by_name = fleet.rota("top", "--once", "--url", f"https://{fleet.status()['listen']}")
     assert (by_name.returncode, "set SSL_CERT_FILE to" in by_name.stderr) == (69, True), by_name.stderr
 

@@ -26,7 +26,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 class Example(FleetProcess):
-    """The example in a folder, and the variables of its fleet and its producer."""
+    """The example in a folder. It also has the environment variables for the fleet and for the producer."""
 
     def __init__(self, folder: Path, redis_url: str, **variables: str) -> None:
         super().__init__(folder)
@@ -47,7 +47,7 @@ class Example(FleetProcess):
 
 @pytest.fixture
 def example(folder: Path) -> Iterator[Example]:
-    """Yield `rota run --embedded` in the folder of the example, ready."""
+    """Yield the example after `rota run --embedded` has started in its folder."""
     made = Example(folder, f"redis://127.0.0.1:{free_port()}/0").launch("--embedded")
     try:
         until(

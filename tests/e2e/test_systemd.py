@@ -1,4 +1,6 @@
-"""The unit and its template under a real systemd. They are started, reloaded, killed and stopped as by an operator."""
+"""The systemd unit and its template, under a real systemd. The tests start, reload, kill and stop them as an operator
+does.
+"""
 
 import json
 import shutil
@@ -60,7 +62,7 @@ def configuration(namespace: str, port: int, workers: int = 2) -> str:
 
 
 def rota(systemd: RealSystemd, *arguments: str, fleet: str = "rota", user: int = 0) -> str:
-    """Run `rota` in the folder of a fleet, by default in the unit's group, otherwise as a stranger."""
+    """Run `rota` in the folder of a fleet. It runs in the unit's group, unless `user` is STRANGER."""
     group = 0 if user == STRANGER else USER_ID
     command = ["env", "-C", f"/srv/{fleet}", "/opt/rota/bin/rota", "-c", f"/etc/rota/{fleet}.toml", *arguments]
     done = systemd.run(*command, user=user, group=group)

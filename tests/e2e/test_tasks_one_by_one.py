@@ -1,4 +1,6 @@
-"""The visible state of a worker with several tasks: each task, and the current line of its code."""
+"""The view of a worker that runs several tasks: each of its tasks is shown, with the line of code that
+it is executing.
+"""
 
 import json
 import re

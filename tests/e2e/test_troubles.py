@@ -1,6 +1,6 @@
-"""Each trouble is caused for real, and a real Prometheus with the project's rules shows which alerts fire and which
-alert fires first. All times of fleets, windows and ages are shortened to a twentieth. All troubles run at the same time
-beside a healthy fleet.
+"""Each trouble is caused in a real fleet, and a real Prometheus with the project's rules shows which alerts fire, and
+which of them fires first. All intervals of the fleets and of the rules are shortened to a twentieth. All troubles occur
+at the same time, beside a healthy fleet.
 """
 
 import json
@@ -26,7 +26,9 @@ pytestmark = pytest.mark.timeout(300)
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    """Yield the bench after all troubles have begun. Prometheus scraped the fleets before the troubles."""
+    """Yield the fleets and their Prometheus after all troubles have begun. Prometheus has scraped the fleets before
+    that.
+    """
     with Bench(tmp_path_factory.mktemp("troubles"), TROUBLES, well=[WELL]) as made:
         made.prometheus.wait_for("count(count_over_time(rota_build_info[1m]) >= 5) >= 15")
         with ThreadPoolExecutor(len(TROUBLES)) as pool:
@@ -86,5 +88,5 @@ def first_line(bench: Bench, name: str) -> str:
 
 
 def alerts(bench: Bench, name: str) -> list[str]:
-    """Return the alerts that fired, in order of time."""
+    """Return the names of the alerts that fired for this fleet, in the order in which they fired."""
     return [each.alert for each in bench.firing(name) if each.alert not in TRUE_ON_A_BUSY_MACHINE]

@@ -1,6 +1,8 @@
 """The status page behind nginx with single sign-on, with the configuration in `deploy/nginx`.
 
-The identity provider is a small server in place of oauth2-proxy: it knows the user by a cookie and lists their groups."""
+A small server takes the place of oauth2-proxy, the identity provider. It identifies a user by a cookie, and lists the
+user's groups.
+"""
 
 import shutil
 import ssl
