@@ -22,7 +22,7 @@ TEXT = encode_schedule(DECLARED)
 
 @pytest.fixture(autouse=True)
 def report(monkeypatch: pytest.MonkeyPatch) -> rota.Task[[int], None]:
-    """A task that this process declares."""
+    """Declare a task in this process, and return it."""
     registry = Registry()
     monkeypatch.setattr("rota.client.task.default_registry", registry)
     monkeypatch.setattr("rota.client.schedule_steps.default_registry", registry)

@@ -30,7 +30,7 @@ GROUPS: Final = {"session=anna": "staff,rota-operators", "session=ben": "staff,r
 
 
 class SignOn(BaseHTTPRequestHandler):
-    """oauth2-proxy, as far as nginx uses it."""
+    """A stand-in for oauth2-proxy that implements what nginx needs of it."""
 
     def do_GET(self) -> None:
         groups = GROUPS.get(self.headers.get("Cookie", ""))
@@ -43,7 +43,7 @@ class SignOn(BaseHTTPRequestHandler):
             self.wfile.write(b"sign in")
 
     def log_message(self, *_: object) -> None:
-        """Write no log."""
+        """Write nothing to the standard error of the tests."""
 
 
 class Reply(NamedTuple):
@@ -52,7 +52,7 @@ class Reply(NamedTuple):
 
 
 class Proxy(NamedTuple):
-    """nginx in front of an exporter."""
+    """An nginx in front of an exporter."""
 
     port: int
     trusted: ssl.SSLContext
@@ -92,7 +92,7 @@ def _proxy(namespace: str, tmp_path: Path) -> Iterator[Proxy]:
 
 
 def start_nginx(folder: Path, port: int, target: str, sign_on_port: int) -> "subprocess.Popen[bytes]":
-    """Start nginx with the shipped configuration, where only addresses and paths are replaced."""
+    """Start nginx with the configuration in `deploy/nginx`. Only addresses and paths are replaced."""
     binary = shutil.which("nginx", path="/usr/sbin:/usr/bin:/usr/local/bin")
     if binary is None:
         pytest.skip("no nginx on this machine")
@@ -147,7 +147,7 @@ def test_each_user_reads_the_page_without_a_token(proxy: Proxy) -> None:
 def test_only_operators_may_act(proxy: Proxy) -> None:
     assert pause(proxy, "session=ben").status == 403
     assert pause(proxy, "session=ben", Authorization=f"Bearer {TOKEN}").status == 403
-    assert pause(proxy, "session=anna").status == 503  # admitted; Redis is down in this test
+    assert pause(proxy, "session=anna").status == 503  # nginx admits the request, but Redis is unreachable in this test
 
 
 def test_an_operators_browser_acts_for_no_other_site(proxy: Proxy) -> None:
