@@ -27,7 +27,7 @@ WORKERS = 3
 BLOCK_SECONDS = 5.0
 LEASE_SECONDS = 5.0
 SLOW_SECONDS = 6.0  # longer than the lease; the lease itself lasts long enough for renewals of 0.3 s, 0.9 s and 1.5 s
-# Added in each direction; the calls of a heartbeat are sequential, so a heartbeat takes at least 2.3 s.
+# The delay applies to each direction. The calls of a heartbeat are sequential, so a heartbeat takes at least 2.3 s.
 SLOW_LINK_SECONDS = 0.38
 LONG_LEASE = {
     "seconds": 10.0,
