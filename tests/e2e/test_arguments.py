@@ -62,7 +62,7 @@ print(json.dumps(told))
 
 @pytest.fixture(scope="session")
 def slim(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return an environment with only Rota's wheel installed."""
+    """Return a virtual environment in which only Rota's wheel is installed."""
     folder = tmp_path_factory.mktemp("slim")
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
     subprocess.run([*pip, "wheel", "--no-deps", "--wheel-dir", folder, ROOT], check=True)

@@ -158,7 +158,7 @@ def _serve(listening: socket.socket) -> None:
     while True:
         try:
             connected, _ = listening.accept()
-        except OSError:  # the server was shut down
+        except OSError:  # the server socket was shut down
             return
         with connected:
             _serve_connection(connected)

@@ -40,7 +40,8 @@ BEHIND = 20
 ROUNDS = 8
 # It is random where a claim ends. On a busy machine, tasks seem long and are therefore claimed one by one.
 MOST_ROUNDS = 80
-# The longest time between two tasks of one claim; a turn between them takes more than half of this time.
+# The longest time between two tasks of one claim, in seconds. If there is a turn between them, it alone takes more than
+# half of this time.
 CLAIM_SECONDS = 0.001
 KILLS = 1_000
 TASKS_A_KILL = 30

@@ -18,7 +18,7 @@ from support.waiting import until
 
 pytestmark = ON_ONE_SERVER
 
-MARK: Final = "s3cr3t"  # part of each secret that the tests plant
+MARK: Final = "s3cr3t"  # a part of each secret, by which the tests recognize it in an archive
 LEAKY_TASKS: Final = '''
 import logging
 import os

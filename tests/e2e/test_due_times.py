@@ -49,7 +49,8 @@ def test_a_burst_is_promoted_completely_in_due_order_and_short_calls(
     fleet = fleets.start()
     fleet.client.pause("default")
     begins = datetime.now(UTC) + timedelta(seconds=6)
-    places = random.Random(BURST).sample(range(BURST), BURST)  # due times one microsecond apart, in random order
+    # The due times are one microsecond apart, and in random order.
+    places = random.Random(BURST).sample(range(BURST), BURST)
     calls = [
         Call("note", args=[""], queue="default", at=begins + timedelta(microseconds=place), id=f"burst-{place}")
         for place in places

@@ -17,7 +17,7 @@ from support.fleets import Measure, RunningFleet
 from support.servers import Server
 from support.waiting import until
 
-LEASE_SECONDS = 3  # the keys are scanned once per lease
+LEASE_SECONDS = 3  # the poller scans the keys once in this time
 LOST = "lost-before-the-start"
 PUSHES = 4  # the number of items for each way to push
 DECADE_SECONDS = 4000 * 86_400

@@ -68,7 +68,8 @@ def test_a_fleet_open_to_other_machines_without_a_token_warns(fleets: Fleets, tm
     assert "other machines may read /metrics, /livez and /readyz only" in line["warning"]
     checked = run_rota(tmp_path, "check")
     assert (checked.returncode, line["warning"] in checked.stderr) == (0, True), checked.stderr
-    assert fleet.rota("top", "--once").returncode == 0  # the command runs on the same machine
+    # The command may read everything, because it runs on the same machine.
+    assert fleet.rota("top", "--once").returncode == 0
 
 
 def test_commands_reach_their_own_fleet_over_tls(fleets: Fleets, tmp_path: Path) -> None:
@@ -100,7 +101,7 @@ def test_an_exporter_alone_shows_a_fleet_that_runs_elsewhere(fleets: Fleets, tmp
         assert scrape.total("rota_redis_up") == 1
         from_masters = ("rota_task_starts_total", "rota_task_lag_worst_seconds", "rota_starts_held")
         assert [name for name in from_masters if f"{name}{{" in scrape.text] == []
-        # A heartbeat from before the start of the workers reports no workers.
+        # At first, the heartbeat may be from before the start of the workers, and then it reports none.
         until(lambda: [node["workers"] for node in shown(get)["nodes"]] == [2], "a node with its workers")
         assert shown(get)["processes"] == []
     finally:
@@ -114,7 +115,7 @@ def shown(get: Callable[[str], NodeResponse]) -> Any:
 
 
 def http_status(get: Callable[[str], NodeResponse], path: str) -> int:
-    """Return the status of the response, or 0 without a response."""
+    """Return the status of the response, or 0 if there is no response."""
     try:
         return get(path).status
     except NodeUnreachable:

@@ -1,4 +1,4 @@
-"""examples/mail, run as its README describes."""
+"""The example in examples/mail, run as its README describes."""
 
 import json
 import shutil
@@ -20,7 +20,7 @@ from support.waiting import until
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Return a copy of the example."""
+    """Return a folder with a copy of the example."""
     ignored = shutil.ignore_patterns("*.jsonl", ".rota", "__pycache__")
     return Path(shutil.copytree(ROOT / "examples/mail", tmp_path / "mail", ignore=ignored))
 

@@ -1,4 +1,6 @@
-"""The metrics endpoint of a real fleet. Counters never decrease, and Prometheus's own tools accept the endpoint."""
+"""The metrics endpoint of a real fleet. Counters never decrease, and Prometheus's own tools find no fault in the
+output.
+"""
 
 import functools
 import os
@@ -18,7 +20,7 @@ from support.waiting import repeating, until
 KILLS = 20
 TASKS_A_KILL = 25
 PAUSE_SECONDS = 0.02
-CLOCK_TICK_SECONDS = 0.01  # the kernel's unit for the start times of processes
+CLOCK_TICK_SECONDS = 0.01  # the kernel's unit for the times at which processes started
 
 
 class Watch:

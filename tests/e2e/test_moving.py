@@ -17,7 +17,7 @@ from support.server_fixtures import Producer
 from support.servers import Server
 from support.waiting import until
 
-MOST_SECONDS: Final = 30.0  # the longest pause on a busy machine
+MOST_SECONDS: Final = 30.0  # the longest permitted pause, which may be long on a busy machine
 LATER_SECONDS: Final = 12.0
 
 
@@ -37,7 +37,7 @@ class Move:
         return Producer(server.url, self.namespace, threads=2, patience_seconds=60)
 
     def start_new(self) -> float:
-        """Start the fleet on the new server. Return the time at which it started its first task."""
+        """Start the fleet on the new server. Returns the time at which a task first started there."""
         before = len(self.new.journal("start"))
         self.new.start()
         until(lambda: len(self.new.journal("start")) > before, "a task that starts")

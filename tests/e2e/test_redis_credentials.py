@@ -62,7 +62,7 @@ def _fleet(vault: Vault, namespace: str, tmp_path: Path) -> Iterator[RunningFlee
 
 
 def events(fleet: RunningFleet, name: str) -> list[dict[str, Any]]:
-    """Return the lines of the log with this event."""
+    """Return the lines of the log that have this event name."""
     return [line for line in logged(fleet.folder / "fleet.log") if line["event"] == name]
 
 

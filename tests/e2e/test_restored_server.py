@@ -37,7 +37,9 @@ class Restored:
 
 @pytest.fixture(scope="module")
 def restored(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Restored]:
-    """Yield a server that was restored from a snapshot after its fleet had continued for a while."""
+    """Yield a server that was restored from a snapshot. Its fleet had continued for a while after the snapshot was
+    made.
+    """
     folder, node = tmp_path_factory.mktemp("server"), tmp_path_factory.mktemp("node")
     own = Server(server.binary, folder, dbfilename="dump.rdb").start()
     fleet = RunningFleet(own.url, "restored", node, tiers=[["default", "later"]], events={"enabled": True})
@@ -108,7 +110,7 @@ def test_files_without_usable_records_are_refused(restored: Restored) -> None:
 
 
 def test_repaired_tasks_do_not_run_again(restored: Restored) -> None:
-    """This is the last test of the module, because it changes the server."""
+    """This must be the last test of the module, because it changes the server."""
     _, found, _ = restored.audit("new.jsonl", LOG_FILE)
     fleet, ran_before = restored.fleet, {line.id for line in restored.fleet.journal("end")}
     for task in found["ran_already"]:

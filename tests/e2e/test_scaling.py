@@ -70,7 +70,7 @@ def pass_seconds(seconds: float) -> None:
 
 
 def started_at(line: dict[str, Any]) -> float:
-    """Return the start time of the attempt in a log line."""
+    """Return the time at which the attempt in this log line started."""
     return datetime.fromisoformat(line["timestamp"]).timestamp() - float(line["runtime_seconds"])
 
 

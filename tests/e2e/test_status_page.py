@@ -16,7 +16,7 @@ from support.masters import ON_ONE_SERVER
 from support.servers import Server
 from support.waiting import until
 
-# The browser's event loop runs in the tests' thread, so a blocking call there does no harm.
+# The event loop of the browser runs in the thread of the tests. Blocking calls are harmless there.
 pytestmark = [ON_ONE_SERVER, pytest.mark.filterwarnings("ignore:a call of rota.Client waits:rota.BlockingCall")]
 
 QUEUES = {"mail": {"weight": 3, "lag_objective_seconds": 5}, "bulk": {"weight": 1}}
@@ -63,7 +63,8 @@ def test_numbers_change_and_running_tasks_are_shown_until_they_end(fleet: Runnin
         f"[...document.querySelectorAll('#running tr')].some((each) => each.innerText.includes('{started.id}'))"
     )
     assert "hold" in tab.page.inner_text("#running")
-    tab.wait_for(f"{row('queues/mail')}.innerText.match(/\\d ms|\\d s/)")  # the lag of the queue
+    # Wait until the row shows the lag of the queue.
+    tab.wait_for(f"{row('queues/mail')}.innerText.match(/\\d ms|\\d s/)")
     before = tab.page.inner_text("#queues")
     fleet.release("seen")
     tab.wait_for("document.getElementById('running').innerText.includes('No task is running')")

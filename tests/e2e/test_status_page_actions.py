@@ -16,7 +16,7 @@ from support.masters import ON_ONE_SERVER
 from support.servers import Server
 from support.waiting import until
 
-# The browser's event loop runs in the tests' thread, so a blocking call there does no harm.
+# The event loop of the browser runs in the thread of the tests. Blocking calls are harmless there.
 pytestmark = [ON_ONE_SERVER, pytest.mark.filterwarnings("ignore:a call of rota.Client waits:rota.BlockingCall")]
 
 TOKEN = "a-token-that-nobody-guesses"

@@ -40,7 +40,7 @@ def systemd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealSystemd]:
     for name in ("rota.service", "rota@.service"):
         (units / f"{name}.d").mkdir()
         shutil.copy(units / "before-253.conf", units / f"{name}.d")
-        # The product runs from its repository, which PrivateTmp would hide if the repository is in /tmp.
+        # The unit runs Rota from this repository. If the repository is in /tmp, PrivateTmp would hide it.
         (units / f"{name}.d/repository.conf").write_text(f"[Service]\nBindReadOnlyPaths={ROOT}\n")
     (units / "redis-server.service").write_text(SERVER.format(binary=server_binaries()["valkey"]))
     srv.mkdir()
@@ -75,7 +75,7 @@ def busy(systemd: RealSystemd, fleet: str = "rota") -> int:
 
 @pytest.fixture(params=["rota", "rota@shop"])
 def unit(request: pytest.FixtureRequest, systemd: RealSystemd) -> Iterator[str]:
-    """Yield a started unit."""
+    """Yield the name of a unit that is running."""
     name: str = request.param
     started = systemd.run("systemctl", "start", name)
     assert started.returncode == 0, (started.stderr, systemd.journal(name))

@@ -35,7 +35,7 @@ def fleet(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         "queues": {"tenant-*": {"lag_objective_seconds": 600}},
         "metrics": {"top_queues": TOP},
         "limits": {"forget_queue_seconds": 0.5},
-        "lease": {"seconds": 2, "renew_seconds": 0.5},  # so that sweeps are frequent
+        "lease": {"seconds": 2, "renew_seconds": 0.5},  # a short lease makes sweeps frequent
         "log": {"tasks": "failures"},
     }
     with running_fleet(server.url, folder.name, folder, **settings) as running:

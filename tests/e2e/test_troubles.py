@@ -19,7 +19,8 @@ from troubles.catalogue import TROUBLES
 
 DEADLINE_SECONDS = 150.0
 WELL = "well"
-TRUE_ON_A_BUSY_MACHINE = ("RotaRedisSlow",)  # fifteen fleets and their servers share a few processors
+# It may fire anywhere, because fifteen fleets and their servers share a few processors.
+TRUE_ON_A_BUSY_MACHINE = ("RotaRedisSlow",)
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -81,7 +82,7 @@ def test_no_unexpected_alert_has_fired_in_any_fleet(bench: Bench) -> None:
 
 
 def first_line(bench: Bench, name: str) -> str:
-    """Return the first line that both the status page and `rota top` show for the observed node."""
+    """Return the first headline of this fleet, which the status page and `rota top` show in their first line."""
     _, body = bench.scenes[name].fleet.get("/status.json")
     line: str = json.loads(body)["headlines"][0]["text"]
     return line

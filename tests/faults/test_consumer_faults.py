@@ -36,7 +36,7 @@ class Program:
         self.process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def read_line(self) -> str:
-        """Return the consumer's next line."""
+        """Return the next line that the consumer prints."""
         assert self.process.stdout is not None
         return self.process.stdout.readline().strip()
 

@@ -29,10 +29,12 @@ LEASE_SECONDS = 5.0
 SLOW_SECONDS = 6.0  # longer than the lease; the lease itself lasts long enough for renewals of 0.3 s, 0.9 s and 1.5 s
 # The delay applies to each direction. The calls of a heartbeat are sequential, so a heartbeat takes at least 2.3 s.
 SLOW_LINK_SECONDS = 0.38
+# Workers rely on their lease for nine tenths of its length. This leaves time for a renewal whose reply is lost, which
+# is abandoned after 2.5 s.
 LONG_LEASE = {
     "seconds": 10.0,
     "renew_seconds": 2.5,
-}  # nine tenths of the lease leave time for a reply that is abandoned after 2.5 s
+}
 # The master and the poller; the poller replaces its doorbell connection once its other connection works again.
 OTHERS = 2
 CLIENTS = 200

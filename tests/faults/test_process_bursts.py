@@ -87,7 +87,7 @@ def blocks_terms(fleet: RunningFleet) -> bool:
 
 
 def ended_in_order(fleet: RunningFleet) -> bool:
-    """Whether the fleet stopped once, with exit code 0, and left nothing behind."""
+    """Whether the fleet stopped exactly once, with exit code 0, and left nothing behind."""
     return fleet.exit_code() == 0 and len(fleet.log("fleet.stopped")) == 1 and fleet.processes() == []
 
 

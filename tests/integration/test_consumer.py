@@ -1,4 +1,4 @@
-"""Consumers on a real server. The protocol driver acts as the pollers and the masters."""
+"""Consumers on a real server. The protocol driver makes the calls of the pollers and masters."""
 
 import os
 import signal

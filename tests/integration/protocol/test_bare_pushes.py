@@ -156,7 +156,7 @@ def test_a_lane_of_another_type_is_not_listed_as_a_queue(fleet: Fleet) -> None:
     assert fleet.run(fleet.store.list_queues(["odd"])) == 0
 
 
-# The poller that scans
+# Which poller scans the keys
 
 
 def walks(fleet: Fleet, poller: str) -> bool:

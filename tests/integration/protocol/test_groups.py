@@ -1,4 +1,4 @@
-"""Groups. The transition that ends the last member enqueues the follow-up once."""
+"""Groups. The transition that ends the last member enqueues the follow-up, and does so only once."""
 
 import pytest
 

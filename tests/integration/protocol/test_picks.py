@@ -161,7 +161,7 @@ def test_fewer_claims_than_picks_mean_that_no_task_is_left(fleet: Fleet) -> None
 def test_a_turn_of_many_picks_is_bounded_and_returns_more(fleet: Fleet) -> None:
     for at in range(0, 900, 300):
         fleet.push(*(str(number) for number in range(at, at + 300)))
-    # These tasks were cancelled
+    # Make these tasks cancelled.
     fleet.redis.hset(fleet.keys.tasks, mapping={str(number): "" for number in range(5, 600)})
     owner = fleet.register()
     first = fleet.run(fleet.store.turn(owner, Q, Turn(1, tokens=["q"], picks=50)))
