@@ -14,7 +14,7 @@ from support.fleets import Measure, RunningFleet, running_fleet
 from support.servers import Server
 
 ROUNDS = 5
-# Long enough for a sweep of the poller, which finds an item that was pushed without a ring within a second.
+# Within this time, a sweep of the poller finds an item that was pushed without a ring. It takes up to a second.
 DELAY_SECONDS = 1.2
 
 

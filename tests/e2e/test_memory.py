@@ -65,8 +65,8 @@ def test_a_worker_imports_nothing_after_its_fork(fleets: Fleets) -> None:
     assert file.read_text().split() == []
 
 
-# This module stands for an application with much data. The interpreter stores a reference count in each dictionary, and
-# lists each of them for the garbage collector.
+# This module stands for an application with a lot of data. The interpreter stores a reference count in each
+# dictionary, and lists each of them for the garbage collector.
 COLLECTED = """
 import gc
 from pathlib import Path

@@ -50,7 +50,7 @@ def test_a_flood_in_a_low_tier_spares_the_reserved_pool(fleets: Fleets, measured
 
 def test_a_reload_replaces_pools_after_their_running_tasks_end(fleets: Fleets) -> None:
     fleet = fleet_of(fleets, mail={"workers": 1, "queues": ["high"]}, rest={"workers": 1}).start()
-    # One task for each worker, because the worker that serves all queues also claims from this queue.
+    # There is one task for each worker, because the worker that serves all queues also claims from this queue.
     for label in "ab":
         fleet.hold(label, queue="high")
     busy = fleet.workers()

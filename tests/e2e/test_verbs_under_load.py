@@ -65,7 +65,7 @@ def versioned(fleets: Fleets) -> RunningFleet:
 
 
 def write_version(fleet: RunningFleet, number: int) -> RunningFleet:
-    # The content also has another length each time.
+    # The file also has a different length for each version.
     (fleet.folder / "version.py").write_text(f"NUMBER = {number}\n" + "#" * number)
     return fleet
 

@@ -100,7 +100,7 @@ def test_many_waitaof_enqueues_share_one_wait(logging: Logging, namespace: str) 
         calls = [rota.Call("note", queue="default") for _ in range(2_000)]
         acknowledged = {handle.id for handle in client.enqueue_many(calls)}
         waits = asking.info("commandstats")["cmdstat_waitaof"]["calls"]
-    # One WAITAOF for the trial, one for the enqueues, and one after the script was sent as text.
+    # There is one WAITAOF for the trial, one for the enqueues, and one after the script was sent as text.
     assert waits <= 3
     logging.kill_and_start()
     assert logging.kept(namespace) == acknowledged

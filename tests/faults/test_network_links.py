@@ -35,7 +35,7 @@ LONG_LEASE = {
     "seconds": 10.0,
     "renew_seconds": 2.5,
 }
-# The master and the poller; the poller replaces its doorbell connection once its other connection works again.
+# These are the master and the poller. The poller replaces its doorbell connection once its other connection works.
 OTHERS = 2
 CLIENTS = 200
 AWAY_SECONDS = 3.0

@@ -47,6 +47,6 @@ def test_node_clock_jump_makes_no_task_early_late_or_lost(
     assert [node.log(event) for event in ("worker.lost", "worker.fenced", "task.recovered", "worker.exited")] == [
         []
     ] * 4
-    # The lines have times of the clock that jumped.
+    # The times of these lines are from the clock that jumped.
     assert max(line.at for line in told) - min(line.at for line in told) > HOUR
     assert node.books_balance()

@@ -97,7 +97,7 @@ def moved(case: Case, lost: Span) -> list[Moved]:
 def test_partition_and_lost_host_lose_and_repeat_nothing(tmp_path: Path, measured: Measure) -> None:
     if reason := obstacle():
         pytest.skip(reason)
-    # A partition that is shorter than a lease, and one that is longer.
+    # One partition is shorter than a lease, and one is longer.
     partitions = ("partition c 1 2", "partition c 8 9")
     case = soaked(tmp_path, "hosts", 35, *partitions, f"lose_host {LOST} 22 13")
     short, long = spans(case, Fault.PARTITION)

@@ -23,7 +23,7 @@ from support.faulty_link import FaultyLink
 EXAMPLE = Path(__file__).parents[2] / "examples/fastapi"
 TIMEOUT_SECONDS = 2.0
 REQUESTS = 20
-# In processor time of the thread, because on a busy machine other processes run in between.
+# This is processor time of the thread, because on a busy machine other processes run in between.
 LONGEST_PAUSE_SECONDS = 0.05
 BLOCKED_SECONDS = 0.4 * TIMEOUT_SECONDS  # if a call has to wait for its first reply, it fails after half of the timeout
 
