@@ -1,5 +1,5 @@
-"""Legacy lists that a running fleet adopts. The sources follow the configuration file, items start on time, and all
-views show the items.
+"""A running fleet adopts items from legacy lists. The lists to adopt can be changed in the configuration file, the
+items start on time, and every view shows them.
 """
 
 import json
@@ -81,7 +81,9 @@ def test_a_reload_adds_and_removes_adopted_sources(fleet: RunningFleet, redis_cl
 
 
 def reload_with(fleet: RunningFleet, adopt: dict[str, dict[str, str]]) -> None:
-    """Reload with other sources, and wait until no earlier poller is left."""
+    """Reload the fleet with these sources in place of the old ones, and wait until no poller from before the reload is
+    left.
+    """
     before = fleet.pids("poller")
     fleet.edit(adopt=adopt)
     fleet.hup()

@@ -1,4 +1,4 @@
-"""Typed arguments and results in a real fleet, including a program with only Rota installed, and mistakes."""
+"""Typed arguments and results in a real fleet, and mistakes in them. One program has only Rota installed."""
 
 import json
 import os
@@ -62,7 +62,7 @@ print(json.dumps(told))
 
 @pytest.fixture(scope="session")
 def slim(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return an environment with only Rota's wheel installed."""
+    """Return a virtual environment in which only Rota's wheel is installed."""
     folder = tmp_path_factory.mktemp("slim")
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
     subprocess.run([*pip, "wheel", "--no-deps", "--wheel-dir", folder, ROOT], check=True)

@@ -1,5 +1,5 @@
-"""Mistakes of users. Each causes a message that explains the problem, the documented exit code, and no loss of
-tasks.
+"""Mistakes of users. After each of them, a message explains the problem, the command exits with the documented code,
+and no task is lost.
 """
 
 import json
@@ -158,7 +158,7 @@ def _serve(listening: socket.socket) -> None:
     while True:
         try:
             connected, _ = listening.accept()
-        except OSError:  # the server was shut down
+        except OSError:  # the server socket was shut down
             return
         with connected:
             _serve_connection(connected)
@@ -243,7 +243,7 @@ def test_a_pushed_item_that_cannot_run_is_dead_with_its_reason(
 ) -> None:
     queue = "late" if delayed else "default"
     items = {item.replace("default", queue): why for item, why in UNFIT.items()}
-    if delayed:  # without a readable queue, no worker can claim and check these items
+    if delayed:  # no queue can be read, so no worker can claim and check these items
         items |= dict.fromkeys(NAMELESS, ("garbage", "no queue could be read"))
     fleet.rota("dead", "purge", "--all", "--yes")
     until(lambda: fleet.metrics().total("rota_queue_dead_tasks") == 0)

@@ -1,4 +1,4 @@
-"""A running task is cancelled from outside. Cancelled is raised inside the task at once, or its process is killed."""
+"""Running tasks are cancelled from outside. The task raises Cancelled at once, or its process is killed."""
 
 import functools
 import statistics
@@ -103,7 +103,7 @@ def test_the_task_after_a_cancelled_one_is_not_affected(fleets: Fleets) -> None:
 
 
 def _kill_connections(client: redis.Redis, name: str) -> int:
-    """Cut the connections with this name. Returns their number."""
+    """Close the server's connections to the clients with this name. Returns how many connections were closed."""
     named = [each["id"] for each in client.client_list() if each["name"] == name]
     return sum(client.client_kill_filter(_id=number) for number in named)
 
@@ -116,7 +116,7 @@ def test_a_cancel_during_a_lost_connection_arrives_after_reconnecting(
         until(lambda: _kill_connections(redis_client, "rota:orders") == 1)
         handle.cancel(kill_after=0.1)
         fleet.wait_for("cancelled", label=f"task{number}")
-        _until_ended(handle)  # the kill still happens at the requested time
+        _until_ended(handle)  # the task is still killed at the requested time
     until(lambda: not redis_client.keys(f"{{{fleet.namespace}}}:orders:*"), "no order is left")
     until(fleet.is_whole)
 

@@ -1,4 +1,6 @@
-"""Short tasks are claimed several at a time. No task waits behind a long task, and finished tasks stay finished."""
+"""Workers claim several short tasks at once. Nevertheless no task waits behind a long task, and a finished task does
+not run again.
+"""
 
 import functools
 import os
@@ -33,12 +35,13 @@ def doomed() -> None:
 def report_slowly(task: rota.CurrentTask, error: str) -> None:
     time.sleep(0.1)  # longer than a claim may be held up
 """
-BEFORE = 300  # enough short tasks for claims to grow
+BEFORE = 300  # enough short tasks that workers begin to claim several at once
 BEHIND = 20
 ROUNDS = 8
-# The end of a claim is random, and on a busy machine tasks look long and are claimed one by one.
+# It is random where a claim ends. On a busy machine, tasks seem long and are therefore claimed one by one.
 MOST_ROUNDS = 80
-# The longest time between two tasks of one claim; a turn between them takes more than half of this time.
+# The longest time between two tasks of one claim, in seconds. If there is a turn between them, it alone takes more than
+# half of this time.
 CLAIM_SECONDS = 0.001
 KILLS = 1_000
 TASKS_A_KILL = 30
@@ -50,8 +53,8 @@ def _notes(label: str, count: int) -> list[Call[None]]:
 
 
 def _hold_up(fleet: RunningFleet, label: str) -> tuple[str, float]:
-    """Claim a long task among short tasks, and let the short tasks after it run. Returns the long task's id, and the
-    seconds until the other tasks began.
+    """Enqueue one long task between short tasks, and wait until the short tasks behind it have run. Returns the id of
+    the long task, and the seconds from its start until the last of the short tasks behind it started.
     """
     behind = f"behind {label}"
     long_one: Call[None] = Call("hold", [label], queue="default")
@@ -61,7 +64,7 @@ def _hold_up(fleet: RunningFleet, label: str) -> tuple[str, float]:
     assert not fleet.journal("end", label=label)
     started = fleet.journal("start", label=behind)
     assert len(started) == len({line.id for line in ended}) == BEHIND
-    # The worker may have run some of them before, if the long task was given back.
+    # If the long task was given back, its worker may have run some of the short tasks before it.
     assert held.pid not in {line.pid for line in started if line.at > held.at}
     fleet.release(label)
     fleet.wait_for("end", label=label)
@@ -69,8 +72,9 @@ def _hold_up(fleet: RunningFleet, label: str) -> tuple[str, float]:
 
 
 def _recalled_for(fleet: RunningFleet, long_ones: Collection[str]) -> list[str]:
-    """Return the tasks that caused other tasks to be given back. A short task also takes long if its worker waits for a
-    core. In that case up to a whole claim is given back.
+    """Return which of these long tasks caused their worker to give other tasks back, once for each time. Short tasks
+    can also cause this: a short task takes long if its worker waits for a processor core, and the worker may then give
+    back a whole claim. The result does not include short tasks.
     """
     return [line["task_id"] for line in fleet.log("claim.returned") if line["task_id"] in long_ones]
 
@@ -125,7 +129,8 @@ def test_an_outcome_settled_by_a_recall_is_not_logged_as_stale(fleets: Fleets) -
 def test_no_finished_task_of_a_killed_worker_runs_again(
     fleets: Fleets, redis_client: redis.Redis, measured: Measure
 ) -> None:
-    # The workers count as healthy at once. Otherwise more than a hundred sudden deaths per minute would slow the pool.
+    # The workers count as healthy at once. Otherwise the master would slow the pool down after more than a hundred
+    # sudden deaths per minute.
     restarts = {"crash_limit": 50, "healthy_seconds": 0.01}
     settings: dict[str, Any] = {"workers": 2, "restarts": restarts, "log": {"tasks": "failures"}}
     nodes = [fleets.node(name, **settings).start() for name in "ab"]
@@ -164,9 +169,9 @@ def _has_left(fleet: RunningFleet, pid: int) -> bool:
 
 
 def _finished_and_started_again(lines: list[Line]) -> tuple[set[str], list[str]]:
-    """Return the tasks that had certainly finished, and the tasks among them that were started afterwards. A task has
-    certainly finished if its worker began another task. The last task of a killed worker may have been cut off before
-    its outcome was stored.
+    """Return the ids of the tasks that had certainly finished, and the ids of those that were started again afterwards.
+    A task has certainly finished if its worker then began another task. In contrast, the last task of a killed worker
+    may have been interrupted before its outcome was stored.
     """
     last_end: dict[int, str] = {}
     finished: set[str] = set()

@@ -1,4 +1,6 @@
-"""examples/classic, run as its README describes. A shop with handwritten queues feeds a fleet."""
+"""The example in examples/classic, run as its README describes. A shop with handwritten queues pushes items that a
+fleet runs.
+"""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""A running fleet executes items that other languages push with plain commands."""
+"""A running fleet executes items that programs in other languages push with plain Redis commands."""
 
 import json
 import statistics
@@ -14,7 +14,8 @@ from support.fleets import Measure, RunningFleet, running_fleet
 from support.servers import Server
 
 ROUNDS = 5
-DELAY_SECONDS = 1.2  # a push without a ring is noticed at the poller's next sweep, within a second
+# Within this time, a sweep of the poller finds an item that was pushed without a ring. It takes up to a second.
+DELAY_SECONDS = 1.2
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,5 @@
-"""Conditions in a running fleet. A queue opens and closes, text that could block the server is refused, and a failing
-condition is reported and closes only its own queue.
+"""Conditions in a running fleet. A queue opens and closes. Text that could block the server is refused. A condition
+that fails is reported, and closes only its own queue.
 """
 
 import time
@@ -10,7 +10,7 @@ from support.waiting import until
 OPEN_SECONDS = 2.0
 TIERS = [["gated", "default"]]
 QUEUES = {"gated": {"condition": "window"}}
-OFTEN = {"renew_seconds": 0.5}  # a master reads the closed queues with each renewal
+OFTEN = {"renew_seconds": 0.5}  # the master reads which queues are closed each time it renews its lease
 
 
 def lua(text: str) -> dict[str, dict[str, str]]:

@@ -1,4 +1,4 @@
-"""Consumers beside the workers of a fleet. They share its tasks, run each task once, and never exceed a cap."""
+"""Consumers work beside the workers of a fleet. Together they run each task once and never exceed a cap."""
 
 import threading
 import time
@@ -17,14 +17,16 @@ from support.waiting import until
 CONSUMERS = 4
 TASKS = 2000
 CAPPED_TASKS = 60
-CAP = 3  # one more than the workers, which keep their places because a turn settles and claims
+CAP = 3  # one more than there are workers, which always use their part of the cap because one turn settles and claims
 
 Act = Callable[[rota.LeasedTask], object]
 
 
 @contextmanager
 def consuming(fleet: RunningFleet, queue: str, act: Act) -> Iterator[None]:
-    """Run some consumers for a block of code. They call `act` with each task, and then end the task."""
+    """Run several consumers of this queue during the block. They call `act` with each task, and end the task when `act`
+    returns.
+    """
     consumers = [fleet.client.consumer(queue) for _ in range(CONSUMERS)]
 
     def consume(consumer: rota.Consumer) -> None:
@@ -45,7 +47,7 @@ def consuming(fleet: RunningFleet, queue: str, act: Act) -> Iterator[None]:
 
 
 def most_at_once(spans: list[tuple[float, float]]) -> int:
-    """Return the maximum number of overlapping runs."""
+    """Return how many of these runs overlapped at most. Each run is given as its begin and its end."""
     steps = sorted([(began, 1) for began, _ in spans] + [(ended, -1) for _, ended in spans])
     return max(accumulate(step for _, step in steps))
 

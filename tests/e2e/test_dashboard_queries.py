@@ -1,5 +1,6 @@
-"""Every query of every dashboard in a real Prometheus. It watches a busy fleet, and fleets with the troubles that fill
-the other panels. test_troubles.py checks the panels of each trouble.
+"""Every query of every dashboard, run in a real Prometheus that watches a busy fleet and several fleets with troubles.
+The fleets with troubles fill the panels that stay empty for a healthy fleet. test_troubles.py checks the panels of each
+trouble.
 """
 
 from collections.abc import Iterator
@@ -17,7 +18,8 @@ pytestmark = [pytest.mark.timeout(240), pytest.mark.filterwarnings("ignore:no ru
 QUERIES: Final = all_queries()
 TROUBLES: Final = ("failing_hook", "forgotten_queue", "log_blocked", "unserved_queue")
 DEADLINE_SECONDS: Final = 60.0
-# Panels that no fleet fills, with the reasons. test_dashboard_promql.py checks the last two with made-up series.
+# Panels that stay empty for all these fleets, with the reasons. test_dashboard_promql.py checks the last two with
+# invented series.
 EMPTY: Final = {
     "early starts of {{queue}}": "it would be a fault of Rota",
     "not written on {{instance}}": "it takes a log that cannot be written, as in test_process_log_sink.py",
@@ -41,7 +43,8 @@ def test_every_panel_has_data_from_a_running_fleet(bench: Bench, query: PanelQue
 
 
 def test_the_means_by_cause_add_up_to_the_mean_lag(bench: Bench) -> None:
-    job = '{job="unserved_queue"}'  # no rate delays tasks there, so only the rest of the lag is left
+    # No rate delays tasks of this fleet, so the lag consists only of the other two parts.
+    job = '{job="unserved_queue"}'
     names = ("rota_promotion_lag_seconds_sum", "rota_queue_wait_seconds_sum", "rota_task_lag_seconds_sum")
     promotion, wait, lag = (bench.prometheus.query(f"sum({name}{job})").value() for name in names)
     assert promotion + wait == pytest.approx(lag, rel=0.01, abs=0.005)

@@ -1,4 +1,4 @@
-"""`rota demo`, run as by a user: its proof, and its clean end in every situation."""
+"""`rota demo`, run as a user runs it: the checks that it makes, and how it cleans up in every situation."""
 
 import json
 import os
@@ -26,7 +26,7 @@ _NOBODY = "redis://127.0.0.1:1/0"
 
 
 class Demo:
-    """One `rota demo`. All its descendants have a mark in their environment."""
+    """A running `rota demo`. A variable in the environment of its processes identifies all of its descendants."""
 
     def __init__(self, folder: Path, *arguments: str) -> None:
         self.folder = folder
@@ -67,7 +67,7 @@ class Demo:
         return self.process.wait(DEADLINE_SECONDS)
 
     def left(self) -> list[psutil.Process]:
-        """Return the living descendants."""
+        """Return all processes of the demo that are still alive."""
         return [process for process in psutil.process_iter() if self._is_ours(process)]
 
     def _is_ours(self, process: psutil.Process) -> bool:
@@ -77,7 +77,7 @@ class Demo:
             return False
 
     def is_gone(self) -> bool:
-        """Whether no process and no folder is left."""
+        """Whether the demo has left neither a process nor a folder behind."""
         return not self.left() and not list(self.folder.glob("rota-demo-*"))
 
 

@@ -1,5 +1,5 @@
-"""examples/django with a real fleet. A view enqueues in its transaction, and workers run tasks that use the ORM. The
-test adds an async task and tasks of Django's own framework.
+"""The example in examples/django with a real fleet. A view enqueues in its transaction, and workers run tasks that use
+the ORM. The test adds an async task, and tasks of Django's own task framework.
 """
 
 import json
@@ -79,7 +79,7 @@ class Shop(FleetProcess):
         self.web: subprocess.Popen[bytes] | None = None
 
     def manage(self, *arguments: str) -> str:
-        """Run a command of the project to its end. Returns its output."""
+        """Run a `manage.py` command, and wait until it has ended. Returns its output."""
         done = subprocess.run(
             [sys.executable, "manage.py", *arguments],
             cwd=self.folder,
@@ -101,8 +101,8 @@ class Shop(FleetProcess):
         until(lambda: self.get_json("/orders/0/")[0] == 404, "the web process responds", DEADLINE_SECONDS)
 
     def get_json(self, path: str, **form: str) -> tuple[int, Any]:
-        """Return the status and content of a response. If there is a form, the request is a POST. The status is 0
-        without a server.
+        """Send a request, and return the status and the JSON content of the response. The request is a POST if there
+        are form fields. The status is 0 if the server does not respond.
         """
         data = urllib.parse.urlencode(form).encode() if form else None
         try:
@@ -131,7 +131,9 @@ class Shop(FleetProcess):
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
-    """Yield the ready example with the tasks of this test, its database, its web process and its fleet."""
+    """Yield the example after its database, its web process and its fleet are ready. It includes the additional tasks
+    of this test.
+    """
     folder = tmp_path_factory.mktemp("django") / "shop"
     shutil.copytree(ROOT / "examples/django", folder, ignore=shutil.ignore_patterns("*.sqlite3", "__pycache__"))
     for name, more in (("shop/settings.py", _SETTINGS), ("orders/tasks.py", _TASKS)):

@@ -1,4 +1,6 @@
-"""`rota doctor` beside running fleets: their limits, their nodes, and an archive without planted secrets."""
+"""`rota doctor` on running fleets: what it finds about their limits and nodes, and an archive that must not contain the
+secrets that the tests planted.
+"""
 
 import json
 import os
@@ -16,7 +18,7 @@ from support.waiting import until
 
 pytestmark = ON_ONE_SERVER
 
-MARK: Final = "s3cr3t"  # part of each secret that the tests plant
+MARK: Final = "s3cr3t"  # a part of each secret, by which the tests recognize it in an archive
 LEAKY_TASKS: Final = '''
 import logging
 import os
@@ -78,7 +80,7 @@ def test_a_refused_reload_is_found_until_the_file_is_repaired(fleets: Fleets) ->
     found = found_in(examined(fleet))
     assert 'did you mean "drain_seconds"?' in found["configuration-invalid"]
     assert "drain_secnds" in found["reload-refused"]
-    assert "redis-unreachable" not in found  # the doctor examines the running master's server
+    assert "redis-unreachable" not in found  # the doctor examines the server that the running master uses
 
 
 def test_a_manager_with_a_short_stop_timeout_is_found(fleets: Fleets) -> None:
@@ -121,7 +123,7 @@ def test_a_killed_node_is_lost_and_its_successor_is_accepted(fleets: Fleets) -> 
 
 
 def members(archive: Path) -> dict[str, str]:
-    """Return the files of an archive by name, without the folder."""
+    """Return the content of each file in an archive, by file name without the folder."""
     with tarfile.open(archive) as opened:
         found = {entry.name.partition("/")[2]: opened.extractfile(entry) for entry in opened}
         return {name: file.read().decode() for name, file in found.items() if file is not None}
@@ -129,7 +131,7 @@ def members(archive: Path) -> dict[str, str]:
 
 @pytest.fixture
 def leaky(fleets: Fleets, redis_client: redis.Redis, tmp_path: Path) -> RunningFleet:
-    """Yield a fleet with a secret in each source of an archive."""
+    """Yield a fleet in which each source of the archive contains a secret."""
     user = f"user-{os.getpid()}"
     redis_client.execute_command(  # type: ignore[no-untyped-call]  # redis-py does not type it
         "ACL", "SETUSER", user, "on", ">s3cr3t-p@ss/word", "~*", "&*", "+@all"
@@ -177,7 +179,7 @@ def test_the_archive_has_every_part_but_no_planted_secret(leaky: RunningFleet) -
 
 
 def assert_useful(texts: dict[str, str], fleet: RunningFleet) -> None:
-    """Check that the parts of an archive are useful."""
+    """Check that the archive still contains the information that support needs, although the secrets are masked."""
     assert "mysql://shop:***@db" in texts["status.json"]
     assert "mysql://shop:***@db" in texts["findings.json"]
     assert json.loads(texts["config.json"])["config"]["namespace"] == fleet.namespace

@@ -22,7 +22,7 @@ MONITORED_SECONDS = 10.0
 MICROSECONDS = 1_000_000
 BURST = 20_000
 STARTED_BURST = 2_000
-GENEROUS_CALL_SECONDS = 0.25  # the time in which the server is not scheduled counts for the script
+GENEROUS_CALL_SECONDS = 0.25  # generous, because a script seems slow if the kernel does not schedule the server
 
 
 def test_300_due_tasks_start_on_time_and_never_early(fleets: Fleets, measured: Measure) -> None:
@@ -49,7 +49,8 @@ def test_a_burst_is_promoted_completely_in_due_order_and_short_calls(
     fleet = fleets.start()
     fleet.client.pause("default")
     begins = datetime.now(UTC) + timedelta(seconds=6)
-    places = random.Random(BURST).sample(range(BURST), BURST)  # due times one microsecond apart, in random order
+    # The due times are one microsecond apart, and in random order.
+    places = random.Random(BURST).sample(range(BURST), BURST)
     calls = [
         Call("note", args=[""], queue="default", at=begins + timedelta(microseconds=place), id=f"burst-{place}")
         for place in places
@@ -88,7 +89,9 @@ def test_an_idle_fleet_of_8_sends_under_10_commands_a_second(fleets: Fleets, mea
 
 
 def commands_of_clients(fleet: RunningFleet, seconds: float) -> list[str]:
-    """Return the commands that clients sent in the meantime, that is, MONITOR's lines without commands of scripts."""
+    """Watch the server for this many seconds, and return MONITOR's lines about the commands that clients sent. Commands
+    that were called by scripts are left out.
+    """
     place = urlsplit(fleet.url)
     deadline = time.monotonic() + seconds
     seen = b""

@@ -1,4 +1,6 @@
-"""A fleet finds tasks that another program removed from their lane, and items pushed without the client."""
+"""A fleet finds tasks whose entry another program removed from its lane, and items that were pushed
+without the client.
+"""
 
 import json
 import statistics
@@ -15,15 +17,17 @@ from support.fleets import Measure, RunningFleet
 from support.servers import Server
 from support.waiting import until
 
-LEASE_SECONDS = 3  # the keys are scanned once per lease
+LEASE_SECONDS = 3  # the poller scans the keys once in this time
 LOST = "lost-before-the-start"
-PUSHES = 4  # the number of pushes of each kind
+PUSHES = 4  # the number of items for each way to push
 DECADE_SECONDS = 4000 * 86_400
 
 
 @pytest.fixture(scope="module")
 def fleet(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningFleet]:
-    """Yield a fleet. A task from before its start is in no lane, list or set."""
+    """Yield a fleet with one lost task: it was enqueued before the fleet started, but its entry was removed from the
+    lane.
+    """
     folder = tmp_path_factory.mktemp("untold")
     with redis.Redis.from_url(server.url) as plain:
         made = RunningFleet(server.url, folder.name, folder, lease={"seconds": LEASE_SECONDS, "renew_seconds": 1})
@@ -44,7 +48,7 @@ def row_of(fleet: RunningFleet, queue: str) -> dict[str, object]:
 
 
 def is_tracking(server: "redis.Redis") -> bool:
-    """Whether the server tracks keys for a client."""
+    """Whether the server tracks keys for at least one client."""
     return int(server.info("clients")["tracking_clients"]) > 0 and int(server.info("stats")["tracking_total_keys"]) > 0
 
 

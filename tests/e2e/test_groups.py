@@ -27,7 +27,7 @@ def _running(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 @pytest.fixture
 def fleet(running: RunningFleet, redis_client: redis.Redis) -> Iterator[RunningFleet]:
-    """Yield the fleet of all these tests. No test leaves any data of its groups."""
+    """Yield the fleet that all tests share. After each test, nothing of the test's groups may be left in Redis."""
     yield running
     wait_until_nothing_is_left(redis_client, running.namespace)
     assert running.books_balance()
@@ -46,7 +46,9 @@ def test_then_starts_once_after_the_last_end(fleet: RunningFleet, measured: Meas
 
 
 def _members_with_all_ends(label: str) -> list[Call[None]]:
-    """Return members that end in all possible ways. The last of them waits in a paused queue."""
+    """Return calls for group members that will end in every possible way. The last two are in the queue `late`, which
+    the test pauses: one can be cancelled there, and the other one expires.
+    """
     cancelled: Call[None] = Call("note", [label], queue="late", id=f"cancelled {label}".replace(" ", "-"))
     expired: Call[None] = Call("note", [label], queue="late", expires=0.001)
     return [*notes(label, 3), Call("give_up", [label], queue="default"), cancelled, expired]

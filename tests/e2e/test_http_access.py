@@ -1,4 +1,4 @@
-"""The table `[http]` of a real fleet: its token, its certificate, and the actions of its page."""
+"""The table `[http]` of the configuration in a real fleet: the token, the certificate, and the actions on the page."""
 
 import json
 import subprocess
@@ -25,7 +25,7 @@ LISTEN = "127.0.0.1:0"
 
 
 def act(fleet: RunningFleet, **order: object) -> tuple[int, dict[str, Any]]:
-    """Perform an action, and return its result."""
+    """Request an action from the exporter, and return the status and the JSON content of the response."""
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {TOKEN}"}
     url = f"http://{fleet.status()['listen']}/actions"
     request = urllib.request.Request(url, json.dumps(order).encode(), headers)
@@ -48,7 +48,7 @@ def test_only_a_holder_of_the_token_may_scale_a_pool(fleets: Fleets, tmp_path: P
     for key in ("node", "role", "namespace", "event", "level", "pid"):
         status, refused = act(fleet, verb="scale", workers=3, **{key: "forged"})
         assert (status, f'not "{key}"' in refused["error"]) == (400, True), refused
-    [line] = fleet.log("exporter.action")  # no other process writes a second line
+    [line] = fleet.log("exporter.action")  # there is only one line, although the node has several processes
     assert (line["verb"], line["pool"], line["workers"]) == ("scale", "default", 2)
     assert (line["role"], line["namespace"]) == ("exporter", fleet.namespace)
     shown = fleet.rota("top", "--json")
@@ -68,7 +68,8 @@ def test_a_fleet_open_to_other_machines_without_a_token_warns(fleets: Fleets, tm
     assert "other machines may read /metrics, /livez and /readyz only" in line["warning"]
     checked = run_rota(tmp_path, "check")
     assert (checked.returncode, line["warning"] in checked.stderr) == (0, True), checked.stderr
-    assert fleet.rota("top", "--once").returncode == 0  # the command runs on the same machine
+    # The command may read everything, because it runs on the same machine.
+    assert fleet.rota("top", "--once").returncode == 0
 
 
 def test_commands_reach_their_own_fleet_over_tls(fleets: Fleets, tmp_path: Path) -> None:
@@ -78,7 +79,7 @@ def test_commands_reach_their_own_fleet_over_tls(fleets: Fleets, tmp_path: Path)
     until(lambda: fleet.rota("health", "--ready").returncode == 0, "a fleet that is ready")
     assert fleet.rota("top", "--once").returncode == 0
     with pytest.raises(OSError, match=r"reset|closed|Remote end"):
-        fleet.get("/livez")  # a request in plain text fails
+        fleet.get("/livez")  # a request without TLS fails
     by_name = fleet.rota("top", "--once", "--url", f"https://{fleet.status()['listen']}")
     assert (by_name.returncode, "set SSL_CERT_FILE to" in by_name.stderr) == (69, True), by_name.stderr
 
@@ -100,7 +101,7 @@ def test_an_exporter_alone_shows_a_fleet_that_runs_elsewhere(fleets: Fleets, tmp
         assert scrape.total("rota_redis_up") == 1
         from_masters = ("rota_task_starts_total", "rota_task_lag_worst_seconds", "rota_starts_held")
         assert [name for name in from_masters if f"{name}{{" in scrape.text] == []
-        # A heartbeat from before the start of the workers reports no workers.
+        # At first, the heartbeat may be from before the start of the workers, and then it reports none.
         until(lambda: [node["workers"] for node in shown(get)["nodes"]] == [2], "a node with its workers")
         assert shown(get)["processes"] == []
     finally:
@@ -114,7 +115,7 @@ def shown(get: Callable[[str], NodeResponse]) -> Any:
 
 
 def http_status(get: Callable[[str], NodeResponse], path: str) -> int:
-    """Return the status of the response, or 0 without a response."""
+    """Return the status of the response, or 0 if there is no response."""
     try:
         return get(path).status
     except NodeUnreachable:

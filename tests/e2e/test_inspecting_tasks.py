@@ -1,4 +1,6 @@
-"""The inspection of tasks while a fleet runs them: their progress, their places, and their ends."""
+"""Tasks are inspected while a fleet runs them. The tests check the reported progress, where each task is, and how it
+ended.
+"""
 
 import json
 import warnings

@@ -1,5 +1,5 @@
-"""Workers that are killed by SIGKILL during a task. Their tasks start again, the pool recovers, and the counters are
-right.
+"""Workers are killed by SIGKILL during a task. The tasks start again, the pool recovers, and the
+counters are correct.
 """
 
 import functools

@@ -1,5 +1,5 @@
-"""The lag in Prometheus agrees with the tasks' measurements and with the log, even if processes are killed. TRUTH_KILLS
-sets the number of kills. `make watched` uses 50.
+"""The lag in Prometheus agrees with the log and with the times that the tasks recorded themselves, even if processes
+are killed. TRUTH_KILLS sets the number of kills. `make watched` uses 50.
 """
 
 import itertools
@@ -43,7 +43,9 @@ class Life:
         fleet.start()
 
     def kill(self, role: str, label: str) -> None:
-        """Kill a process of this role while tasks wait. Some of them are delayed, and all of them then run late."""
+        """Kill a process with this role while tasks wait in a paused queue. Half of the tasks are also delayed, and all
+        of them run late.
+        """
         client = self.fleet.client
         client.pause("default")
         paused_at = time.monotonic()
@@ -72,7 +74,9 @@ class Life:
         self.fleet.until_workers(workers)
 
     def check(self) -> None:
-        """Check that the histogram, the evidence and the log agree on all attempts, and that no counter decreased."""
+        """Check that the histogram, the tasks' own journal and the log agree about all attempts of this life, and that
+        no counter decreased.
+        """
         starts = self.fleet.journal("start")[self._starts_before :]
         self._await_total("rota_task_lag_seconds_count", len(starts))
         self._await_total('rota_task_lag_seconds_count{kind="recovered"}', len(self.killed))

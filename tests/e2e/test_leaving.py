@@ -1,4 +1,4 @@
-"""The end of a fleet that is stopped, or that is killed without a chance to clean up."""
+"""The end of a fleet: it is stopped in the regular way, or killed without a chance to clean up."""
 
 import signal
 

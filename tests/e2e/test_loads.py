@@ -1,4 +1,4 @@
-"""The load that a master measures in its workers' slots agrees with the tasks."""
+"""The load that a master measures from the slots of its workers agrees with the tasks that the workers run."""
 
 import os
 from collections.abc import Iterator
@@ -18,9 +18,9 @@ from support.waiting import until
 
 SHORT_SECONDS = 0.1
 LONG_SECONDS = 0.3
-PAIRS = 10  # the number of pairs of a short and a long task
+PAIRS = 10  # each pair is one short and one long task
 MEAN_SECONDS = (SHORT_SECONDS + LONG_SECONDS) / 2
-VARIATION = 0.25  # (0.1 s / 0.2 s) squared
+VARIATION = 0.25  # the squared quotient of the standard deviation, 0.1 s, and the mean, 0.2 s
 FAILURES = 5
 TASKS = """
 
@@ -33,7 +33,7 @@ async def nap(seconds: float, fails: bool = False) -> None:
 
 
 class Gauge:
-    """A measurement of one pool of a running fleet, as its master measures it."""
+    """The load of one pool of a running fleet, measured with the code and the slots that the fleet's master uses."""
 
     def __init__(self, fleet: RunningFleet, memory: SlotMemory, pool: str, concurrency: int) -> None:
         self._fleet = fleet
@@ -66,7 +66,7 @@ class Gauge:
 
 @contextmanager
 def slots_of(pid: int) -> Iterator[SlotMemory]:
-    """Map the slots of a master into memory for reading."""
+    """Map the slots of this master into memory, for reading."""
     path, *_ = [each for each in Path(f"/proc/{pid}/fd").iterdir() if "memfd:rota-slots" in str(each.readlink())]
     fd = os.open(path, os.O_RDONLY)
     try:
@@ -94,7 +94,7 @@ def gauges(fleet: RunningFleet) -> Iterator[dict[str, Gauge]]:
 
 
 def run_tasks(fleet: RunningFleet, *queues: str) -> None:
-    """Run an equal set of tasks in each queue to their end."""
+    """Run the same set of tasks in each of these queues, and wait until all tasks have ended."""
     times = [(SHORT_SECONDS, False), (LONG_SECONDS, False)] * PAIRS + [(MEAN_SECONDS, True)] * FAILURES
     handles = [fleet.client.enqueue("nap", args=list(args), queue=queue) for args in times for queue in queues]
     left = {handle.id: handle for handle in handles}

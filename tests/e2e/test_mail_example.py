@@ -1,4 +1,4 @@
-"""examples/mail, run as its README describes."""
+"""The example in examples/mail, run as its README describes."""
 
 import json
 import shutil
@@ -20,13 +20,13 @@ from support.waiting import until
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Return a copy of the example."""
+    """Return a folder with a copy of the example."""
     ignored = shutil.ignore_patterns("*.jsonl", ".rota", "__pycache__")
     return Path(shutil.copytree(ROOT / "examples/mail", tmp_path / "mail", ignore=ignored))
 
 
 class Example(FleetProcess):
-    """The example in a folder, and the variables of its fleet and its producer."""
+    """The example in a folder. It also has the environment variables for the fleet and for the producer."""
 
     def __init__(self, folder: Path, redis_url: str, **variables: str) -> None:
         super().__init__(folder)
@@ -47,7 +47,7 @@ class Example(FleetProcess):
 
 @pytest.fixture
 def example(folder: Path) -> Iterator[Example]:
-    """Yield `rota run --embedded` in the folder of the example, ready."""
+    """Yield the example after `rota run --embedded` has started in its folder."""
     made = Example(folder, f"redis://127.0.0.1:{free_port()}/0").launch("--embedded")
     try:
         until(

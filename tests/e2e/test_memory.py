@@ -1,4 +1,4 @@
-"""The memory of a fleet with the example application. Each additional worker adds little."""
+"""The memory that a fleet with the example application uses. Each additional worker must add only a little."""
 
 import shutil
 
@@ -8,7 +8,8 @@ from support.waiting import until
 
 WORKERS = 8
 MEGABYTE = 1e6
-# The measured values are 15 and 5.6. The limits allow for other versions of Python and of the libraries.
+# The measured values are 15 MB and 5.6 MB. The limits are higher, to allow for other versions of Python and of the
+# libraries.
 FLEET_MEGABYTES_A_WORKER = 18
 MEGABYTES_OF_ITS_OWN = 10
 
@@ -32,7 +33,7 @@ def test_eight_workers_of_the_example_share_most_of_their_memory(fleets: Fleets,
 
 
 def _work(fleet: RunningFleet) -> None:
-    """Run the tasks and read the metrics, so that the measured memory includes everything that this loads."""
+    """Run some tasks and read the metrics. Both may load code, and the measured memory should include that code."""
     count = 10 * WORKERS
     for number in range(count):
         fleet.client.enqueue("send_expired_email", args=[number, number], queue="expired-email")
@@ -54,7 +55,7 @@ def list_modules() -> None:
 
 
 def test_a_worker_imports_nothing_after_its_fork(fleets: Fleets) -> None:
-    """Each import in a worker would cost up to 2 MB and delay the worker's start by some milliseconds."""
+    """Each import in a worker would cost up to 2 MB and delay the start of the worker by some milliseconds."""
     fleet = fleets.make(workers=1)
     (fleet.folder / "tasks.py").write_text(LOADED)
     fleet.start()
@@ -64,7 +65,8 @@ def test_a_worker_imports_nothing_after_its_fork(fleets: Fleets) -> None:
     assert file.read_text().split() == []
 
 
-# The memory of an application: dictionaries with their reference counts and their entries in the collector's lists.
+# This module stands for an application with a lot of data. The interpreter stores a reference count in each
+# dictionary, and lists each of them for the garbage collector.
 COLLECTED = """
 import gc
 from pathlib import Path
@@ -82,8 +84,8 @@ def collect() -> None:
 
 
 def test_a_full_collection_in_a_worker_copies_nothing_of_the_application(fleets: Fleets, measured: Measure) -> None:
-    """The zygote has frozen these objects. Otherwise the collector would write to each of them, and 50 MB would become
-    private memory of the worker.
+    """The zygote freezes the objects of the application. Without that, the collector would write to each object, and 50
+    MB would become private memory of the worker.
     """
     fleet = fleets.make(workers=1)
     (fleet.folder / "tasks.py").write_text(COLLECTED)

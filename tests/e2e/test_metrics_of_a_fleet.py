@@ -1,4 +1,6 @@
-"""The metrics endpoint of a real fleet. Counters never decrease, and Prometheus's own tools accept the endpoint."""
+"""The metrics endpoint of a real fleet. Counters never decrease, and Prometheus's own tools find no fault in the
+output.
+"""
 
 import functools
 import os
@@ -18,11 +20,11 @@ from support.waiting import repeating, until
 KILLS = 20
 TASKS_A_KILL = 25
 PAUSE_SECONDS = 0.02
-CLOCK_TICK_SECONDS = 0.01  # the kernel's unit for the start times of processes
+CLOCK_TICK_SECONDS = 0.01  # the kernel's unit for the times at which processes started
 
 
 class Watch:
-    """A thread that scrapes repeatedly, and records each decrease with its time and the kill before it."""
+    """A scraper of the metrics. It records each value that decreased, with the time and the number of the last kill."""
 
     def __init__(self, fleet: RunningFleet) -> None:
         self.fallen: list[str] = []
@@ -41,7 +43,7 @@ class Watch:
 
 
 def restarts_of_workers(scrape: Scrape) -> dict[str, float]:
-    """Return the number of restarts by reason."""
+    """Return how often workers were restarted, by reason. Reasons without restarts are left out."""
     counts = {reason: scrape.total(PROCESS_RESTARTS.name, role="worker", reason=reason) for reason in RESTART_REASONS}
     return {reason: count for reason, count in counts.items() if count}
 
@@ -76,7 +78,8 @@ def test_counters_and_histograms_never_go_back_through_20_kills(fleets: Fleets) 
 def test_no_counter_goes_back_through_kills_of_every_role(fleets: Fleets) -> None:
     began = time.time()
     fleet = fleets.start()
-    fleet.client.enqueue("spin", args=["first", 0.2], queue="default")  # the kernel counts in steps of 10 ms
+    # The task runs for 0.2 s, because the kernel counts processor time in steps of 10 ms.
+    fleet.client.enqueue("spin", args=["first", 0.2], queue="default")
     fleet.wait_for("end", label="first")
     until(lambda: fleet.metrics().total("rota_tasks_processed_total") == 1)
     fallen: list[str] = []
@@ -99,7 +102,7 @@ def test_a_fleet_is_not_ready_after_the_loss_of_its_server(server: Server, names
     for folder in ("server", "fleet"):
         (tmp_path / folder).mkdir()
     private = Server(server.binary, tmp_path / "server").start()
-    # A worker that waited for the next renewal would miss every deadline.
+    # With such a lease, a worker that waited for the next renewal would miss every deadline of this test.
     rare = {"seconds": 1200.0, "renew_seconds": 300.0}
     try:
         with running_fleet(private.url, namespace, tmp_path / "fleet", lease=rare) as fleet:

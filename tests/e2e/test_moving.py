@@ -1,4 +1,6 @@
-"""A fleet is moved to another server while producers enqueue. Every accepted task runs once, after a short pause."""
+"""A fleet is moved to another server while producers enqueue tasks. Every accepted task runs once, after
+a short pause.
+"""
 
 import json
 import time
@@ -15,12 +17,12 @@ from support.server_fixtures import Producer
 from support.servers import Server
 from support.waiting import until
 
-MOST_SECONDS: Final = 30.0  # the longest pause on a busy machine
+MOST_SECONDS: Final = 30.0  # the longest permitted pause, which may be long on a busy machine
 LATER_SECONDS: Final = 12.0
 
 
 class Move:
-    """A fleet on the old server, and its copy on the new server, which is not started yet."""
+    """A fleet on the old server, and its copy for the new server, which a test starts later."""
 
     def __init__(self, old: Server, new: Server, namespace: str, folder: Path) -> None:
         self.old_server, self.new_server = old, new
@@ -35,7 +37,7 @@ class Move:
         return Producer(server.url, self.namespace, threads=2, patience_seconds=60)
 
     def start_new(self) -> float:
-        """Start the fleet on the new server. Return the time at which it started its first task."""
+        """Start the fleet on the new server. Returns the time at which a task first started there."""
         before = len(self.new.journal("start"))
         self.new.start()
         until(lambda: len(self.new.journal("start")) > before, "a task that starts")
@@ -67,12 +69,12 @@ def move(servers: tuple[Server, Server], namespace: str, tmp_path: Path) -> Iter
 
 
 def fail_over(old: "redis.Redis", new: Server) -> None:
-    """Make a server the replica of its replica. No write is lost."""
+    """Make the old server a replica of the new one, which was its replica until now. No write is lost."""
     old.execute_command("FAILOVER", "TO", "127.0.0.1", str(new.port))  # type: ignore[no-untyped-call]  # not in its types
 
 
 def check_that_all_ran_once(move: Move, accepted: set[str]) -> None:
-    """Check that each accepted task has one start and one end, and that the counters agree."""
+    """Check that every accepted task started once and ended, and that the counters agree."""
     until(lambda: accepted <= {line.id for line in move.new.journal("end")}, "the end of every task")
     starts = [line.id for line in move.new.journal("start")]
     assert sorted(starts) == sorted(set(starts))
@@ -86,7 +88,8 @@ def test_a_fleet_is_moved_by_export_and_import(move: Move, measured: Measure) ->
         first.wait_for(100)
         scheduled = move.old.client.enqueue("note", queue="default", delay=LATER_SECONDS).id
         assert move.new.rota("import", "--prepare").returncode == 0
-        with move.producer(move.new_server) as second:  # producers are switched one after the other
+        # For a while, producers use both servers, because they are switched one after the other.
+        with move.producer(move.new_server) as second:
             second.wait_for(50)
             first.wait_for(50)
     with move.producer(move.new_server) as third:

@@ -1,4 +1,6 @@
-"""The order in which one worker claims waiting tasks: tiers, rotation, weights, and due tasks first."""
+"""The order in which a single worker claims waiting tasks. It depends on tiers, rotation and weights, and on whether a
+task was delayed.
+"""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -24,7 +26,7 @@ def fleet(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 class Gate:
-    """A gate that keeps the only worker busy until all tasks are in the queue."""
+    """A task that keeps the only worker busy until the test has enqueued all other tasks."""
 
     def __init__(self, fleet: RunningFleet, label: str) -> None:
         self._fleet = fleet
@@ -32,7 +34,7 @@ class Gate:
         fleet.hold(label, queue="gate")
 
     def open(self, count: int) -> list[Line]:
-        """Let the worker continue. Returns the next starts, in order."""
+        """End the task, so that the worker continues. Returns the next starts, in order."""
         self._fleet.release(self._label)
         labels = [line.label for line in self._fleet.wait_for("end", label=self._label)]
         assert labels == [self._label]

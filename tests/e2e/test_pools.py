@@ -1,4 +1,6 @@
-"""Pools: reserved capacity for some queues, pools that come and go, and a node that runs one of several pools."""
+"""Pools: workers that are reserved for some queues, pools that are added and removed, and a node that runs only one of
+several pools.
+"""
 
 import redis
 
@@ -10,7 +12,7 @@ from support.waiting import until
 pytestmark = ON_ONE_SERVER
 
 TIERS = [["high"], ["default"], ["low"]]
-SLOW = 50  # tasks in the low tier for three workers
+SLOW = 50  # tasks in the low tier, which three workers serve
 URGENT = 20
 
 
@@ -29,7 +31,7 @@ def test_a_flood_in_a_low_tier_spares_the_reserved_pool(fleets: Fleets, measured
     for _ in range(SLOW):
         fleet.client.enqueue("hold", args=["slow"], queue="low")
     fleet.wait_for("start", 3, label="slow")
-    # Each urgent task arrives while all workers except one are occupied for an unlimited time.
+    # When the urgent tasks arrive, all other workers are occupied by tasks that do not end by themselves.
     for number in range(URGENT):
         fleet.client.enqueue("note", args=[f"urgent {number}"], queue="high")
         fleet.wait_for("end", label=f"urgent {number}")
@@ -48,7 +50,8 @@ def test_a_flood_in_a_low_tier_spares_the_reserved_pool(fleets: Fleets, measured
 
 def test_a_reload_replaces_pools_after_their_running_tasks_end(fleets: Fleets) -> None:
     fleet = fleet_of(fleets, mail={"workers": 1, "queues": ["high"]}, rest={"workers": 1}).start()
-    for label in "ab":  # both workers, because the worker that serves all queues also takes one of these tasks
+    # There is one task for each worker, because the worker that serves all queues also claims from this queue.
+    for label in "ab":
         fleet.hold(label, queue="high")
     busy = fleet.workers()
     fleet.edit(pools={"post": {"workers": 1, "queues": ["high"]}, "rest": {"workers": 1}})

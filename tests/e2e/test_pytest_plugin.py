@@ -1,4 +1,4 @@
-"""The pytest plugin in a project with only rota and pytest, run as by its developer."""
+"""The pytest plugin, used as a developer uses it: in a project that has only rota and pytest installed."""
 
 import os
 import subprocess

@@ -1,4 +1,6 @@
-"""Tasks with a rate for each value of an argument, in a fleet of two nodes whose workers are killed in between."""
+"""Tasks whose rate applies to each value of an argument separately. They run in a fleet of two nodes whose workers are
+killed in the meantime.
+"""
 
 import os
 import signal
@@ -12,7 +14,7 @@ from rota import Call
 from support.fleets import Fleets, RunningFleet
 from support.waiting import until
 
-INTERVAL_US, BURST = 50_000, 2  # the rate of `bill`: 20 per second, and a tenth of that at once
+INTERVAL_US, BURST = 50_000, 2  # the rate of `bill`: 20 per second, of which 2 may start at once
 SECOND_US = 1_000_000
 MOST_LATE_US: Final = SECOND_US // 2
 """The longest time from the grant of a start to its record, on a busy machine."""
@@ -25,7 +27,7 @@ def nodes(fleets: Fleets) -> tuple[RunningFleet, RunningFleet]:
 
 
 def most_in(times: Sequence[int], window_us: int) -> int:
-    """Return the maximum number of these sorted times within a window of this length."""
+    """Return the largest number of these times that are within one window of this length. The times must be sorted."""
     return max(sum(start <= at < start + window_us for at in times[first:]) for first, start in enumerate(times))
 
 

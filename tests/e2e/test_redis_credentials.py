@@ -1,5 +1,5 @@
-"""Fleets whose password comes from a provider of the application. No process has to restart when the password
-changes.
+"""Fleets whose Redis password comes from a provider in the application. When the password changes, no process has to
+restart.
 """
 
 import signal
@@ -48,7 +48,7 @@ def _vault(request: pytest.FixtureRequest, tmp_path: Path, tmp_path_factory: pyt
 
 @pytest.fixture(name="fleet")
 def _fleet(vault: Vault, namespace: str, tmp_path: Path) -> Iterator[RunningFleet]:
-    """Return an unstarted fleet. Its own client needs no password."""
+    """Yield a fleet that is not started yet. The test's own client of this fleet needs no password."""
     pools = {"plain": {"workers": 2}, "many": {"workers": 1, "concurrency": 4, "queues": ["many"]}}
     settings: dict[str, Any] = {
         "imports": ["tasks", "own"],
@@ -62,12 +62,14 @@ def _fleet(vault: Vault, namespace: str, tmp_path: Path) -> Iterator[RunningFlee
 
 
 def events(fleet: RunningFleet, name: str) -> list[dict[str, Any]]:
-    """Return the lines of the log with this event."""
+    """Return the lines of the log that have this event name."""
     return [line for line in logged(fleet.folder / "fleet.log") if line["event"] == name]
 
 
 def run_chain(fleet: RunningFleet) -> None:
-    """Run chains in workers of both kinds. Each task enqueues the next task of its chain."""
+    """Run a sequence of tasks in a pool without concurrency, and one in a pool with it. Each task enqueues the next
+    one.
+    """
     for name, queue in (("follow", "default"), ("follow_together", "many")):
         fleet.client.enqueue(name, args=[2], queue=queue, delay=0.05)
     until(lambda: fleet.rota_json("audit")["live"] == 0, "the end of every task")
@@ -75,7 +77,7 @@ def run_chain(fleet: RunningFleet) -> None:
 
 def test_a_changed_password_is_fetched_and_no_process_restarts(vault: Vault, fleet: RunningFleet) -> None:
     fleet.start()
-    assert vault.logins_in_folder() == 1  # one login for all processes
+    assert vault.logins_in_folder() == 1  # all processes share one login
     run_chain(fleet)
     before, pids = vault.names(), {process.pid for process in fleet.processes()}
     assert len(before) == 10
@@ -121,7 +123,7 @@ def test_a_reload_accepts_only_a_provider_that_returns_a_login(vault: Vault, fle
     refused = fleet.rota("reload")
     assert refused.returncode == 78, refused.stderr
     assert "the provider returned str: make it return (user, password)" in refused.stderr
-    vault.lifetime = 3600  # so that the other provider returns another login
+    vault.lifetime = 3600  # the other provider uses this value, so its login differs
     vault.publish()
     fleet.edit(redis_credentials="auth:other")
     assert fleet.rota("reload").returncode == 0

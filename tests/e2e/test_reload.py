@@ -1,4 +1,6 @@
-"""A fleet follows its configuration file at HUP, and an unusable file changes nothing."""
+"""A fleet applies changes of its configuration file when it receives HUP. A file that cannot be used
+changes nothing.
+"""
 
 import time
 from functools import partial
@@ -30,7 +32,7 @@ HELD = tuple(f"held{number}" for number in range(6))
 
 
 def others(fleet: RunningFleet) -> dict[str, set[int]]:
-    """Return the children that are not workers."""
+    """Return the pids of all children that are not workers, by role."""
     return {role: fleet.pids(role, "ready") for role in ("zygote", "poller", "exporter")}
 
 
@@ -144,7 +146,7 @@ def test_a_killed_child_of_any_role_is_replaced(fleets: Fleets) -> None:
 
 
 def longest_gap(fleet: RunningFleet, since: float) -> float:
-    """Return the longest time without a start while a task waited. Only tasks that were enqueued after the given time
+    """Return the longest time in which no task started although one was due. Tasks that were due before `since` do not
     count.
     """
     starts = sorted((line.at, line.due_at) for line in fleet.journal("start") if line.due_at >= since)
@@ -152,7 +154,7 @@ def longest_gap(fleet: RunningFleet, since: float) -> float:
 
 
 def outcomes(fleet: RunningFleet) -> tuple[int, int]:
-    """Return the numbers of accepted and refused reloads according to the log."""
+    """Return how many reloads were accepted and how many were refused, according to the log."""
     return len(fleet.log("config.reloaded")), len(fleet.log("config.rejected"))
 
 
@@ -164,7 +166,7 @@ def test_tasks_run_without_a_gap_through_good_and_bad_reloads(fleets: Fleets, me
     fleet = fleets.start(workers=4, limits={"boot_seconds": 2})
     with Producer(fleet.url, fleet.namespace) as producer:
         began = time.time()
-        time.sleep(ALONE_SECONDS)  # measures the stream on this machine without a reload
+        time.sleep(ALONE_SECONDS)  # first measure how long the gaps are on this machine without a reload
         alone = longest_gap(fleet, began)
         began = time.time()
         for number, text in enumerate(BAD_CODE):

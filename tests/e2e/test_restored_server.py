@@ -1,4 +1,4 @@
-"""A server is restored from an old RDB file. The audit reports which tasks are lost, and which tasks have
+"""A server is restored from an old RDB file. The audit reports which tasks were lost, and which waiting tasks had
 already run.
 """
 
@@ -21,15 +21,15 @@ Ran = dict[str, Any]
 
 @dataclass(frozen=True)
 class Restored:
-    """A server with an old state, and the files that its fleet wrote until the crash."""
+    """A server that was restored to an old state, and the files that its fleet wrote until the crash."""
 
     fleet: RunningFleet
-    repeated: set[str]  # tasks that waited at the snapshot, and ran before the crash
-    lost: set[str]  # tasks that were enqueued after the snapshot, and had not run
-    kept: set[str]  # tasks that waited all the time
+    repeated: set[str]  # tasks that were waiting when the snapshot was made, and ran before the crash
+    lost: set[str]  # tasks that were enqueued after the snapshot and never ran
+    kept: set[str]  # tasks that waited from before the snapshot until the crash
 
     def audit(self, *files: str) -> tuple[int, Ran, str]:
-        """Return the exit code, the document and the message of an audit against these files."""
+        """Run `rota audit` with these files. Returns its exit code, its JSON document and its message."""
         words = [word for file in files for word in ("--against", file)]
         done = rota(self.fleet.folder, "audit", "--json", *words)
         return done.returncode, json.loads(done.stdout or "{}"), done.stderr
@@ -37,7 +37,9 @@ class Restored:
 
 @pytest.fixture(scope="module")
 def restored(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Restored]:
-    """Yield a server that was restored from a snapshot after its fleet had continued for a while."""
+    """Yield a server that was restored from a snapshot. Its fleet had continued for a while after the snapshot was
+    made.
+    """
     folder, node = tmp_path_factory.mktemp("server"), tmp_path_factory.mktemp("node")
     own = Server(server.binary, folder, dbfilename="dump.rdb").start()
     fleet = RunningFleet(own.url, "restored", node, tiers=[["default", "later"]], events={"enabled": True})
@@ -72,7 +74,7 @@ def _crashed(own: Server, fleet: RunningFleet) -> Restored:
 
 
 def ids_of(found: Ran) -> tuple[set[str], set[str]]:
-    """Return the lost tasks, and the tasks that have already run."""
+    """Return the ids of the lost tasks, and the ids of the tasks that have already run."""
     return set(found["lost"]), {task["id"] for task in found["ran_already"]}
 
 
@@ -91,7 +93,7 @@ def test_an_audit_against_a_newer_export_finds_every_task(restored: Restored) ->
 
 
 def test_an_audit_against_the_log_finds_the_tasks_that_ran(restored: Restored) -> None:
-    """No line of the log names a task that was enqueued but never claimed."""
+    """The audit cannot find a lost task that was enqueued but never claimed, because no line of the log names it."""
     _, found, _ = restored.audit(LOG_FILE)
     assert ids_of(found) == (set(), restored.repeated)
     _, found, _ = restored.audit(LOG_FILE, "new.jsonl")
@@ -108,7 +110,7 @@ def test_files_without_usable_records_are_refused(restored: Restored) -> None:
 
 
 def test_repaired_tasks_do_not_run_again(restored: Restored) -> None:
-    """This is the last test of the module, because it changes the server."""
+    """This must be the last test of the module, because it changes the server."""
     _, found, _ = restored.audit("new.jsonl", LOG_FILE)
     fleet, ran_before = restored.fleet, {line.id for line in restored.fleet.journal("end")}
     for task in found["ran_already"]:

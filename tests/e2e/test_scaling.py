@@ -1,4 +1,6 @@
-"""Pools with a range on real fleets: causes that do and do not add workers, and the decision among several nodes."""
+"""Pools with a range of workers in real fleets: which situations add workers and which do not, and how several nodes
+decide together.
+"""
 
 import json
 import os
@@ -23,15 +25,15 @@ from support.waiting import until
 pytestmark = [ON_ONE_SERVER, pytest.mark.timeout(180)]
 
 OBJECTIVE_SECONDS: Final = 2.0
-ANY_CPU: Final = {"max_cpu": 1}  # other tests may keep the processors busy
+ANY_CPU: Final = {"max_cpu": 1}  # however busy the processors are, because other tests may occupy them
 FIRST_FAILING: Final = 10
 FAILING: Final = 400
 BACKLOG: Final = 100_000
 A_BATCH: Final = 1000
 WAVES: Final = 3
 PHASE_SECONDS: Final = 30.0
-RISE_SECONDS: Final = 2.0  # the time after a rise in which tasks may be late
-ROUNDS_SECONDS: Final = 3.0  # six rounds, in which a wrong rule would add workers
+RISE_SECONDS: Final = 2.0  # after the load has risen, tasks may be late for this long
+ROUNDS_SECONDS: Final = 3.0  # six rounds of decisions; a wrong rule would add workers in this time
 TASKS: Final = """
 
 @rota.task(retries=0)
@@ -43,7 +45,7 @@ def nap(seconds: float = 0.02, fails: bool = False) -> None:
 
 
 def scaled(fleet: RunningFleet, pool: str = "default") -> int:
-    """Return the number of workers that the pool should have now."""
+    """Return the number of workers that the master currently wants for this pool."""
     return int(next(row["desired"] for row in fleet.status()["pools"] if row["name"] == pool))
 
 
@@ -62,19 +64,19 @@ def ranged(fleets: Fleets, **settings: Any) -> RunningFleet:
 
 
 def pass_seconds(seconds: float) -> None:
-    """Let the load continue for this time."""
+    """Wait for this time while the load continues."""
     begun = time.monotonic()
     until(lambda: time.monotonic() - begun > seconds, "the end of a phase", 2 * seconds)
 
 
 def started_at(line: dict[str, Any]) -> float:
-    """Return the start time of the attempt in a log line."""
+    """Return the time at which the attempt in this log line started."""
     return datetime.fromisoformat(line["timestamp"]).timestamp() - float(line["runtime_seconds"])
 
 
 @contextmanager
 def rate(fleet: RunningFleet, per_second: float) -> Iterator[None]:
-    """Enqueue tasks at this rate for a block."""
+    """Enqueue this many tasks per second during the block."""
     stop = threading.Event()
 
     def produce() -> None:

@@ -1,5 +1,5 @@
-"""Schedules of a fleet. They run from the first second on, wherever they are declared. A reload changes them in one
-transaction. An occurrence that would overlap with the previous one is skipped.
+"""Schedules of a fleet, declared in the code, in the file or by a client. They run from the first second. A reload
+changes all of them in one transaction. If an occurrence would overlap with the previous one, it is skipped.
 """
 
 import json
@@ -50,7 +50,7 @@ def test_schedules_of_code_run_reload_and_skip_overlaps(fleets: Fleets) -> None:
     path.write_text(others + _CODE.format(label="second") + "\n1 / 0\n")
     assert fleet.rota("restart").returncode != 0
     runs = len(fleet.journal("start", label="first"))
-    fleet.wait_for("start", runs + 2, label="first")  # code that cannot be imported changes nothing
+    fleet.wait_for("start", runs + 2, label="first")  # a reload with code that cannot be imported changes nothing
     assert fleet.journal("start", label="second") == []
     path.write_text(others + _CODE.format(label="second").replace("def drag", "def dragged"))
     fleet.release("drag")
@@ -88,7 +88,7 @@ def test_a_reload_only_changes_schedules_of_the_file(fleets: Fleets) -> None:
     assert {each.name: each.args for each in fleet.client.schedules.list()} == {"tick": (), "filed": ("changed",)}
     fleet.edit(schedules={})
     fleet.hup()
-    # At once, and not only after a lease.
+    # The schedule disappears at once, and not only after a lease has expired.
     until(lambda: [each.name for each in fleet.client.schedules.list()] == ["tick"])
 
 

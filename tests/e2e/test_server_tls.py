@@ -1,5 +1,5 @@
-"""A server that uses TLS and requires a certificate. `redis_tls_ca`, `redis_tls_cert` and `redis_tls_key` reach the
-client and every process of a fleet.
+"""A server that uses TLS and requires a certificate from its clients. `redis_tls_ca`, `redis_tls_cert` and
+`redis_tls_key` apply to the client and to every process of a fleet.
 """
 
 import asyncio
@@ -91,7 +91,7 @@ def test_clients_take_tls_files_from_arguments_and_configuration(
     found = resolve(ClientSettings(), {"ROTA_REDIS_TLS_CERT": "cert.pem"}, tmp_path)
     assert (found.redis_tls_ca, found.redis_tls_cert) == (str(tmp_path / "ca.pem"), "cert.pem")
     elsewhere = resolve(ClientSettings(redis_url="redis://elsewhere"), {"ROTA_REDIS_TLS_CA": "ca.pem"}, tmp_path)
-    assert elsewhere.redis_tls_ca is None  # a server without TLS does not use the files of another server
+    assert elsewhere.redis_tls_ca is None  # these files are not used for a server without TLS
 
 
 FAULTS = {

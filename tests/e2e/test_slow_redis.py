@@ -1,4 +1,4 @@
-"""A slow Redis. Every view shows how slow Redis is, and still shows the queues."""
+"""A fleet whose Redis is slow. Every view reports how slow Redis is, and still shows the queues."""
 
 import json
 import re
@@ -18,11 +18,11 @@ pytestmark = ON_ONE_SERVER
 
 DEADLINE_SECONDS: Final = 60.0
 WAITING: Final = 30
-MOST_LATE_SECONDS: Final = 25.0  # a read of all queues takes several round trips
+MOST_LATE_SECONDS: Final = 25.0  # long, because it takes several slow round trips to read all queues
 
 
 def delayed(fleet: RunningFleet, link: FaultyLink, milliseconds: int) -> RunningFleet:
-    """Start a fleet with waiting tasks in a paused queue, and make each round trip take this long."""
+    """Start a fleet with waiting tasks in a paused queue, and then make each round trip to Redis take this long."""
     fleet.start()
     fleet.client.pause("default")
     for number in range(WAITING):
@@ -39,7 +39,7 @@ def status_of(fleet: FleetProcess) -> dict[str, Any]:
 
 
 def slow_line(text: str) -> int | None:
-    """Return the round trip time from a line of text, in milliseconds."""
+    """Return the round trip time in milliseconds that this output reports, or None if it reports none."""
     found = re.search(r"Redis is slow: ([\d,]+) ms per round trip", text)
     return int(found[1].replace(",", "")) if found else None
 
@@ -62,7 +62,8 @@ def test_every_view_shows_the_round_trip_of_a_slow_redis(
     for arguments in (["top", "--once"], ["status"], ["health"], ["health", "--ready"]):
         shown = fleet.rota(*arguments)
         assert shown.returncode == 0, shown.stderr
-        if arguments != ["health"]:  # the liveness of the master does not depend on Redis
+        # `rota health` only checks that the master is alive, which does not depend on Redis.
+        if arguments != ["health"]:
             assert slow_line(shown.stdout), (arguments, shown.stdout)
 
 

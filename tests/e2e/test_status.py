@@ -1,4 +1,4 @@
-"""`/status.json` of a real fleet of two nodes, and its changes over time."""
+"""`/status.json` of a real fleet with two nodes, and how it changes over time."""
 
 import json
 import os
@@ -33,7 +33,7 @@ def status_of(fleet: RunningFleet, query: str = "") -> Status:
 
 
 def until_status(fleet: RunningFleet, holds: Callable[[Status], object], what: str) -> Status:
-    """Wait until the status matches. Returns it."""
+    """Wait until the status meets the condition `holds`. Returns that status."""
 
     def look() -> Status | None:
         found = status_of(fleet)
@@ -58,7 +58,9 @@ def other_node(status: Status) -> Status:
 
 
 def keys_in(value: Any) -> Iterator[str]:
-    """Return all keys, except keys inside parts that are documented elsewhere, and except user-defined names."""
+    """Yield the keys of a document at all levels. Parts that are documented elsewhere and parts with user-defined names
+    as keys are not searched.
+    """
     for key, inner in value.items() if isinstance(value, dict) else ():
         yield key
         if key not in ("fields", "processed", "workers", "last_death", "checks"):
@@ -69,7 +71,9 @@ def keys_in(value: Any) -> Iterator[str]:
 
 @pytest.fixture
 def nodes(fleets: Fleets) -> tuple[RunningFleet, RunningFleet]:
-    """Yield a node with two workers and a node with one. The time limit of `hold` is a minute."""
+    """Return two nodes, one with two workers and one with a single worker. The task `hold` has a time limit of a
+    minute.
+    """
     settings = {"tiers": TIERS, "queues": QUEUES, "lease": LEASE, "tasks": {"hold": {"time_limit_seconds": 60}}}
     first = fleets.node("first", **settings).start()
     return first, fleets.node("second", **settings, workers=1).start()
@@ -79,7 +83,7 @@ def test_the_status_shows_running_tasks_events_and_other_nodes(
     nodes: tuple[RunningFleet, RunningFleet],
 ) -> None:
     first, second = nodes
-    assert second.request("quiet")["ok"]  # so that the first node runs all tasks
+    assert second.request("quiet")["ok"]  # now only the first node runs tasks
     for number in range(TASKS):
         first.client.enqueue("note", args=[str(number)], queue=("mail", "default", "t:1")[number % 3])
     first.wait_for("end", TASKS)

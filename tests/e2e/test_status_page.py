@@ -1,4 +1,4 @@
-"""The status page of a real fleet in a browser. It shows all changes, fits any screen size, and is accessible."""
+"""The status page of a real fleet in a browser. It shows every change, fits any screen size, and is accessible."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from support.masters import ON_ONE_SERVER
 from support.servers import Server
 from support.waiting import until
 
-# The browser's event loop runs in the tests' thread, so a blocking call there does no harm.
+# The event loop of the browser runs in the thread of the tests. Blocking calls are harmless there.
 pytestmark = [ON_ONE_SERVER, pytest.mark.filterwarnings("ignore:a call of rota.Client waits:rota.BlockingCall")]
 
 QUEUES = {"mail": {"weight": 3, "lag_objective_seconds": 5}, "bulk": {"weight": 1}}
@@ -26,7 +26,7 @@ POLLS = 200
 
 @pytest.fixture(scope="module")
 def fleet(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningFleet]:
-    """Yield one fleet for all tests. The last test ends it."""
+    """Yield one fleet for all tests of this module. The last test stops it."""
     tiers = [["mail", "bulk"], ["default"]]
     folder = tmp_path_factory.mktemp("page")
     settings: dict[str, Any] = {"tiers": tiers, "queues": QUEUES, "workers": "3..5", "scaling": {"max_cpu": 1}}
@@ -37,8 +37,8 @@ def fleet(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @pytest.fixture
 def tab(fleet: RunningFleet, open_tab: TabOpener) -> Iterator[Tab]:
-    """Yield the page. Its scripts, console and policy must report no problems. The page must request nothing from other
-    hosts.
+    """Yield a browser tab with the page. Afterwards, there must be no script error, no console message and no violation
+    of the content security policy, and the page must not have sent a request to another host.
     """
     found = open_tab(address(fleet))
     found.wait_for("document.getElementById('queues')")
@@ -53,7 +53,7 @@ def address(fleet: RunningFleet) -> str:
 
 
 def row(name: str) -> str:
-    """Return a row of the page by its id, as a JavaScript expression."""
+    """Return a JavaScript expression for the table row with this id."""
     return f"document.getElementById('{name}')"
 
 
@@ -63,7 +63,8 @@ def test_numbers_change_and_running_tasks_are_shown_until_they_end(fleet: Runnin
         f"[...document.querySelectorAll('#running tr')].some((each) => each.innerText.includes('{started.id}'))"
     )
     assert "hold" in tab.page.inner_text("#running")
-    tab.wait_for(f"{row('queues/mail')}.innerText.match(/\\d ms|\\d s/)")  # the lag of the queue
+    # Wait until the row shows the lag of the queue.
+    tab.wait_for(f"{row('queues/mail')}.innerText.match(/\\d ms|\\d s/)")
     before = tab.page.inner_text("#queues")
     fleet.release("seen")
     tab.wait_for("document.getElementById('running').innerText.includes('No task is running')")
@@ -77,7 +78,7 @@ def test_a_killed_worker_appears_with_its_cause(fleet: RunningFleet, tab: Tab) -
     tab.wait_for(row("restarts/worker/signal"))
     tab.wait_for("document.getElementById('events').innerText.includes('killed by SIGKILL')")
     tab.wait_for("document.getElementById('headlines').innerText.includes('SIGKILL')")
-    # The page has already received the event, and now receives the cause as well.
+    # This request simulates a page that has already received the event. The response still contains the cause.
     answer = json.loads(fleet.get("/status.json?events_after=1000000")[1])
     assert answer["events"] == []
     assert "SIGKILL" in answer["headlines"][0]["text"]
@@ -168,7 +169,7 @@ def test_the_page_can_be_used_with_the_keyboard(tab: Tab) -> None:
         themes.append(tab.page.evaluate(theme))
     assert themes == ["light", "dark", "auto"]
     tab.page.focus("#help")
-    for _ in range(30):  # moves to a link in the table and opens it
+    for _ in range(30):  # move by keyboard to a link in the table, and open it
         keyboard.press("Tab")
         if tab.page.evaluate("document.activeElement.closest('#queues') !== null"):
             break

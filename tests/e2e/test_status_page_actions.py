@@ -1,4 +1,6 @@
-"""The actions of operators on the status page of a real fleet with a token, a certificate and actions enabled."""
+"""Operators perform actions on the status page of a real fleet. The fleet has a token, a certificate, and actions
+enabled.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +16,7 @@ from support.masters import ON_ONE_SERVER
 from support.servers import Server
 from support.waiting import until
 
-# The browser's event loop runs in the tests' thread, so a blocking call there does no harm.
+# The event loop of the browser runs in the thread of the tests. Blocking calls are harmless there.
 pytestmark = [ON_ONE_SERVER, pytest.mark.filterwarnings("ignore:a call of rota.Client waits:rota.BlockingCall")]
 
 TOKEN = "a-token-that-nobody-guesses"
@@ -37,7 +39,7 @@ def fleet(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @pytest.fixture
 def tab(fleet: RunningFleet, open_tab: TabOpener) -> Tab:
-    """Yield the page, which was given the token."""
+    """Yield a tab with the page, in which the token was already entered."""
     found = open_tab(f"https://{fleet.status()['listen']}/", ignore_https_errors=True)
     enter_token(found, TOKEN)
     found.wait_for("document.getElementById('queues')")
@@ -45,14 +47,16 @@ def tab(fleet: RunningFleet, open_tab: TabOpener) -> Tab:
 
 
 def enter_token(tab: Tab, token: str) -> None:
-    """Type a token where the page requests one."""
+    """Enter a token in the dialog in which the page requests it."""
     tab.wait_for("document.getElementById('token').open")
     tab.page.fill("#token-text", token)
     tab.page.keyboard.press("Enter")
 
 
 def do(tab: Tab, place: str, button: str, text: str, *, typed: str = "") -> None:
-    """Press a button at a place, type `typed` if given, confirm, and wait until the page shows the text."""
+    """Open a place of the page, press a button there, and confirm it, after typing `typed` if it is given. Then wait
+    until the page shows the text.
+    """
     tab.page.evaluate("(place) => { location.hash = place; }", place)
     tab.page.click(f"main button:has-text('{button}')")
     if typed:
@@ -66,7 +70,8 @@ def do(tab: Tab, place: str, button: str, text: str, *, typed: str = "") -> None
 def test_the_page_requests_a_token_until_it_is_valid_and_stores_it(fleet: RunningFleet, open_tab: TabOpener) -> None:
     tab = open_tab(f"https://{fleet.status()['listen']}/", ignore_https_errors=True)
     enter_token(tab, "no Ä")
-    assert tab.page.evaluate("document.getElementById('token').open")  # no HTTP header can contain this token
+    # The dialog stays open, because no HTTP header can contain this token.
+    assert tab.page.evaluate("document.getElementById('token').open")
     assert tab.page.is_hidden("#token-refused")
     enter_token(tab, "another-one-of-them")
     tab.wait_for("document.getElementById('token').open && !document.getElementById('token-refused').hidden")
@@ -87,7 +92,8 @@ def test_actions_of_the_page_take_effect_and_are_shown(fleet: RunningFleet, tab:
     tab.page.wait_for_selector("main button:has-text('Resume')")
     waits = client.enqueue("note", args=["waits"], queue="mail")
     do(tab, f"#/task/{waits.id}", "Cancel", "is cancelled")
-    tab.page.wait_for_selector("article .mark:has-text('cancelled')")  # without pressing "Refresh"
+    # The page shows the change by itself, without "Refresh".
+    tab.page.wait_for_selector("article .mark:has-text('cancelled')")
     do(tab, "#/queues/mail", "Resume", "mail is resumed")
     dead = client.enqueue("give_up", args=["dies"], queue="mail")
     dead.wait(30)
@@ -112,7 +118,8 @@ def test_refusals_are_shown_as_text(fleet: RunningFleet, tab: Tab) -> None:
     tab.page.click("main button:has-text('Scale')")
     tab.page.fill("#confirm-workers", "")
     tab.page.keyboard.press("Enter")
-    assert tab.page.evaluate("document.getElementById('confirm').open")  # the number is required
+    # The dialog stays open, because it requires a number.
+    assert tab.page.evaluate("document.getElementById('confirm').open")
     tab.page.click("#confirm-leave")
     assert not tab.page.evaluate("document.getElementById('confirm').open")
 

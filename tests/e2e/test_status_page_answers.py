@@ -1,4 +1,4 @@
-"""The status page with unusual responses: hostile names, refusals, and actions."""
+"""The status page receives unusual responses: hostile names, refusals, and replies to actions."""
 
 import json
 import unicodedata
@@ -76,7 +76,9 @@ SHOWN = "document.documentElement.outerHTML + document.title"
 
 
 class Answers:
-    """The responses that the page gets instead of real responses, and the actions that it requested."""
+    """The responses that the page receives from the test instead of an exporter, and the actions that the page
+    requested.
+    """
 
     def __init__(self) -> None:
         self.status: dict[str, Any] = STATUS
@@ -105,7 +107,7 @@ class Answers:
 
 @pytest.fixture(scope="module")
 def exporter() -> Iterator[Exporter]:
-    """Yield the exporter that serves the files."""
+    """Yield an exporter that serves the files of the page."""
     made = small_fleet("redis://127.0.0.1:1/0", "answers")
     yield made.start()
     made.close()
@@ -122,7 +124,7 @@ def tab(exporter: Exporter, answers: Answers, open_tab: TabOpener) -> Tab:
 
 
 def hostile(value: Any) -> Any:
-    """Return this response with hostile words in place of all texts."""
+    """Return a copy of this response in which every text is replaced by hostile text."""
     if isinstance(value, dict):
         return {key: hostile(each) for key, each in value.items()}
     if isinstance(value, list):
@@ -131,7 +133,7 @@ def hostile(value: Any) -> Any:
 
 
 def go(tab: Tab, place: str) -> str:
-    """Open a subpage. Returns its HTML once it is shown."""
+    """Open a part of the page. Returns its HTML after the browser shows it."""
     tab.page.evaluate("(place) => { location.hash = place; }", place)
     tab.wait_for("(document.querySelector('article') ?? document.body).innerText.includes('bücher')")
     return str(tab.page.evaluate(SHOWN))

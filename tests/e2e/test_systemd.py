@@ -1,4 +1,6 @@
-"""The unit and its template under a real systemd. They are started, reloaded, killed and stopped as by an operator."""
+"""The systemd unit and its template, under a real systemd. The tests start, reload, kill and stop them as an operator
+does.
+"""
 
 import json
 import shutil
@@ -38,7 +40,7 @@ def systemd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealSystemd]:
     for name in ("rota.service", "rota@.service"):
         (units / f"{name}.d").mkdir()
         shutil.copy(units / "before-253.conf", units / f"{name}.d")
-        # The product runs from its repository, which PrivateTmp would hide if the repository is in /tmp.
+        # The unit runs Rota from this repository. If the repository is in /tmp, PrivateTmp would hide it.
         (units / f"{name}.d/repository.conf").write_text(f"[Service]\nBindReadOnlyPaths={ROOT}\n")
     (units / "redis-server.service").write_text(SERVER.format(binary=server_binaries()["valkey"]))
     srv.mkdir()
@@ -60,7 +62,7 @@ def configuration(namespace: str, port: int, workers: int = 2) -> str:
 
 
 def rota(systemd: RealSystemd, *arguments: str, fleet: str = "rota", user: int = 0) -> str:
-    """Run `rota` in the folder of a fleet, by default in the unit's group, otherwise as a stranger."""
+    """Run `rota` in the folder of a fleet. It runs in the unit's group, unless `user` is STRANGER."""
     group = 0 if user == STRANGER else USER_ID
     command = ["env", "-C", f"/srv/{fleet}", "/opt/rota/bin/rota", "-c", f"/etc/rota/{fleet}.toml", *arguments]
     done = systemd.run(*command, user=user, group=group)
@@ -73,7 +75,7 @@ def busy(systemd: RealSystemd, fleet: str = "rota") -> int:
 
 @pytest.fixture(params=["rota", "rota@shop"])
 def unit(request: pytest.FixtureRequest, systemd: RealSystemd) -> Iterator[str]:
-    """Yield a started unit."""
+    """Yield the name of a unit that is running."""
     name: str = request.param
     started = systemd.run("systemctl", "start", name)
     assert started.returncode == 0, (started.stderr, systemd.journal(name))

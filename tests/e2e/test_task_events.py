@@ -1,4 +1,4 @@
-"""Task events of a fleet: in the application, on the command line, and switched on and off by HUP."""
+"""Task events of a fleet. The application and the command line read them, and HUP switches them on and off."""
 
 import json
 import os
@@ -139,7 +139,7 @@ def test_the_events_command_shows_follows_and_exits_cleanly(fleet: RunningFleet)
     with following(fleet) as process:
         assert process.stdout is not None
         assert "enqueued" in process.stdout.readline()
-        process.stdout.close()  # closes the pipe as `head -1` does; there are no more events
+        process.stdout.close()  # close the pipe as `head -1` does, although no more events come
         assert process.wait(30) == 0
 
 

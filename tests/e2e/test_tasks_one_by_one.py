@@ -1,4 +1,6 @@
-"""The visible state of a worker with several tasks: each task, and the current line of its code."""
+"""The view of a worker that runs several tasks: each of its tasks is shown, with the line of code that
+it is executing.
+"""
 
 import json
 import re
@@ -18,7 +20,7 @@ IDS = ["task-0", "task-1", "task-2"]
 
 @pytest.fixture
 def fleet(fleets: Fleets) -> Iterator[RunningFleet]:
-    """Yield a fleet whose only worker runs three tasks."""
+    """Yield a fleet with a single worker, which is running three tasks."""
     fleet = fleets.start(pools={"all": {"workers": 1, "concurrency": 10}})
     for task_id in IDS:
         fleet.client.enqueue("attend", args=[task_id], queue="default", id=task_id)

@@ -1,4 +1,6 @@
-"""Queues of a pattern. They take turns, and nothing remains of forgotten queues."""
+"""Queues that belong to a pattern. They are served in turn, and nothing is left of queues that the fleet
+has forgotten.
+"""
 
 import signal
 from collections import Counter
@@ -19,7 +21,7 @@ DELAYED = 100
 LARGE, SMALL = 20_000, 10
 TOP = 5
 FORGOTTEN_SECONDS = 120.0
-NAMED = 2  # the number of queues that are listed in tiers by name
+NAMED = 2  # how many queues are named in the tiers, apart from the pattern
 ROUND = ["tenant-large", "tenant-blue", "tenant-green"]
 
 
@@ -33,7 +35,7 @@ def fleet(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         "queues": {"tenant-*": {"lag_objective_seconds": 600}},
         "metrics": {"top_queues": TOP},
         "limits": {"forget_queue_seconds": 0.5},
-        "lease": {"seconds": 2, "renew_seconds": 0.5},  # so that sweeps are frequent
+        "lease": {"seconds": 2, "renew_seconds": 0.5},  # a short lease makes sweeps frequent
         "log": {"tasks": "failures"},
     }
     with running_fleet(server.url, folder.name, folder, **settings) as running:
@@ -67,7 +69,9 @@ def test_small_tenants_take_turns_with_a_very_large_one(fleet: RunningFleet) -> 
 
 
 def sizes(connection: redis.Redis, namespace: str) -> dict[str, int]:
-    """Return the number of fields of each key, except keys that remember the last tasks and calls."""
+    """Return the size of each key of the namespace. Keys that remember the last ended tasks and the last calls are left
+    out.
+    """
     keys = Keys(namespace)
     size = {"hash": "hlen", "set": "scard", "zset": "zcard", "list": "llen", "stream": "xlen", "string": "strlen"}
     found = {}
@@ -78,7 +82,7 @@ def sizes(connection: redis.Redis, namespace: str) -> dict[str, int]:
 
 
 def grown(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:
-    """Return the items that are new."""
+    """Return the keys that are new or have grown, with their size in `after`."""
     return {key: size for key, size in after.items() if size > before.get(key, 0)}
 
 
@@ -99,7 +103,8 @@ def scrape_with(fleet: RunningFleet, ready: int) -> Scrape:
 
 
 def test_nothing_is_left_of_ten_thousand_finished_tenants(fleet: RunningFleet, connection: redis.Redis) -> None:
-    for delay in (0.0, 0.1):  # histograms begin with their first observation
+    # A histogram has no series before its first observation, so run an immediate and a delayed task.
+    for delay in (0.0, 0.1):
         fleet.client.enqueue("note", args=["first"], queue="tenant-first", delay=delay)
     fleet.wait_for("end", 2, label="first")
     until_forgotten(fleet, connection)
@@ -120,7 +125,7 @@ def test_nothing_is_left_of_ten_thousand_finished_tenants(fleet: RunningFleet, c
     assert grown(before, sizes(connection, fleet.namespace)) == {}
     gone = scrape_with(fleet, 0)
     left = {name for name, labels in series(gone) ^ series(seen) if dict(labels).get("task") != "note"}
-    assert left <= {"rota_redis_errors_total"}  # the server may be too busy to reply within 0.5 s
+    assert left <= {"rota_redis_errors_total"}  # it appears if the server was too busy to reply within 0.5 s
     assert not gone.fallen_since(busy)
     done = gone.total("rota_tasks_processed_total", queue="tenant-*", outcome="done")
     assert done - seen.total("rota_tasks_processed_total", queue="tenant-*", outcome="done") == TENANTS

@@ -1,4 +1,6 @@
-"""`rota top` of a busy fleet: its output, selection, details and actions, and the state of the terminal afterwards."""
+"""`rota top` on a busy fleet: what it shows, the selection of rows, the details and actions, and the state of the
+terminal after it exits.
+"""
 
 import asyncio
 import json
@@ -35,7 +37,9 @@ At = Pilot[None]
 
 @pytest.fixture(scope="module")
 def fleet(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningFleet]:
-    """Yield a fleet of two workers. One worker holds a task, one task is dead, and another waits in a paused queue."""
+    """Yield a fleet with two workers. One worker runs a task that does not end. Another task is dead, and a third one
+    waits in a paused queue.
+    """
     folder: Path = tmp_path_factory.mktemp("top")
     tiers = [["mail"], ["default", "slow"]]
     with running_fleet(server.url, f"top-{folder.name}", folder, workers=2, tiers=tiers) as running:
@@ -49,7 +53,7 @@ def fleet(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 def with_top(fleet: RunningFleet, size: tuple[int, int], act: Callable[[At], Awaitable[None]]) -> None:
-    """Run `rota top` of this fleet in a terminal of this size, and let `act` use it."""
+    """Run `rota top` for this fleet in a terminal of this size, while `act` uses it like an operator."""
 
     async def run() -> None:
         view = Top(partial(status_of, node_at(fleet.target())), fleet.client)
@@ -102,7 +106,8 @@ def test_tables_are_chosen_filtered_and_sorted_by_keys(fleet: RunningFleet) -> N
         assert not any("mail" in line for line in screen(pilot)[3:])
         await pilot.press("escape")
         await shown(pilot, "queues 3")
-        if "TIER" in "\n".join(screen(pilot)):  # the column is shown until the rates are known and need its space
+        # The column disappears when the rates are known, because they need its space.
+        if "TIER" in "\n".join(screen(pilot)):
             await pilot.press("s")
             await shown(pilot, "TIER▲")
         await pilot.press("s", "r")
@@ -174,7 +179,7 @@ def test_dead_tasks_are_revived_after_a_yes(fleet: RunningFleet) -> None:
         await pilot.press("y")
         await shown(pilot, "revived 1 of 1 task")
 
-    fleet.client.pause("default")  # keeps the task where it was put
+    fleet.client.pause("default")  # no worker claims the task after it is revived
     with_top(fleet, (200, 60), act)
     assert handle.status().state == "ready"
     fleet.client.resume("default")

@@ -1,5 +1,5 @@
-"""Traces of a whole fleet, from an enqueue in this process to the attempts in workers, with failures and a worker
-death.
+"""The traces of a whole fleet. They begin with an enqueue in this process and include the attempts in workers,
+failures, and the death of a worker.
 """
 
 import json
@@ -57,7 +57,7 @@ async def beside_others(number: int) -> None:
 
 @pytest.fixture
 def sent() -> Iterator[InMemorySpanExporter]:
-    """Return the spans of the enqueues of this process."""
+    """Yield an exporter that collects the spans of the enqueues in this process."""
     with recorded_spans() as exporter:
         yield exporter
 
@@ -71,7 +71,9 @@ def fleet(fleets: Fleets) -> RunningFleet:
 
 
 def processed(fleet: RunningFleet, count: int, **attributes: Any) -> list[dict[str, Any]]:
-    """Wait for this number of the fleet's spans with these attributes. Returns them in the order of their ends."""
+    """Wait until the fleet has written this many spans with these attributes. Returns the spans in the order in which
+    they ended.
+    """
 
     def found() -> list[dict[str, Any]]:
         spans = [json.loads(line) for line in whole_lines(fleet.shared / "spans")]

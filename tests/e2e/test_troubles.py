@@ -1,6 +1,6 @@
-"""Each trouble is caused for real, and a real Prometheus with the project's rules shows which alerts fire and which
-alert fires first. All times of fleets, windows and ages are shortened to a twentieth. All troubles run at the same time
-beside a healthy fleet.
+"""Each trouble is caused in a real fleet, and a real Prometheus with the project's rules shows which alerts fire, and
+which of them fires first. All intervals of the fleets and of the rules are shortened to a twentieth. All troubles occur
+at the same time, beside a healthy fleet.
 """
 
 import json
@@ -19,14 +19,17 @@ from troubles.catalogue import TROUBLES
 
 DEADLINE_SECONDS = 150.0
 WELL = "well"
-TRUE_ON_A_BUSY_MACHINE = ("RotaRedisSlow",)  # fifteen fleets and their servers share a few processors
+# It may fire anywhere, because fifteen fleets and their servers share a few processors.
+TRUE_ON_A_BUSY_MACHINE = ("RotaRedisSlow",)
 
 pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    """Yield the bench after all troubles have begun. Prometheus scraped the fleets before the troubles."""
+    """Yield the fleets and their Prometheus after all troubles have begun. Prometheus has scraped the fleets before
+    that.
+    """
     with Bench(tmp_path_factory.mktemp("troubles"), TROUBLES, well=[WELL]) as made:
         made.prometheus.wait_for("count(count_over_time(rota_build_info[1m]) >= 5) >= 15")
         with ThreadPoolExecutor(len(TROUBLES)) as pool:
@@ -79,12 +82,12 @@ def test_no_unexpected_alert_has_fired_in_any_fleet(bench: Bench) -> None:
 
 
 def first_line(bench: Bench, name: str) -> str:
-    """Return the first line that both the status page and `rota top` show for the observed node."""
+    """Return the first headline of this fleet, which the status page and `rota top` show in their first line."""
     _, body = bench.scenes[name].fleet.get("/status.json")
     line: str = json.loads(body)["headlines"][0]["text"]
     return line
 
 
 def alerts(bench: Bench, name: str) -> list[str]:
-    """Return the alerts that fired, in order of time."""
+    """Return the names of the alerts that fired for this fleet, in the order in which they fired."""
     return [each.alert for each in bench.firing(name) if each.alert not in TRUE_ON_A_BUSY_MACHINE]

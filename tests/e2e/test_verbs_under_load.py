@@ -1,4 +1,6 @@
-"""An operator's commands under load. No task is lost or runs twice, and at most one worker is away at any time."""
+"""An operator gives commands to a fleet under load. No task is lost or runs twice, and at most one worker is
+unavailable at any time.
+"""
 
 import random
 import signal
@@ -30,7 +32,9 @@ def report_version() -> None:
 
 
 class Watching:
-    """A thread that reads the status repeatedly. `fewest` is the lowest observed number of READY workers."""
+    """A reader of the status, which a thread calls repeatedly. `fewest` is the lowest number of READY workers that it
+    has seen.
+    """
 
     def __init__(self, fleet: RunningFleet) -> None:
         self.fewest, self.looks = WORKERS, 0
@@ -43,30 +47,31 @@ class Watching:
 
 @contextmanager
 def load(fleet: RunningFleet) -> Iterator[Producer]:
-    """Enqueue tasks continuously during the block. At the end, each task must have run exactly once."""
+    """Enqueue tasks continuously during the block, and check afterwards that each task ran exactly once."""
     with Producer(fleet.url, fleet.namespace) as producer:
         producer.wait_for(MANY_TASKS // 10)
         yield producer
     wait_until_all_ran(fleet, producer)
     assert extra_runs(fleet) == {}
-    assert fleet.log("task.recovered") == []  # this includes tasks that the server claimed for a leaving worker
+    # No task was lost, not even one that the server gave to a worker that was leaving.
+    assert fleet.log("task.recovered") == []
 
 
 def versioned(fleets: Fleets) -> RunningFleet:
-    """Yield a fleet whose code has a version number."""
+    """Return a fleet whose code contains a version number that the test can increase."""
     fleet = fleets.make(workers=WORKERS, imports=["tasks", "versioned"])
     (fleet.folder / "versioned.py").write_text(REPORT_VERSION)
     return write_version(fleet, 0)
 
 
 def write_version(fleet: RunningFleet, number: int) -> RunningFleet:
-    # The file has a different length each time.
+    # The file also has a different length for each version.
     (fleet.folder / "version.py").write_text(f"NUMBER = {number}\n" + "#" * number)
     return fleet
 
 
 def all_workers_run(fleet: RunningFleet, number: int) -> None:
-    """Return whether every worker's code has this version."""
+    """Wait until the code of every worker has this version."""
     for _ in range(10 * WORKERS):
         fleet.client.enqueue("report_version", queue="default")
     assert {line.label for line in fleet.wait_for("version", 10 * WORKERS)[-10 * WORKERS :]} == {str(number)}
@@ -103,7 +108,8 @@ def test_the_last_of_many_hangups_wins_and_the_pool_stays_ready(
             (fleet.folder / f"more{number}.py").touch()
             fleet.edit(imports=["tasks", "versioned", f"more{number}"], tiers=[["default", f"q{number}"]])
             fleet.hup()
-            time.sleep(chance.uniform(0, 0.15))  # may interrupt the previous command
+            # The next command may come while the previous one is still being carried out.
+            time.sleep(chance.uniform(0, 0.15))
         until(
             lambda: not fleet.status()["loading"] and not fleet.workers() & before and fleet.is_whole(),
             "only new workers",
@@ -112,7 +118,7 @@ def test_the_last_of_many_hangups_wins_and_the_pool_stays_ready(
     assert watching.fewest >= WORKERS - 1
     all_workers_run(fleet, HUPS)
     with warnings.catch_warnings():
-        # The next renewal publishes the queues that a master serves.
+        # A master publishes which queues it serves each time it renews its lease.
         warnings.simplefilter("ignore", rota.UnservedQueue)
         fleet.client.enqueue("note", args=["last"], queue=f"q{HUPS}")
     fleet.wait_for("end", label="last")
@@ -131,7 +137,8 @@ def test_quiet_resume_and_scale_under_load_lose_and_repeat_nothing(fleets: Fleet
         assert len(fleet.journal("start")) == ran
         assert fleet.rota("resume").returncode == 0
         until(lambda: len(fleet.journal("start")) > ran, "they are taken up")
-        # The signals are sent one by one, because the kernel drops a pending CONT if another one follows.
+        # Each signal is sent after the previous one has taken effect, because the kernel drops a pending CONT if a stop
+        # signal follows.
         for _ in range(3):
             for number, state in ((signal.SIGTSTP, "quiet"), (signal.SIGCONT, "running")):
                 fleet.signal(number)

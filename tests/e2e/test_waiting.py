@@ -1,4 +1,4 @@
-"""Waits for tasks of a real fleet in a program, in a task, and on the command line."""
+"""A program, a task and the command line each wait until tasks of a real fleet have ended."""
 
 import json
 import os

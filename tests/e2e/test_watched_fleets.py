@@ -1,6 +1,6 @@
-"""Healthy fleets that a real Prometheus watches. The cost of a large fleet is as promised. No alert fires for a fleet
-with many queues, although processes are killed and pools are resized. WATCH_SECONDS sets the duration, and `make
-watched` takes ten minutes.
+"""Healthy fleets that a real Prometheus watches. A large fleet costs Prometheus no more than the documentation
+promises. No alert fires for a fleet with many queues, even if processes are killed and pools are resized. WATCH_SECONDS
+sets the duration, and `make watched` takes ten minutes.
 """
 
 import itertools
@@ -24,7 +24,8 @@ WATCH_SECONDS = float(os.environ.get("WATCH_SECONDS", "24"))
 MAX_SERIES = 20_000
 GENEROUS_SCRAPE_SECONDS = 2.0
 SLOTS, QUEUES, TASKS = 32, 200, 20
-# Each queue has 233 series for any number of tasks, which is within the default bound (docs/metrics.md).
+# Each queue has 233 series, however many tasks it has. All queues together are within the default bound
+# (docs/metrics.md).
 HEALTHY_QUEUES = 60
 MODULE = f"""
 import rota
@@ -43,7 +44,7 @@ Watch = Callable[[RunningFleet], Prometheus]
 
 @pytest.fixture
 def watch(tmp_path: Path) -> Iterator[Watch]:
-    """Watch a fleet with the project's unchanged rules."""
+    """Yield a function that starts a Prometheus for a fleet, with the project's unchanged rules."""
     started: list[Prometheus] = []
 
     def watched(fleet: RunningFleet) -> Prometheus:
@@ -95,7 +96,7 @@ def test_no_alert_fires_for_a_healthy_fleet_through_kills_and_reloads(fleets: Fl
         client = fleet.client
         client.enqueue_many(Call("rest", [1], queue=chance.choice(queues), delay=chance.random()) for _ in range(5))
 
-    # Five deaths of one role in ten minutes are not a crash loop, and are fewer than the alert requires.
+    # Five deaths of one role in ten minutes are not a crash loop, and too few for the alert.
     harm = itertools.cycle(("worker", "hup", "poller", "hup", "exporter", "hup", "zygote", "hup"))
     pause = max(3.0, WATCH_SECONDS / 16)
     with repeating(enqueue, 0.25):

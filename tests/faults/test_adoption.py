@@ -1,5 +1,5 @@
-"""Two nodes adopt legacy lists while their pollers are killed at random. Nothing is lost, nothing runs twice, and items
-that were due first start first.
+"""Two nodes adopt items from legacy lists while their pollers are killed at random. No item is lost or runs twice, and
+items start in the order in which they were due.
 """
 
 import json
@@ -16,7 +16,7 @@ import redis
 from support.fleets import Fleets, Measure, RunningFleet
 from support.waiting import until
 
-ITEMS: Final = 150  # the number of items of each kind
+ITEMS: Final = 150  # how many items are pushed for now, and as many for later
 KILLS: Final = 12
 SPREAD_SECONDS: Final = 4.0
 AHEAD_SECONDS: Final = 0.5
@@ -26,12 +26,12 @@ NODES: Final = ("a", "b")
 
 @pytest.fixture
 def names(namespace: str) -> tuple[str, str]:
-    """Return the names of the list and the sorted set of these producers."""
+    """Return two key names: the list and the sorted set to which the producers of this test push."""
     return f"queue:{namespace}", f"delayed:{namespace}"
 
 
 def start_nodes(fleets: Fleets, names: tuple[str, str]) -> list[RunningFleet]:
-    """Start two nodes that run one task at a time in the whole fleet, so that starts have the order of the lanes."""
+    """Start two nodes. Together they run only one task at a time, so that tasks start in the order of the lanes."""
     nodes = [
         fleets.node(
             name,
@@ -49,7 +49,9 @@ def start_nodes(fleets: Fleets, names: tuple[str, str]) -> list[RunningFleet]:
 
 
 def produce(server: "redis.Redis", names: tuple[str, str], number: int, begins_at: float) -> None:
-    """Push items as handwritten producers do: one for now, in one of the two legacy forms, and one for later."""
+    """Push items as handwritten producers do. One item is for now, in one of the two legacy forms, and one is for
+    later.
+    """
     task_id = str(uuid.uuid4())
     label = f"now-{number}"
     item = ["note", [label]] if number % 3 == 0 else [task_id, "default", "note", [label]]
@@ -75,7 +77,7 @@ def test_killed_pollers_adopt_every_item_once_in_order(
         produce(redis_client, names, number, begins_at)
         if number % (ITEMS // KILLS) == 0:
             kill_a_poller(nodes, chance)
-        time.sleep(SPREAD_SECONDS / ITEMS)  # the pace of the producers, while pollers die
+        time.sleep(SPREAD_SECONDS / ITEMS)  # a pause between two pushes, during which pollers die
     fleet = nodes[0]
     until(lambda: len(fleet.journal("start")) >= 2 * ITEMS, "the start of every item", DRAIN_SECONDS)
     fleet.wait_until_nothing_waits(DRAIN_SECONDS)

@@ -1,5 +1,6 @@
-"""A consumer is killed, stopped or cut off. Its tasks run elsewhere soon after its lease has expired, and late calls
-change nothing. The fleet's poller reaps the consumer. The fleet's worker serves another queue.
+"""Consumers that are killed, stopped or cut off from the server. Soon after the lease has expired, another consumer
+runs their tasks, and late calls change nothing. The fleet's poller reaps these consumers. The fleet's only worker
+serves another queue, so it does not take their tasks.
 """
 
 import signal
@@ -28,14 +29,14 @@ PROGRAM = Path(__file__).parents[1] / "support" / "consumer_program.py"
 
 
 class Program:
-    """A consumer in a separate process."""
+    """A consumer that runs in a separate process."""
 
     def __init__(self, url: str, namespace: str) -> None:
         argv = [sys.executable, str(PROGRAM), url, namespace, QUEUE, str(LEASE_SECONDS)]
         self.process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def read_line(self) -> str:
-        """Return the consumer's next line."""
+        """Return the next line that the consumer prints."""
         assert self.process.stdout is not None
         return self.process.stdout.readline().strip()
 
@@ -58,15 +59,15 @@ def _stack() -> Iterator[ExitStack]:
 
 
 def program(stack: ExitStack, url: str, fleet: RunningFleet) -> Program:
-    """Start a consumer that ends with the stack."""
+    """Start a consumer in a separate process. It is killed when the stack is closed."""
     made = Program(url, fleet.namespace)
     stack.callback(made.end)
     return made
 
 
 def taken_over(heirs: list[rota.Consumer], fail: Callable[[], object]) -> tuple[dict[str, rota.LeasedTask], float]:
-    """Let each of these consumers wait for a task, and call `fail` to end other consumers. Returns the tasks by id, and
-    the seconds until all tasks had arrived.
+    """Let each of these consumers wait for one task, and then call `fail`, which makes other consumers fail. Returns
+    the received tasks by id, and the seconds until each consumer had received a task.
     """
     with ThreadPoolExecutor(len(heirs)) as pool, ExitStack() as stopping:
         for heir in heirs:
@@ -79,7 +80,7 @@ def taken_over(heirs: list[rota.Consumer], fail: Callable[[], object]) -> tuple[
 
 
 def each_holds_one(fleet: RunningFleet, programs: list[Program]) -> dict[Program, str]:
-    """Return the task that each of these programs holds. No other tasks exist."""
+    """Return which task each of these programs holds. No other tasks exist."""
     until(lambda: len(fleet.rota_json("status")["consumers"]) == len(programs), "all consumers have begun")
     fleet.client.enqueue_many(rota.Call("work", queue=QUEUE) for _ in programs)
     return {each: each.read_line().split(" ")[1] for each in programs}
@@ -105,7 +106,7 @@ def test_failed_consumers_lose_tasks_and_late_settles_change_nothing(
         stopped.process.send_signal(signal.SIGSTOP)
         link.silence(requests=True, replies=True)
 
-    # Lost tasks run alone, so each needs a separate consumer.
+    # Tasks whose owner was lost run alone, so each of them needs a separate consumer.
     found, took = taken_over([stack.enter_context(fleet.client.consumer(QUEUE)) for _ in failing], fail)
     measured("seconds until the tasks of three failed consumers were elsewhere, lease of 2 s", took)
     assert took < ELSEWHERE_WITHIN_SECONDS
@@ -128,9 +129,11 @@ def test_failed_consumers_lose_tasks_and_late_settles_change_nothing(
 
 
 def check_consumers_continue(fleet: RunningFleet, *programs: Program) -> None:
-    """Check that each consumer takes and ends one more task under a new name."""
+    """Check that each of these consumers takes and ends one more task. Each must have a new owner name."""
     fleet.client.enqueue_many(rota.Call("work", queue=QUEUE) for _ in programs)
-    for each in programs:  # Otherwise a consumer that has settled its task could take another consumer's task.
+    # Wait until every consumer holds a task. Otherwise one that has already settled its task could take the task of
+    # another.
+    for each in programs:
         assert each.read_line().startswith("held ")
     for each in programs:
         each.settle()

@@ -1,5 +1,5 @@
-"""The ends and events that a client receives agree with the tasks' journal, although workers and the server are
-killed.
+"""The ends and events that a client receives agree with the journal that the tasks write, even if workers and the
+server are killed.
 """
 
 import os
@@ -23,10 +23,10 @@ TASKS = 10_000
 WORKERS = 4
 KILLS = 20
 KILLS_BEFORE_THE_SERVERS = 8
-WAITING = 100  # the number of threads, which wait for one task after another
+WAITING = 100  # how many threads wait for ends; each of them waits for one task after another
 SECONDS = 240.0
 
-ReportedEnd = tuple[str, object]  # the state, and the returned value or the error line
+ReportedEnd = tuple[str, object]  # the state of the task, and its returned value or its error line
 
 
 def end_by_result(handle: Handle[Any]) -> ReportedEnd:
@@ -37,7 +37,9 @@ def end_by_result(handle: Handle[Any]) -> ReportedEnd:
 
 
 def kill_all_the_while(shaken: Shaken, fleet: RunningFleet) -> None:
-    """Kill workers by SIGKILL, spread evenly over the whole work, and kill the server once."""
+    """Kill workers by SIGKILL at equal steps of the progress, and kill the server once. Returns when about half of the
+    tasks are done.
+    """
     chance = random.Random(12)
     totals = Keys(shaken.namespace).totals
     for number in range(KILLS):
@@ -47,12 +49,14 @@ def kill_all_the_while(shaken: Shaken, fleet: RunningFleet) -> None:
         os.kill(chance.choice(sorted(pids)), signal.SIGKILL)
         if number == KILLS_BEFORE_THE_SERVERS:
             shaken.server.kill()
-            time.sleep(0.5)  # the length of the outage
+            time.sleep(0.5)  # how long the server is away
             shaken.server.start()
 
 
 def written(fleet: RunningFleet) -> dict[str, set[tuple[str, str]]]:
-    """Return the last outcome and number that each task wrote in its attempts, by id."""
+    """Return the outcomes that the tasks wrote into their journal, by task id. Each outcome is a pair of an event and a
+    label.
+    """
     told: dict[str, set[tuple[str, str]]] = {}
     for line in fleet.journal():
         if line.event != "start":
@@ -82,7 +86,7 @@ def test_reported_ends_of_10000_tasks_are_correct_despite_kills(shaken: Shaken, 
     event_of = {"done": "end", "dead": "fail"}
     for number, (handle, state) in enumerate(zip(handles, waited, strict=True)):
         assert evidence[handle.id] == {(event_of[state], str(number))}
-    with fleet.client.events("0", timeout=0) as events:  # no change is missing, and none occurs twice
+    with fleet.client.events("0", timeout=0) as events:  # every change must be reported, and each only once
         last = places(events)
     assert [last[handle.id] for handle in handles] == waited
     assert fleet.books_balance()

@@ -1,5 +1,5 @@
-"""Real sentinels, and a primary that dies, is replaced or comes back. The fleet continues, and acknowledged tasks are
-kept.
+"""A service with real sentinels. Its primary dies, is replaced, or comes back. The fleet continues to work, and no
+acknowledged task is lost.
 """
 
 import asyncio
@@ -30,12 +30,12 @@ AFTER_FAILOVER_SECONDS = 5.0
 GROUPS = 10
 MEMBERS = 20
 T = TypeVar("T")
-LARGE = "x" * 200_000  # 150 of these are three times as much as the kernel buffers for the two replicas
+LARGE = "x" * 200_000  # 150 such values are three times as much data as the kernel buffers for the two replicas
 
 
 def load(service: Sentinels, fleet: RunningFleet, durability: Durability = "none", threads: int = 2) -> Producer:
-    """Return a producer. It repeats uncertain calls until they are acknowledged or the server may have
-    forgotten them.
+    """Return a producer of tasks. If the outcome of a call is uncertain, it repeats the call until it is acknowledged
+    or the server may have forgotten it.
     """
     options: dict[str, Any] = {"durability": durability, "timeout_seconds": 2}
     return Producer(service.url, fleet.namespace, threads=threads, patience_seconds=30, **options)
@@ -61,8 +61,8 @@ def _fleet(service: Sentinels, namespace: str, tmp_path: Path) -> Iterator[Runni
 
 
 def seconds_until_work_goes_on(fleet: RunningFleet) -> float:
-    """Return the time from now, when there is a new primary, to the end of the next task. Fails after the promised
-    time.
+    """Wait until another task ends, and return how many seconds that took. Call this when there is a new primary. Fails
+    if it takes longer than promised.
     """
     began = time.monotonic()
     seen = len(fleet.journal("end"))
@@ -71,7 +71,9 @@ def seconds_until_work_goes_on(fleet: RunningFleet) -> float:
 
 
 def lost_of(fleet: RunningFleet, producer: Producer) -> set[str]:
-    """Wait until nothing is left to run and the audit agrees. Then return the acknowledged tasks that never ran."""
+    """Wait until all tasks have ended and the audit finds no fault. Returns the ids of the acknowledged tasks that
+    never ran.
+    """
     fleet.wait_until_nothing_waits(30)
     assert fleet.books_balance()
     return set(producer.accepted) - {line.id for line in fleet.journal("end")}
@@ -134,7 +136,9 @@ def test_group_ends_once_despite_a_killed_primary(service: Sentinels, fleet: Run
 
 
 def _grouped(client: rota.Client, label: str) -> rota.GroupHandle:
-    """Enqueue a group, and repeat the call with the group's id until the server has accepted all of it."""
+    """Enqueue a group. If a call fails, it is repeated with the same group id until the server has accepted the whole
+    group.
+    """
     spin: rota.Call[None] = rota.Call("spin", [label], queue="default")
     members: list[rota.Call[None] | rota.Chain] = [rota.chain(spin, spin), *[spin] * (MEMBERS - 1)]
     group = rota.group(members, then=after(label), id=label.replace(" ", "-"))
@@ -267,7 +271,8 @@ def test_old_primary_returns_as_replica_and_later_as_primary(service: Sentinels,
     second = service.wait_for_another(first)
     fleet.client.enqueue("note", args=["at the second"], queue="default")
     fleet.wait_for("end", label="at the second")
-    first.start()  # according to its own files it is a primary, with the data from before its death
+    # According to its own files, this server is still the primary. It has the data from before its death.
+    first.start()
     until(lambda: service.role(first) == "slave", "the old primary as a replica")
     until(lambda: service.replicated(service.primary()), "replicas that have all")
     second = service.kill_primary()

@@ -1,4 +1,6 @@
-"""Messages at the start if sentinels or the requested durability are unavailable, and cases that prevent no start."""
+"""What a fleet reports at its start if sentinels or the requested durability are unavailable, and which problems do not
+prevent the start.
+"""
 
 import asyncio
 import socket
@@ -28,7 +30,7 @@ PASSWORD = "guarded"
 
 @pytest.fixture(name="service", scope="module")
 def _service(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sentinels]:
-    """Yield a service that these tests share, because none of them harms it."""
+    """Yield a service with sentinels. The tests share it, because none of them changes it."""
     with Sentinels(server.binary, tmp_path_factory.mktemp("service"), PASSWORD) as service:
         yield service
 
@@ -68,7 +70,7 @@ def test_unreachable_sentinels_are_reported_with_reasons(tmp_path: Path) -> None
 
 def test_application_client_follows_its_own_sentinels(service: Sentinels, namespace: str) -> None:
     places = [("127.0.0.1", sentinel.port) for sentinel in service.sentinels]
-    make: Any = redis.sentinel.Sentinel  # redis-py has no type for this
+    make: Any = redis.sentinel.Sentinel  # redis-py has no type for this attribute
     own = make(places, sentinel_kwargs={"password": PASSWORD})
     with pytest.raises(TypeError, match=r"pass sentinel\.master_for"):
         rota.Client(redis=own, namespace=namespace)
@@ -82,7 +84,7 @@ def test_application_client_follows_its_own_sentinels(service: Sentinels, namesp
 
 
 class _Misled(socketserver.StreamRequestHandler):
-    """A stale sentinel, which names one server in every reply."""
+    """A sentinel with outdated information. Every reply names the same server."""
 
     def handle(self) -> None:
         server = self.server
@@ -104,7 +106,7 @@ class _MisledServer(socketserver.ThreadingTCPServer):
 
 @pytest.fixture(name="misled")
 def _misled(service: Sentinels) -> Iterator[str]:
-    """Yield the URL of a sentinel that names a replica, followed by sentinels that name the primary."""
+    """Yield a URL whose first sentinel names a replica, and whose other sentinels name the primary."""
     with _MisledServer(service.replicas()[0].port) as misled:
         thread = threading.Thread(target=misled.serve_forever, args=(0.01,))
         thread.start()
@@ -127,7 +129,8 @@ def test_replica_named_by_a_stale_sentinel_is_skipped(service: Sentinels, namesp
 
 
 def test_silent_first_sentinel_does_not_prevent_a_connection(service: Sentinels) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:  # only the kernel accepts connections here
+    # The kernel accepts connections here, but no program reads from them.
+    with socket.create_server(("127.0.0.1", 0)) as silent:
         url = service.url.replace("://", f"://127.0.0.1:{silent.getsockname()[1]},")
         impatient = AioConnection(Opener(parse_address(url), "rota:test"), lambda: SENTINEL_SECONDS / 2)
         assert asyncio.run(_role(impatient)) == b"master"

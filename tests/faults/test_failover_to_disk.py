@@ -1,4 +1,6 @@
-"""A single server with an append-only file dies. `durability` guarantees the enqueues that it had acknowledged."""
+"""A single server that writes an append-only file dies. All enqueues that it had acknowledged are kept, as `durability`
+promises.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +16,7 @@ from support.waiting import until
 
 
 class Logging:
-    """A server that syncs its file every second, on a disk that can be stalled."""
+    """A server that syncs its append-only file every second. The disk can be stalled."""
 
     def __init__(self, binary: str, folder: Path) -> None:
         self.disk = SlowDisk(folder, binary)
@@ -28,7 +30,9 @@ class Logging:
             return b"waitaof" in asking.command_list()
 
     def stall_in_a_sync(self) -> None:
-        """Begin a sync that does not end. From then on, the server delays incoming data by 2 s."""
+        """Stall the disk, and wait until a sync to it has begun, which cannot end. From then on, the server delays
+        incoming data by 2 s.
+        """
         self.disk.stall()
         with self.connect() as asking:
             until(lambda: asking.incr("written") and asking.info("persistence")["aof_pending_bio_fsync"], "a sync")
@@ -96,6 +100,7 @@ def test_many_waitaof_enqueues_share_one_wait(logging: Logging, namespace: str) 
         calls = [rota.Call("note", queue="default") for _ in range(2_000)]
         acknowledged = {handle.id for handle in client.enqueue_many(calls)}
         waits = asking.info("commandstats")["cmdstat_waitaof"]["calls"]
-    assert waits <= 3  # one for the trial, one for the enqueues, and one after the script was sent as text
+    # There is one WAITAOF for the trial, one for the enqueues, and one after the script was sent as text.
+    assert waits <= 3
     logging.kill_and_start()
     assert logging.kept(namespace) == acknowledged

@@ -1,5 +1,5 @@
-"""Another program writes bytes, wrong types and invalid numbers to the keys of a running fleet. The fleet continues,
-loses no process and no slot, and reports the invalid data.
+"""Another program overwrites keys of a running fleet with arbitrary bytes, wrong types and invalid numbers. The fleet
+continues, loses neither a process nor a slot, and reports the invalid data.
 """
 
 import os
@@ -19,7 +19,7 @@ from support.server_fixtures import SHORT_LEASE
 from support.servers import Server
 from support.waiting import until
 
-# If `served` is overwritten, producers are warned until a master publishes its queues again.
+# If the key `served` is overwritten, clients warn about unserved queues until a master publishes its queues again.
 pytestmark = pytest.mark.filterwarnings("ignore::rota.UnservedQueue")
 
 COMMANDS = {
@@ -33,12 +33,12 @@ COMMANDS = {
     ("check",): {0, 78},
 }
 READ_BY_RECOVERY = {"ready_lane", "owners", "lives", "inflight", "pulse"}
-REFUSED = 69  # the server refuses, for example because a key has another type
+REFUSED = 69  # the exit code if the server refuses a command, for example because a key has another type
 SEED = int(os.environ.get("FOREIGN_SEED", random.SystemRandom().randrange(1 << 32)))
 
 
 class Beset:
-    """A fleet, and the program that writes to its keys."""
+    """A fleet, and a client of its server with which the test overwrites the fleet's keys."""
 
     def __init__(self, fleet: RunningFleet, server: Any, keys: Keys) -> None:
         self.fleet = fleet
@@ -48,21 +48,21 @@ class Beset:
         self.killed: set[int] = set()
 
     def goes_on(self, what: str) -> None:
-        """Check that a task runs, whatever the keys contain."""
+        """Check that the fleet still runs a task. `what` describes the current state of the keys."""
         self.notes += 1
         label = f"{self.notes} {what}"
         self.fleet.client.enqueue("note", args=[label], queue="default")
         self.fleet.wait_for("end", label=label)
 
     def notes_until_it_left(self, pid: int) -> bool:
-        """Enqueue tasks, because an idle worker only notices this when there are tasks. Returns whether the worker has
-        left.
+        """Run a task, and return whether this worker has left. An idle worker notices that its list was overwritten
+        only when there are tasks.
         """
         self.goes_on("meanwhile")
         return pid not in self.fleet.workers()
 
     def recovers(self, what: str) -> None:
-        """Check that a worker that is killed in a task is replaced, and that the new worker runs the task again."""
+        """Kill a worker during a task, and check that another worker runs the task again."""
         held = self.fleet.hold(what)
         self.killed.add(held.pid)
         os.kill(held.pid, signal.SIGKILL)
@@ -72,7 +72,7 @@ class Beset:
         self.fleet.wait_for("end", label=what)
 
     def expires(self, what: str) -> None:
-        """Check that another node runs the task of a lost node."""
+        """Add an owner whose lease has expired, and check that the fleet runs the task that this owner held."""
         owner = f"lost:{what}:1"
         label = f"lost {what}"
         body = f'["{owner}","default","note",["{label}"]]'
@@ -84,8 +84,9 @@ class Beset:
 
 @pytest.fixture
 def beset(fleets: Fleets, server: Server, namespace: str) -> Iterator[Beset]:
-    """Yield two workers with a short lease, a task that lives as long as the fleet, and queues with a cap, a rate and a
-    condition."""
+    """Yield a fleet with two workers and a short lease. It has one task that never ends, and queues with a cap, a rate
+    and a condition.
+    """
     queues = {"capped": {"cap": 1}, "rated": {"rate": "100/s", "condition": "always"}}
     tiers = [["default", "capped", "rated"]]
     conditions = {"always": {"lua": "true"}}
@@ -97,8 +98,8 @@ def beset(fleets: Fleets, server: Server, namespace: str) -> Iterator[Beset]:
 
 @pytest.fixture
 def check_commands(beset: Beset, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
-    """Return a function that runs all commands that read these keys in this process. Their output must be printable,
-    and their exit codes must be listed in docs/cli.md.
+    """Return a function that runs every command that reads these keys, in this process. It checks that the output is
+    printable and that docs/cli.md lists the exit code.
     """
     monkeypatch.chdir(beset.fleet.folder)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(beset.fleet.folder))
@@ -125,8 +126,8 @@ def places_of(beset: Beset) -> list[Place]:
 
 
 def no_process_died(beset: Beset) -> None:
-    """Check that no process died, except workers that were killed here and workers that left because their in-flight
-    list was overwritten.
+    """Check that no process died. Exceptions are workers that the test killed, and workers that left because their
+    in-flight list was overwritten.
     """
     assert beset.fleet.log("poller.exited") == beset.fleet.log("exporter.exited") == []
     ended = [line for line in beset.fleet.log("worker.exited") if line["child_pid"] not in beset.killed]
@@ -135,7 +136,7 @@ def no_process_died(beset: Beset) -> None:
 
 
 def no_slot_leaks(beset: Beset) -> None:
-    """Check that only living processes have a slot."""
+    """Check that every slot in use belongs to a living process."""
     until(beset.fleet.is_whole, "all its workers")
     children = beset.fleet.children()
     assert all(child["state"] == "ready" for child in children)
@@ -147,7 +148,7 @@ def no_slot_leaks(beset: Beset) -> None:
 def test_fleet_survives_arbitrary_values_in_its_keys(
     beset: Beset, check_commands: Any, request: pytest.FixtureRequest
 ) -> None:
-    """A failing test shows the seed, and FOREIGN_SEED repeats it."""
+    """If this test fails, it shows its seed. Set FOREIGN_SEED to that seed to repeat the test."""
     request.node.add_report_section("call", "seed", f"FOREIGN_SEED={SEED}")
     chance = random.Random(SEED)
     for place in places_of(beset):
@@ -178,7 +179,7 @@ def test_key_of_a_wrong_type_blocks_only_until_repaired(beset: Beset, check_comm
 
 
 def test_worker_with_an_overwritten_list_is_replaced(beset: Beset) -> None:
-    """No process repairs this key."""
+    """No process repairs an overwritten in-flight list."""
     owner = owner_of_a_worker(beset)
     slot = int(owner.split(":")[1])
     [pid] = [row["pid"] for row in beset.fleet.children("worker") if row["slot"] == slot]

@@ -1,4 +1,6 @@
-"""Names, arguments and errors with control characters, escapes and markup. No output of a fleet is misleading."""
+"""Names, arguments and errors that contain control characters, escape sequences and markup. None of them can falsify an
+output of the fleet.
+"""
 
 import json
 
@@ -53,8 +55,8 @@ pytestmark = ON_ONE_SERVER
 
 
 def hostile_fleet(fleets: Fleets, redis_client: "redis.Redis", log_format: str = "json") -> RunningFleet:
-    """Yield a fleet with a task that failed with a hostile error, with garbage of hostile bytes, and with a queue of a
-    hostile name.
+    """Return a fleet with three kinds of hostile text: the error of a dead task, an invalid item in a queue, and the
+    name of a queue.
     """
     fleet = fleets.make(log={"format": log_format})
     (fleet.folder / "tasks.py").write_text(TASKS)

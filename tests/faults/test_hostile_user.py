@@ -1,5 +1,5 @@
-"""Another user of the machine, who has no special rights, locks and reads everything possible, and creates a fleet's
-files before the fleet does.
+"""Another user of the machine, who has no special rights, attacks a fleet. This user locks and reads every file that
+the permissions allow, and creates the fleet's files before the fleet does.
 """
 
 import os
@@ -23,7 +23,8 @@ pytestmark = [ON_ONE_SERVER, pytest.mark.skipif(os.geteuid() != 0, reason="only 
 
 NO_POOLS = 65534
 SOMEBODY_ELSE = 65533
-# The needed modules are imported first, because afterwards this user may not read our interpreter's files.
+# All modules must be imported before the process changes its user, because the other user may not read the files of our
+# interpreter.
 BECOMES = f"""
 import fcntl, os, pathlib, signal, socket, sys
 os.setgroups([])
@@ -54,7 +55,9 @@ signal.pause()
 
 @contextmanager
 def as_nobody(code: str, *arguments: str) -> Iterator[list[str]]:
-    """Run code as another user during the block. Yields the lines that it printed before "done"."""
+    """Run this code as another user, and let it run until the end of the block. Yields the lines that the code printed
+    before "done".
+    """
     command = [sys.executable, "-c", BECOMES + code, *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None
@@ -71,7 +74,9 @@ def as_nobody(code: str, *arguments: str) -> Iterator[list[str]]:
 
 @pytest.fixture
 def square() -> Iterator[Path]:
-    """Return a folder like /tmp, in which every user may create files but not remove files of other users."""
+    """Return a folder with the permissions of /tmp: every user may create files, but not remove the files of other
+    users.
+    """
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o1777)
         yield Path(folder)
@@ -79,7 +84,7 @@ def square() -> Iterator[Path]:
 
 @pytest.fixture
 def fleet(fleets: Fleets, square: Path) -> RunningFleet:
-    """Yield a fleet with existing folders."""
+    """Return a fleet whose control socket and pid file are in the folder that all users share."""
     return fleets.make(control={"socket": str(square / "control"), "pid_file": str(square / "pid")}, workers=1)
 
 
@@ -102,7 +107,7 @@ def test_other_user_cannot_open_files_or_block_a_start(fleet: RunningFleet, squa
     assert {(square / name).stat().st_mode & 0o777 for name in left} == {0o600}
     fleet.term()
     assert fleet.exit_code() == 0
-    assert list(square.iterdir()) == []  # even lock files are removed
+    assert list(square.iterdir()) == []  # lock files are removed as well
 
 
 def test_world_readable_files_of_earlier_versions_become_private(fleet: RunningFleet, square: Path) -> None:

@@ -1,5 +1,5 @@
-"""Clients of a real exporter are slow, silent, half open, greedy or send garbage. Health checks get a response within a
-second, no connection stays open, and nothing is logged.
+"""A real exporter has clients that are slow, silent, half open or greedy, or that send garbage. Nevertheless it
+responds to health checks within a second, leaves no connection open, and logs nothing.
 """
 
 import json
@@ -28,17 +28,17 @@ from support.masters import ON_ONE_SERVER
 from support.waiting import repeating, seconds_until, until
 
 NO_SERVER = "redis://127.0.0.1:1/0"
-PROBE_SECONDS = 1.0  # the default time limit of a kubelet probe
-SPARE = 8  # descriptors for the inspection of a process, and for additional clients
+PROBE_SECONDS = 1.0  # the default timeout of a kubelet probe
+SPARE = 8  # more file descriptors, for the inspection of a process and for additional clients
 OPENING = b"GET /livez HTTP/1.1\r\nHost: here\r\n"
-RESET = struct.pack("ii", 1, 0)  # SO_LINGER for a close with a reset
+RESET = struct.pack("ii", 1, 0)  # the value of SO_LINGER with which a close resets the connection
 
 
 @pytest.fixture
 def exporter(namespace: str, capfd: pytest.CaptureFixture[str]) -> Iterator[Exporter]:
-    """Yield an exporter of a fleet without Redis whose master still sends heartbeats."""
+    """Yield an exporter whose Redis is unreachable, but whose master still sends heartbeats."""
     made = small_fleet(NO_SERVER, namespace)
-    # Otherwise the kernel would buffer a whole response.
+    # Otherwise the kernel would buffer the whole response.
     made.listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
     try:
         with repeating(made.memory.slot(MASTER_SLOT).heartbeat, 0.2):
@@ -55,7 +55,9 @@ def exporter(namespace: str, capfd: pytest.CaptureFixture[str]) -> Iterator[Expo
 
 
 def accepted_clients(exporter: Exporter) -> set[int]:
-    """Return the ports of the accepted clients. Other clients have no inode in the kernel yet."""
+    """Return the local ports of the clients that the exporter has accepted. Connections that wait to be accepted have
+    no inode in the kernel yet.
+    """
     return {each.raddr.port for each in psutil.Process(exporter.pid).net_connections("tcp4") if each.raddr}
 
 
@@ -83,7 +85,7 @@ def status_of(answer: bytes) -> int:
 
 
 def probe(exporter: Exporter) -> float:
-    """Request the health as a kubelet does. Return the longest response time."""
+    """Request both health checks as a kubelet does, and return the longer of the two response times in seconds."""
     took = []
     for path in ("livez", "readyz"):
         began = time.monotonic()
@@ -96,7 +98,7 @@ def probe(exporter: Exporter) -> float:
 
 
 def is_disconnected(client: socket.socket, more: bytes = b"") -> bool:
-    """Whether the exporter has closed the connection. If not, send more data."""
+    """Whether the exporter has closed the connection of this client. Sends `more` to the exporter first."""
     try:
         client.sendall(more)
         return client.recv(4096, socket.MSG_DONTWAIT) == b""
@@ -107,7 +109,9 @@ def is_disconnected(client: socket.socket, more: bytes = b"") -> bool:
 
 
 def probe_until_disconnected(exporter: Exporter, clients: list[socket.socket], more: bytes = b"") -> float:
-    """Request the health until all these clients are disconnected. Return the longest response time."""
+    """Repeat the health checks until the exporter has disconnected all these clients. Returns the longest response time
+    in seconds.
+    """
     slowest = probe(exporter)
     deadline = time.monotonic() + DEADLINE_SECONDS
     while clients:

@@ -1,4 +1,4 @@
-"""A group of 100,000 members, whose workers are killed in between. It ends once, and its follow-up starts after the
+"""A group of 100,000 members, during which workers are killed. The group ends once, and its follow-up starts after the
 last member.
 """
 

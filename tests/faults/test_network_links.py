@@ -1,4 +1,4 @@
-"""The link to the server is silent, slow, or lost for two hundred clients at once."""
+"""The network link to the server is silent or slow, or two hundred clients lose it at the same time."""
 
 import threading
 import time
@@ -26,19 +26,23 @@ from support.waiting import until
 WORKERS = 3
 BLOCK_SECONDS = 5.0
 LEASE_SECONDS = 5.0
-SLOW_SECONDS = 6.0  # longer than the lease, which is long enough for renewals of 0.3 s, 0.9 s and 1.5 s
-SLOW_LINK_SECONDS = 0.38  # in each direction, so the sequential calls of a heartbeat take 2.3 s or more
+SLOW_SECONDS = 6.0  # longer than the lease; the lease itself lasts long enough for renewals of 0.3 s, 0.9 s and 1.5 s
+# The delay applies to each direction. The calls of a heartbeat are sequential, so a heartbeat takes at least 2.3 s.
+SLOW_LINK_SECONDS = 0.38
+# Workers rely on their lease for nine tenths of its length. This leaves time for a renewal whose reply is lost, which
+# is abandoned after 2.5 s.
 LONG_LEASE = {
     "seconds": 10.0,
     "renew_seconds": 2.5,
-}  # nine tenths of the lease leave time for a reply that is abandoned after 2.5 s
-OTHERS = 2  # the master, and the poller, which replaces its doorbell connection when its other connection works again
+}
+# These are the master and the poller. The poller replaces its doorbell connection once its other connection works.
+OTHERS = 2
 CLIENTS = 200
 AWAY_SECONDS = 3.0
 
 
 def seconds_after(moment: float, line: dict[str, str]) -> float:
-    """Return the time from a moment (Unix seconds) to the log line."""
+    """Return the seconds from a moment, which is a Unix time, to the time of the log line."""
     return datetime.fromisoformat(line["timestamp"]).timestamp() - moment
 
 
@@ -48,14 +52,14 @@ def test_silent_link_is_abandoned_without_loss_or_repeat(shaken: Shaken, measure
     workers = fleet.workers()
     silent_at = time.time()
     shaken.link.silence(requests=True, replies=True)
-    fleet.release("ends meanwhile")  # the outcome of this task is sent while the link is silent
-    # The server still has the BLPOPs of the other workers and the turns after them. These turns claim tasks, but their
-    # replies are never read.
+    fleet.release("ends meanwhile")  # the worker sends the outcome of this task while the link is silent
+    # The server still processes the BLPOPs of the other workers and the turns behind them. These turns claim tasks, but
+    # no worker ever receives the replies.
     fleet.client.enqueue_many(Call("note", ["unheard"], queue="default") for _ in range(20))
     until(lambda: len(fleet.log("redis.lost")) >= WORKERS + OTHERS, "everybody noticed")
     noticed = {line["pid"]: seconds_after(silent_at, line) for line in fleet.log("redis.lost")}
     measured("seconds until the last worker had given the silent link up", max(noticed[pid] for pid in workers))
-    assert max(noticed[pid] for pid in workers) < BLOCK_SECONDS + 3 + 1  # one more second for a busy machine
+    assert max(noticed[pid] for pid in workers) < BLOCK_SECONDS + 3 + 1  # the last second is for a busy machine
     assert not fleet.journal("start", label="unheard")
     shaken.link.heal()
     fleet.wait_for("end", 20, label="unheard")
@@ -73,7 +77,8 @@ def test_late_requests_change_nothing_twice(shaken: Shaken) -> None:
         lambda: {"worker", "poller"} <= {line["role"] for line in fleet.log("redis.lost")},
         "the waiting workers have given up",
     )
-    shaken.link.heal()  # all data that was sent in the meantime arrives at once, on connections that no process reads
+    # All data that was sent in the meantime arrives at once, on connections from which no process reads any longer.
+    shaken.link.heal()
     fleet.wait_for("end", 20, label="unheard")
     everything_ended_once(fleet)
 
@@ -105,8 +110,8 @@ def test_one_lost_renewal_over_a_slow_link_stops_no_worker(shaken: Shaken) -> No
         until(lambda: calls[name] >= wanted, f"{more} x {name}")
 
     shaken.link.delay(SLOW_LINK_SECONDS)
-    with Producer(shaken.server.url, shaken.namespace) as producer:  # a worker that looks for tasks checks the fence
-        wait_for("announce", 2)  # each announcement follows a renewal
+    with Producer(shaken.server.url, shaken.namespace) as producer:  # with tasks to claim, the workers check the fence
+        wait_for("announce", 2)  # each call of `announce` comes after a renewal
         shaken.link.lose_replies(1, of="renew", cut=False)
         wait_for("renew", 3)
     assert shaken.link.lost["renew"] == 1
@@ -116,11 +121,13 @@ def test_one_lost_renewal_over_a_slow_link_stops_no_worker(shaken: Shaken) -> No
     assert not fleet.log("worker.fenced")
 
 
-# Many clients at once
+# Many clients at the same time
 
 
 def stay_connected(link: Link, over: threading.Event) -> None:
-    """Connect as a worker does. Wait for the returned time after each failed attempt."""
+    """Connect as a worker does, until `over` is set. After each failed attempt, wait for the time that the link
+    returns.
+    """
     while not over.is_set():
         try:
             link.connection().execute("PING")
@@ -162,6 +169,7 @@ def test_reconnects_of_200_clients_are_spread_out(shaken: Shaken, measured: Meas
     measured("most attempts within 100 ms in the second half of that time", max(tenths.values()))
     measured("seconds until the last was back", last)
     assert len(attempts) <= CLIENTS * 10
-    # Without jitter, all clients would connect together. A loaded machine wakes some threads together anyway.
+    # Without jitter, all clients would connect at the same time. Some do so in any case, because a loaded machine wakes
+    # several threads together.
     assert max(tenths.values()) <= CLIENTS / 2
     assert last <= 3

@@ -1,4 +1,6 @@
-"""For each command of a fleet, the request arrives and its reply is lost. Everything counts once."""
+"""For each command that a fleet sends, the server receives the request but the reply is lost. Everything must take
+effect exactly once.
+"""
 
 import os
 import signal
@@ -13,20 +15,20 @@ from support.server_fixtures import SHORT_LEASE, Shaken, everything_ended_once, 
 from support.waiting import until
 
 NOTES = 200
-BILLS = 30  # the rate permits 20 starts per second
-MOST_ROUNDS = 40  # the end of a claim is random
-EACH_PERIOD = ("promote", "sweep", "renew", "announce")  # the scripts that a fleet calls periodically
+BILLS = 30  # the rate of these tasks permits 20 starts per second
+MOST_ROUNDS = 40  # several rounds may be necessary, because it is random where a claim ends
+EACH_PERIOD = ("promote", "sweep", "renew", "announce")  # the scripts that a fleet calls in regular intervals
 
 
 def lose(shaken: Shaken, script: str) -> None:
-    """Lose the reply to the next call of this script, and wait until that has happened."""
+    """Arrange that the next reply to this script is lost, and wait until that has happened."""
     before = shaken.link.lost[script]
     shaken.link.lose_replies(1, of=script)
     until(lambda: shaken.link.lost[script] > before, f"a lost reply of {script}")
 
 
 def finish(shaken: Shaken, fleet: RunningFleet) -> None:
-    """Check that all tasks end exactly once."""
+    """Let the link work again, and check that every task ends exactly once."""
     shaken.link.heal()
     everything_ended_once(fleet)
 
@@ -42,7 +44,9 @@ def test_lost_replies_of_periodic_scripts_change_nothing(shaken: Shaken) -> None
 
 def test_lost_replies_of_turns_run_nothing_twice(shaken: Shaken) -> None:
     fleet = shaken.start_behind_link()
-    for number in range(3):  # the turn after a BLPOP, which claims the task, and then the turn that settles it
+    # The first lost reply is that of the turn after a BLPOP, which claims the task. The second is that of the turn that
+    # settles the task.
+    for number in range(3):
         label = f"alone{number}"
         shaken.link.lose_replies(1, of="turn")
         fleet.hold(label)
@@ -70,7 +74,9 @@ def test_lost_reply_of_mark_started_starts_nothing_twice(shaken: Shaken) -> None
 
 
 def test_lost_reply_of_throttle_costs_no_attempt(shaken: Shaken) -> None:
-    """This holds for a lost reply that granted the start, and for one that took the task from its worker."""
+    """The lost reply may have granted the start of a task, or may have taken the task from its worker. Neither costs an
+    attempt.
+    """
     fleet = shaken.start_behind_link(workers=2)
     fleet.client.enqueue_many(Call("bill", ["one", "bill"], queue="default") for _ in range(BILLS))
     for _ in range(5):
@@ -127,8 +133,8 @@ def test_lost_reply_of_reap_charges_the_crash_once(shaken: Shaken) -> None:
 
 
 def hold_up_until(fleet: RunningFleet, happened: Callable[[], object]) -> None:
-    """Claim long tasks among short tasks until `happened` is true. The short tasks must end while the long task
-    runs.
+    """Enqueue a long task among short tasks, again and again, until `happened` returns true. In each round, all short
+    tasks must end while the long task still runs.
     """
     behind = 0
     for number in range(MOST_ROUNDS):
@@ -152,7 +158,8 @@ def test_lost_reply_of_a_recall_returns_tasks_once(shaken: Shaken) -> None:
 
 
 def test_lost_recall_is_sent_again(shaken: Shaken) -> None:
-    fleet = shaken.start_behind_link(lease={"seconds": 8.0})  # the longest wait for a reply is a quarter of the lease
+    # The worker waits for a reply for at most a quarter of the lease, which is 2 s here.
+    fleet = shaken.start_behind_link(lease={"seconds": 8.0})
     swallowed: list[int] = []
 
     def swallow_one(name: str, is_reply: bool, port: int) -> bool:

@@ -1,4 +1,4 @@
-"""The wall clock of a node jumps forward and back by an hour while its fleet works. This has no effect."""
+"""While a fleet works, the wall clock of its node jumps forward and back by an hour. This must have no effect."""
 
 import time
 from pathlib import Path
@@ -47,5 +47,6 @@ def test_node_clock_jump_makes_no_task_early_late_or_lost(
     assert [node.log(event) for event in ("worker.lost", "worker.fenced", "task.recovered", "worker.exited")] == [
         []
     ] * 4
-    assert max(line.at for line in told) - min(line.at for line in told) > HOUR  # measured by the clock that jumped
+    # The times of these lines are from the clock that jumped.
+    assert max(line.at for line in told) - min(line.at for line in told) > HOUR
     assert node.books_balance()

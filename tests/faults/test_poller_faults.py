@@ -1,4 +1,4 @@
-"""Pollers that are killed or stopped, and a hundred thousand tasks that are due at one instant."""
+"""Pollers are killed or stopped, and a hundred thousand tasks become due at the same instant."""
 
 import os
 import signal
@@ -19,7 +19,7 @@ SPREAD_SECONDS = 4.0
 LAG_SECONDS = 3.0
 MANY = 100_000
 SHORT_CALL_SECONDS = 0.010
-GENEROUS_CALL_SECONDS = 0.25  # the time in which the server is not scheduled counts for the script
+GENEROUS_CALL_SECONDS = 0.25  # generous, because a script seems slow if the kernel does not schedule the server
 DRAIN_SECONDS = 90.0
 
 
@@ -77,8 +77,8 @@ def test_100_000_simultaneous_tasks_all_start_once_on_time(
 
 
 def seconds_to_enqueue_many(fleet: RunningFleet) -> float:
-    """Return the current duration of the enqueue on this machine, estimated from a fiftieth of the tasks, which run at
-    once.
+    """Return an estimate of the seconds that it takes to enqueue MANY tasks on this machine at present. It measures a
+    fiftieth of that number, and lets these tasks run.
     """
     began = time.monotonic()
     fleet.client.enqueue_many(Call("note", ["rehearsal"], queue="default") for _ in range(MANY // 50))
@@ -88,7 +88,7 @@ def seconds_to_enqueue_many(fleet: RunningFleet) -> float:
 
 
 def backlogs(fleet: RunningFleet) -> list[int]:
-    """Return the number of tasks that had not ended, once per second until all have ended."""
+    """Count once per second how many tasks have not ended yet, until all have ended. Returns these numbers."""
     left = [MANY]
     deadline = time.monotonic() + DRAIN_SECONDS
     while left[-1] and time.monotonic() < deadline:

@@ -1,5 +1,5 @@
-"""Tasks that may be started at most once, under all faults after which other tasks start again. The tasks record their
-starts in a journal.
+"""Tasks with `crash_limit=0`, which may be started only once, under all faults after which other tasks would start
+again. The tasks write each start into a journal.
 """
 
 import os
@@ -19,11 +19,11 @@ from support.fleets import Fleets, Measure, RunningFleet
 from support.masters import ON_ONE_SERVER
 from support.waiting import until
 
-KILLS = 500  # the number of kills on each of two servers
+KILLS = 500  # the number of kills for each of the two servers
 AT_ONCE = 5
 WORKERS = 10
 TASKS_A_ROUND = 40
-BUSY_SECONDS = 120.0  # the limit on a busy machine
+BUSY_SECONDS = 120.0  # the time limit on a busy machine
 LABELS = ("one", "two")
 LEASE_SECONDS = 2.0
 NODE = {"lease": {"seconds": LEASE_SECONDS, "renew_seconds": 0.5}}
@@ -34,24 +34,26 @@ def _ids(fleet: RunningFleet, event: str) -> list[str]:
 
 
 def _dead(fleet: RunningFleet) -> dict[str, dict[str, Any]]:
-    """Return the death records of all dead tasks, by id."""
+    """Return the death record of each dead task, by task id."""
     return {dead["id"]: dead["death"] for dead in fleet.rota_json("dead", "ls", "--limit", "100000")}
 
 
 def _give_work(fleet: RunningFleet, count: int, drawn: random.Random) -> set[str]:
-    """Enqueue tasks of a few milliseconds. Returns their ids."""
+    """Enqueue this many tasks, each of which runs for a few milliseconds. Returns their ids."""
     calls = [Call("once", ["", drawn.uniform(0, 0.01)], queue="default") for _ in range(count)]
     return {handle.id for handle in fleet.client.enqueue_many(calls)}
 
 
 def _nothing_waits(redis_client: "redis.Redis", fleet: RunningFleet) -> Callable[[], bool]:
-    """Return a function that returns whether all live tasks are dead."""
+    """Return a condition to wait for: no task waits or runs, so all tasks that are still live are dead."""
     keys = Keys(fleet.namespace)
     return lambda: redis_client.hlen(keys.tasks) == redis_client.zcard(keys.dead)
 
 
 def _each_started_once_and_ended_or_is_dead(fleet: RunningFleet, accepted: set[str]) -> dict[str, dict[str, Any]]:
-    """Check that each task was started once, and has ended or is dead. Returns the death records."""
+    """Check that no task was started twice, and that each task has ended or is dead. Returns the death records by task
+    id.
+    """
     starts = Counter(_ids(fleet, "start"))
     ended = set(_ids(fleet, "end"))
     dead = _dead(fleet)
@@ -65,7 +67,8 @@ def _each_started_once_and_ended_or_is_dead(fleet: RunningFleet, accepted: set[s
 def test_at_most_once_tasks_never_start_twice_despite_kills(
     fleets: Fleets, redis_client: "redis.Redis", measured: Measure
 ) -> None:
-    # The workers count as healthy at once. Otherwise more than a hundred sudden deaths per minute would slow the pool.
+    # The workers count as healthy at once. Otherwise the master would slow the pool down after more than a hundred
+    # sudden deaths per minute.
     restarts = {"crash_limit": 50, "healthy_seconds": 0.01}
     fleet = fleets.start(workers=WORKERS, restarts=restarts, log={"tasks": "failures"})
     drawn = random.Random(KILLS)
@@ -74,7 +77,7 @@ def test_at_most_once_tasks_never_start_twice_despite_kills(
 
     def kill_some() -> bool:
         accepted.update(_give_work(fleet, TASKS_A_ROUND, drawn))
-        time.sleep(drawn.uniform(0, 0.02))  # the workers may be in any state
+        time.sleep(drawn.uniform(0, 0.02))  # a random pause, so that the workers may be in any state
         victims = drawn.sample(sorted(until(lambda: _at_least(fleet.workers() - killed, AT_ONCE))), AT_ONCE)
         for pid in victims:
             os.kill(pid, signal.SIGKILL)
@@ -115,8 +118,8 @@ def test_task_cut_off_by_sigquit_is_dead_without_a_crash(fleets: Fleets) -> None
 
 @pytest.fixture
 def nodes(fleets: Fleets) -> tuple[RunningFleet, RunningFleet, set[str]]:
-    """Start two nodes. Both workers of node a have begun a task, and other tasks wait for either node. Yields the nodes
-    and all ids.
+    """Return two nodes and the ids of all tasks. Both workers of node a are running a task, and the other tasks wait
+    for either node.
     """
     a = fleets.node("a", **NODE).start()
     b = fleets.node("b", **NODE)

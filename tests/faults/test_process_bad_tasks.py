@@ -1,4 +1,4 @@
-"""Extremely bad tasks, which crash native code, catch everything, use up all memory, and leave daemons behind."""
+"""Extremely bad tasks. They crash in native code, catch every exception, use up all memory, or leave daemons behind."""
 
 import os
 import signal
@@ -20,7 +20,7 @@ LIMIT_MB = 400
 
 
 def dies(fleet: RunningFleet, name: str, *args: object) -> dict[str, object]:
-    """Run a task until it is dead. Returns its death record."""
+    """Run this task until it is dead. Returns its death record."""
     task_id = fleet.client.enqueue(name, args=list(args), queue="default").id
     until(lambda: fleet.client.status(task_id).state == "dead", "its death")
     [dead] = fleet.rota_json("dead", "ls", "--task", name)
@@ -103,12 +103,12 @@ def test_stopped_worker_is_killed_and_its_task_runs_again(fleets: Fleets) -> Non
 
 
 def daemon_of(fleet: RunningFleet, label: str) -> int:
-    """Let a worker run a task that leaves a daemon. Returns the daemon."""
+    """Let a worker run a task that leaves a daemon behind. Returns the pid of the daemon."""
     fleet.client.enqueue("leave_daemon", args=[label], queue="default")
     fleet.wait_for("start", label=label)
     written = fleet.folder / f"daemon-{label}"
     pid = int(until(lambda: written.exists() and written.read_text(), "the daemon's pid"))
-    assert psutil.Process(pid).ppid() == fleet.pid  # the master has already adopted the daemon
+    assert psutil.Process(pid).ppid() == fleet.pid  # the daemon is already a child of the master
     return pid
 
 

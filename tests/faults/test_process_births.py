@@ -1,4 +1,4 @@
-"""Children that cannot be forked, and children that die at their start. Nothing hangs, and nothing is left behind."""
+"""Children that cannot be forked, and children that die while they start. Nothing hangs, and nothing is left behind."""
 
 import os
 import random
@@ -28,8 +28,8 @@ HUNT_SECONDS = 5.0
 
 @contextmanager
 def without_forks(pid: int) -> Iterator[None]:
-    """Make the kernel refuse every fork of a process with EAGAIN, by the user's limit, or for root by the control
-    group's limit.
+    """Make every fork of this process fail with EAGAIN during the block. The limit of the user causes this, or for root
+    the limit of the control group.
     """
     if os.geteuid() != 0:
         before = resource.prlimit(pid, resource.RLIMIT_NPROC)
@@ -53,7 +53,7 @@ def zombies_of(fleet: RunningFleet) -> list[int]:
 
 
 def nothing_is_left_over(fleet: RunningFleet, redis_client: "redis.Redis", workers: int) -> None:
-    """Wait until there are exactly the expected workers, owners and processes."""
+    """Wait until the fleet has exactly this number of workers, and no owner, zombie or unknown process is left."""
     fleet.until_workers(workers)
     until(lambda: owners(redis_client, fleet) == workers, "the owners of the dead are reaped")
     until(lambda: not zombies_of(fleet), "the zombies are reaped")
@@ -73,7 +73,7 @@ def test_pool_recovers_after_failed_forks(fleets: Fleets, redis_client: "redis.R
         until(lambda: len(fleet.log("fleet.call_failed")) >= 3, "forks that failed")
         failures = [line["error"] for line in fleet.log("fleet.call_failed")]
         assert all("Resource temporarily unavailable" in error for error in failures)
-        assert len(failures) < 30  # a tight loop would have caused thousands of failures
+        assert len(failures) < 30  # without pauses between the attempts, there would be thousands of failures
         fleet.release("b")
         fleet.wait_for("end", label="b")
         fleet.release("a")
@@ -98,7 +98,7 @@ def test_fleet_that_cannot_fork_is_not_ready(fleets: Fleets) -> None:
 
 @contextmanager
 def busy_machine(processes: int) -> Iterator[None]:
-    """Use up most of the processor time."""
+    """Use up most of the processor time of the machine during the block."""
     spinning = [subprocess.Popen(["sh", "-c", "while :; do :; done"]) for _ in range(processes)]
     try:
         yield
@@ -109,8 +109,8 @@ def busy_machine(processes: int) -> Iterator[None]:
 
 
 def kill_workers(fleet: RunningFleet) -> int:
-    """Kill every worker that has a process by SIGKILL, including workers that are starting. Returns the number of
-    kills.
+    """Kill every worker that has a process by SIGKILL, even workers that are still starting. Returns how many were
+    killed.
     """
     pids = [child["pid"] for child in fleet.children("worker") if child["pid"]]
     return sum(kill(pid) for pid in pids)
@@ -137,7 +137,7 @@ def test_fifty_workers_killed_at_once_are_replaced(
         assert kill_workers(fleet) == 50
         again = fleet.wait_for("start", 100)[50:]
         measured("seconds until all 50 tasks run again", max(line.at for line in again) - at)
-        for _ in range(5):  # some of these workers are starting, some wait for a task, and some run a task
+        for _ in range(5):  # each time, some workers are starting, some wait for a task, and some run one
             time.sleep(random.uniform(0, 0.1))
             kill_workers(fleet)
         measured("seconds until it is whole", seconds_until(fleet.is_whole, "a whole fleet"))
@@ -150,7 +150,9 @@ def test_fifty_workers_killed_at_once_are_replaced(
 
 
 def children_of(pid: int) -> list[int]:
-    """Return the children of a process with one thread, or [] if the process has ended."""
+    """Return the pids of the children of a process that has only one thread. If the process has ended, the list is
+    empty.
+    """
     try:
         return list(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
     except OSError:
@@ -167,11 +169,11 @@ def test_processes_killed_before_their_pid_is_known_are_replaced(
     unreported = 0
     deadline = time.monotonic() + HUNT_SECONDS
     while time.monotonic() < deadline:
-        if not kill_workers(fleet):  # all workers are starting, or their start is delayed
+        if not kill_workers(fleet):  # every worker is still starting, or its start is delayed
             time.sleep(0.01)
         for _ in range(500):
             for born in children_of(zygote):
-                spared = chance.random() < 0.5  # otherwise the worker dies if it already exists
+                spared = chance.random() < 0.5  # if the worker is not spared, it dies as soon as it exists
                 for worker in children_of(born) if spared else []:
                     unreported += kill(worker)
                 intermediates += 0 if spared else kill(born)
@@ -212,8 +214,8 @@ def test_workers_killed_by_a_hook_restart_with_back_off(fleets: Fleets) -> None:
     began = time.monotonic()
     kill_workers(fleet)
     until(lambda: fleet.get("/readyz")[0] == 503, "the fleet reports that it is not ready")
-    # Two workers were killed, two were started in their place, and six started one by one after 0.1, 0.2, 0.4 and three
-    # times 0.8 s.
+    # Ten workers exit: the two that were killed, the two that replaced them, and six that were started one by one,
+    # after 0.1 s, 0.2 s, 0.4 s and three times 0.8 s.
     until(lambda: len(fleet.log("worker.exited")) >= 2 + 2 + 6, "further attempts")
     assert time.monotonic() - began > 2.5
     assert fleet.get("/livez")[0] == 200

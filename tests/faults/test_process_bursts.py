@@ -1,5 +1,5 @@
-"""Bursts of different signals: many kinds pending at one instant, and mixed storms. No interpreter crashes. If a stop
-is among the signals, the fleet ends once and cleanly.
+"""Bursts of different signals: many kinds that are pending at the same instant, and mixed storms. No interpreter
+crashes. If one of the signals requests a stop, the fleet stops once and cleanly.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ SEED = os.environ.get("BURST_SEED") or os.urandom(4).hex()
 
 @pytest.fixture
 def chance(request: pytest.FixtureRequest) -> random.Random:
-    """Return the random generator. A failing test shows its seed."""
+    """Return a random generator. If a test fails, it shows the seed."""
     request.node.add_report_section("call", "seed", f"BURST_SEED={SEED}")
     return random.Random(f"{SEED} {request.node.name}")
 
@@ -47,7 +47,7 @@ def send(pid: int, number: int) -> None:
 
 
 def burst(pid: int, numbers: Iterable[int]) -> None:
-    """Make all of these signals pending before the process continues."""
+    """Send all these signals in such a way that they are pending together before the process continues."""
     process = psutil.Process(pid)
     process.suspend()
     until(lambda: process.status() == psutil.STATUS_STOPPED, "the process is stopped")
@@ -61,7 +61,7 @@ def shuffled(chance: random.Random, numbers: Iterable[int]) -> list[int]:
 
 
 def every_set(numbers: Iterable[int]) -> Iterator[tuple[int, ...]]:
-    """Return all sets of at least two signals."""
+    """Return all combinations of at least two of these signals."""
     drawn = list(numbers)
     return itertools.chain.from_iterable(itertools.combinations(drawn, size) for size in range(2, len(drawn) + 1))
 
@@ -69,7 +69,7 @@ def every_set(numbers: Iterable[int]) -> Iterator[tuple[int, ...]]:
 def storm(
     targets: Callable[[], Iterable[int]], numbers: Iterable[int], chance: random.Random
 ) -> AbstractContextManager[None]:
-    """During the block, send a signal to each of these processes every millisecond."""
+    """During the block, send one of these signals, chosen at random, to each of these processes every millisecond."""
     kinds = list(numbers)
 
     def blow() -> None:
@@ -80,19 +80,21 @@ def storm(
 
 
 def blocks_terms(fleet: RunningFleet) -> bool:
-    """Whether the first line of the process has run."""
+    """Whether the process blocks TERM, which shows that its first line has run."""
     status = Path(f"/proc/{fleet.pid}/status").read_text()
     blocked = next(line for line in status.splitlines() if line.startswith("SigBlk:"))
     return bool(int(blocked.split()[1], 16) >> (signal.SIGTERM - 1) & 1)
 
 
 def ended_in_order(fleet: RunningFleet) -> bool:
-    """Whether the fleet stopped once, with exit code 0, and left nothing behind."""
+    """Whether the fleet stopped exactly once, with exit code 0, and left nothing behind."""
     return fleet.exit_code() == 0 and len(fleet.log("fleet.stopped")) == 1 and fleet.processes() == []
 
 
 def ended_by_signals(fleet: RunningFleet) -> list[dict[str, object]]:
-    """Return the children that ended by a signal. SIGKILL does not count, because a master kills unwanted children."""
+    """Return the log lines of children that were ended by a signal other than SIGKILL. SIGKILL does not count, because
+    a master uses it on children that it no longer wants.
+    """
     deaths = [line for event in log_events.DEATHS for line in fleet.log(event)]
     return [line for line in deaths if line.get("signal") not in (None, "SIGKILL")]
 
@@ -103,8 +105,8 @@ def test_pending_signals_without_a_stop_keep_the_master_running(fleets: Fleets, 
     for numbers in chance.sample(sets, len(sets)):
         burst(fleet.pid, shuffled(chance, numbers))
         assert fleet.status()
-    send(fleet.pid, signal.SIGCONT)  # sent after the last TSTP
-    assert fleet.rota("scale", "1").returncode == 0  # TTOU may have left no workers
+    send(fleet.pid, signal.SIGCONT)  # after the last TSTP, so that the fleet resumes
+    assert fleet.rota("scale", "1").returncode == 0  # TTOU may have reduced the number of workers to 0
     fleet.client.enqueue("note", args=["after"], queue="default")
     fleet.wait_for("end", label="after")
     assert ended_by_signals(fleet) == []
@@ -133,7 +135,7 @@ def test_signal_storm_from_the_start_on_ends_cleanly(fleets: Fleets, chance: ran
             lambda: blocks_terms(fleet), "its first line has run: until then other signals have their default effects"
         )
     with storm(lambda: [fleet.pid], NO_STOPS, chance):
-        time.sleep(seconds)  # the moment of the stop is varied
+        time.sleep(seconds)  # stop at a different moment in each round
         assert not fleet.has_ended()
     with storm(lambda: [fleet.pid], MASTER_SIGNALS, chance):
         until(fleet.has_ended, "its end")
@@ -147,7 +149,7 @@ def test_signal_storms_do_not_disturb_reload_or_stop(fleets: Fleets, chance: ran
     fleet.edit(limits={"max_tasks": 1000})
     with storm(lambda: [fleet.pid], NO_STOPS, chance):
         until(lambda: len(fleet.log("fleet.status")) > 5, "it has received many requests and signals")
-    fleet.hup()  # no later reload supersedes this one
+    fleet.hup()  # the last reload, so no later one can replace it
     until(lambda: fleet.log("config.reloaded"), "the last of its reloads counts")
     send(fleet.pid, signal.SIGCONT)
     until(fleet.is_whole, "a whole fleet")
@@ -168,7 +170,7 @@ def test_children_exit_only_at_signal_bursts_with_a_stop(fleets: Fleets, chance:
         burst(pid, shuffled(chance, numbers))
     assert fleet.pids(role, "ready") == {pid}
     burst(pid, shuffled(chance, [signal.SIGTERM, signal.SIGINT, *numbers]))
-    if role != "zygote":  # a zygote blocks both signals
+    if role != "zygote":  # the zygote blocks both of these signals
         until(lambda: fleet.pids(role, "ready") - {pid}, "another one")
     until(fleet.is_whole, "a whole fleet")
     fleet.client.enqueue("note", args=["after"], queue="default")

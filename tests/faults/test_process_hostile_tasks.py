@@ -1,4 +1,6 @@
-"""Tasks that overwrite all shared memory, close every descriptor, or flood the output. No other process is affected."""
+"""Tasks that overwrite all shared memory, close every file descriptor, or flood the output. They harm no
+other process.
+"""
 
 import itertools
 import json
@@ -165,8 +167,8 @@ def fleet(fleets: Fleets) -> RunningFleet:
 
 
 class Neighbours:
-    """Two tasks that keep running, and short tasks beside them. Each must run once, without any effect of the hostile
-    task.
+    """Two tasks that keep running during the hostile task, and short tasks beside them. Each of them must run once,
+    unaffected by the hostile task.
     """
 
     def __init__(self, fleet: RunningFleet) -> None:
@@ -178,7 +180,7 @@ class Neighbours:
         self._look()
 
     def note(self, count: int = 20) -> None:
-        """Run short tasks, and check that no counter decreased."""
+        """Run this many short tasks, and check that no counter decreased."""
         labels = [f"note-{next(self._notes)}" for _ in range(count)]
         for label in labels:
             self._fleet.client.enqueue("note", args=[label], queue="default")
@@ -192,7 +194,7 @@ class Neighbours:
         self._before = now
 
     def are_well(self) -> None:
-        """Check that only the hostile task was affected, and that the fleet is whole and stops cleanly."""
+        """Check that the hostile task harmed no other task, and that the fleet is complete and stops cleanly."""
         fleet = self._fleet
         self.note()
         until(fleet.is_whole, "a whole fleet")
@@ -306,7 +308,7 @@ def test_modules_and_tasks_map_only_their_own_slot(fleet: RunningFleet) -> None:
 
 @pytest.fixture
 def bystander() -> Iterator["subprocess.Popen[bytes]"]:
-    """Yield a process of the same user in its own process group."""
+    """Yield a process that does not belong to the fleet. It has the same user, and is in its own process group."""
     with subprocess.Popen(["sleep", "600"], cwd="/", start_new_session=True) as process:
         yield process
         process.kill()

@@ -1,4 +1,4 @@
-"""A log without a reader or on a full disk. The fleet continues, and reports how many lines were lost."""
+"""A log that no process reads, or on a full disk. The fleet continues, and reports how many lines were lost."""
 
 import os
 import signal
@@ -18,7 +18,7 @@ TASKS = 500
 
 @contextmanager
 def unread_pipe() -> Iterator[int]:
-    """Return a full pipe with a reader that does not read."""
+    """Yield the writing end of a full pipe. The reading end is open, but no process reads from it."""
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     with suppress(BlockingIOError):
@@ -32,7 +32,7 @@ def unread_pipe() -> Iterator[int]:
 
 @contextmanager
 def broken_pipe() -> Iterator[int]:
-    """Return a pipe whose reading end is closed."""
+    """Yield the writing end of a pipe whose reading end is closed."""
     reading, writing = os.pipe()
     os.close(reading)
     yield writing
@@ -41,7 +41,7 @@ def broken_pipe() -> Iterator[int]:
 
 @contextmanager
 def full_disk() -> Iterator[int]:
-    """Open a file that fails every write with ENOSPC."""
+    """Yield a file descriptor for which every write fails with ENOSPC."""
     full = os.open("/dev/full", os.O_WRONLY)
     yield full
     os.close(full)

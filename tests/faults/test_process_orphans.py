@@ -1,5 +1,5 @@
-"""A master is killed while one of its children is stopped. No process of its fleet survives, whichever child was
-stopped at whatever time.
+"""A master is killed while one of its children is stopped by SIGSTOP. No process of its fleet survives, whichever child
+was stopped, and at whatever moment.
 """
 
 import contextlib
@@ -21,13 +21,14 @@ from support.waiting import seconds_until, until
 pytestmark = ON_ONE_SERVER
 
 GONE_WITHIN_SECONDS = 2.0
-# Each interpreter imports this code before the first line of our code. A process of the given module then stops itself.
+# Each new interpreter runs this code before the first line of our code. If it was started with the given module, it
+# stops itself.
 STOPS_AT_ITS_START = """
 import os, signal, sys
 if sys.orig_argv[-1] == {module!r}:
     os.kill(os.getpid(), signal.SIGSTOP)
 """
-# This runs in every process that the zygote or its descendants fork, before the first line of our code.
+# Each process that the zygote or one of its descendants forks runs this code before the first line of our code.
 STOPS_AT_ITS_BIRTH = """
 import os, signal
 zygote = os.getpid()
@@ -38,7 +39,7 @@ def stop():
 
 os.register_at_fork(after_in_child=stop)
 """
-# One process is in the zygote's group, and one in a worker's.
+# The first process is in the zygote's group, and the second in a worker's.
 LEAVES_SLEEPERS = """
 import subprocess, sys
 import rota
@@ -66,7 +67,7 @@ def everybody(fleet: RunningFleet) -> set[int]:
 
 
 def kill_master(fleet: RunningFleet) -> set[int]:
-    """Kill only the master, and return the other processes."""
+    """Kill the master but none of the other processes, and return the pids of those."""
     there = everybody(fleet)
     fleet.signal(signal.SIGKILL)
     fleet.exit_code()
@@ -80,7 +81,9 @@ def assert_gone(there: set[int], measured: Callable[[str, float], None]) -> None
 
 
 def start_with_sleepers(fleet: RunningFleet) -> None:
-    """Start a fleet with one process in the zygote's group, and one in a worker's group."""
+    """Start a fleet in which application code has started two more processes: one in the zygote's process group, and
+    one in a worker's.
+    """
     (fleet.folder / "sleepers.py").write_text(LEAVES_SLEEPERS)
     fleet.edit(imports=[*fleet.settings["imports"], "sleepers"])
     fleet.start()
@@ -136,8 +139,8 @@ def test_killed_master_with_frozen_children_leaves_nothing(
 
 
 def stopped_before_exec(fleet: RunningFleet) -> psutil.Process | None:
-    """Kill the poller, and stop the next poller while it is still a copy of the master. Returns None if the stop came
-    too late.
+    """Kill the poller, and stop the process that replaces it while it is still a copy of the master, that is, before
+    its exec. Returns None if it was stopped too late.
     """
     children = Path(f"/proc/{fleet.pid}/task/{fleet.pid}/children")
     master = Path(f"/proc/{fleet.pid}/cmdline").read_bytes()
@@ -145,7 +148,7 @@ def stopped_before_exec(fleet: RunningFleet) -> psutil.Process | None:
     known = set(children.read_text().split())
     os.kill(poller, signal.SIGKILL)
     while not (new := set(children.read_text().split()) - known):
-        pass  # poll as fast as possible, because this state lasts for less than a millisecond
+        pass  # poll without a pause, because this state lasts for less than a millisecond
     stopped = psutil.Process(int(new.pop()))
     stopped.suspend()
     until(lambda: is_stopped(stopped), "the process is stopped")
@@ -159,8 +162,8 @@ def stopped_before_exec(fleet: RunningFleet) -> psutil.Process | None:
 def test_child_stopped_before_exec_keeps_no_process_alive(
     fleets: Fleets, measured: Callable[[str, float], None]
 ) -> None:
-    """The child has a copy of all the master's descriptors, so other processes do not see that they are closed. The
-    child cannot end itself yet.
+    """The stopped child has copies of all descriptors of the master. Therefore other processes cannot see from a closed
+    descriptor that the master has died, and the child cannot end itself yet.
     """
     fleet = fleets.start()
     stopped = until(lambda: stopped_before_exec(fleet), "a child caught in time")

@@ -1,5 +1,5 @@
-"""Workers that are killed exactly between two steps of the protocol. The link kills them when a request or its reply
-passes.
+"""Workers that are killed exactly between two steps of the protocol. The simulated link kills the worker when a certain
+request or its reply passes.
 """
 
 import functools
@@ -32,8 +32,8 @@ def fleet(fleet_behind_link: RunningFleet) -> RunningFleet:
 
 @dataclass
 class Trap:
-    """A gate that kills the worker when its next turn or the reply passes. The held data is delivered when the link
-    heals.
+    """A gate of the link. It kills the worker when the worker's next turn, or the reply to it, passes, and holds this
+    data back. The link delivers the data when it heals.
     """
 
     pid: int
@@ -60,7 +60,9 @@ def only_worker(fleet: RunningFleet) -> int:
 
 
 def die_at(fleet: RunningFleet, link: FaultyLink, trap: Trap, trigger: Callable[[], object]) -> None:
-    """Spring the trap by calling `trigger`, wait for the next worker, and only then deliver the held data."""
+    """Set the trap, call `trigger` to make the worker run into it, and wait for the next worker. The data is delivered
+    only after that.
+    """
     link.gate = trap
     trigger()
     until(lambda: trap.sprung, "the turn that kills")
@@ -77,9 +79,9 @@ def has_ended(fleet: RunningFleet, task_id: str) -> bool:
 
 
 def sleeps(redis_client: "redis.Redis", fleet: RunningFleet) -> bool:
-    """Whether the youngest worker waits at a doorbell."""
+    """Whether the worker that was started last waits at a doorbell."""
     started = fleet.log("worker.started")
-    if not started:  # the line is logged shortly after the process starts
+    if not started:  # a worker is logged shortly after its process was started
         return False
     name = f"rota:worker:{started[-1]['owner']}"
     return any(each["name"] == name and "b" in each["flags"] for each in redis_client.client_list())
@@ -136,7 +138,7 @@ def test_late_claim_of_a_reaped_worker_takes_nothing(
     trap = link.gate = trap_for(first.pid, is_reply=False)
     fleet.release("first")
     until(lambda: trap.sprung, "the turn that would settle the first and claim the next")
-    # The worker's successor runs this task, and leaves the third task in the lane.
+    # The worker that replaces the killed one runs the second task, and leaves the third task in the lane.
     fleet.wait_for("start", label="second")
     connections = link.connections
     link.heal()
@@ -150,7 +152,7 @@ def test_late_claim_of_a_reaped_worker_takes_nothing(
 
 
 def asleep(redis_client: "redis.Redis", fleet: RunningFleet) -> int:
-    """Return how many workers wait in BLPOP."""
+    """Return how many workers are waiting in a BLPOP."""
     name = f"rota:worker:{fleet.status()['node']}:"
     return sum(each["name"].startswith(name) and "b" in each["flags"] for each in redis_client.client_list())
 
@@ -166,7 +168,8 @@ def test_claims_of_a_stopped_worker_run_elsewhere_after_its_death(
         for pid in (stopped, other):
             os.kill(pid, signal.SIGSTOP)
         labels = [f"{number}-{each}" for each in range(2)]
-        # Both workers sleep in BLPOP. Each claims one task by the turn that it sent after the BLPOP.
+        # Both workers were waiting in BLPOP when they were stopped. Each has already sent a turn behind its BLPOP, and
+        # this turn claims one task for it.
         for label in labels:
             enqueue_note(fleet, label)
         until(lambda: redis_client.llen(Keys(fleet.namespace).ready_lane("default")) == 0, "both are taken")

@@ -1,4 +1,4 @@
-"""Signals to a master in a storm, too early, or while the master is process 1 of its namespace."""
+"""Signals to a master: many at once, too early, or while the master is process 1 of its PID namespace."""
 
 import os
 import signal
@@ -26,7 +26,7 @@ def enqueue_notes(fleet: RunningFleet, count: int) -> None:
 
 
 def left_in_order(fleet: RunningFleet) -> bool:
-    """Whether the fleet drained exactly once without an immediate stop, and logged this."""
+    """Whether the log shows exactly one drain, and no immediate stop."""
     return [line["at_once"] for line in fleet.log("fleet.draining")] == [False] and len(fleet.log("fleet.stopped")) == 1
 
 
@@ -36,9 +36,9 @@ def test_hundred_sigterms_within_a_second_stop_once(fleets: Fleets) -> None:
         fleet.hold(label)
     enqueue_notes(fleet, 10)
     began = time.monotonic()
-    for number in range(TERMS):  # a repeated signal within a second is part of the same request
+    for number in range(TERMS):  # signals that repeat within a second belong to the same request
         time.sleep(max(0.0, began + number * 0.8 / TERMS - time.monotonic()))
-        if time.monotonic() - began < 0.9:  # a slow machine sends fewer signals in this time
+        if time.monotonic() - began < 0.9:  # on a slow machine, fewer signals are sent in this time
             fleet.term()
     for label in ("a", "b"):
         fleet.release(label)
@@ -64,15 +64,16 @@ def test_sigterms_until_the_end_keep_exit_code_0(fleets: Fleets) -> None:
 
 
 def first_process(fleet: RunningFleet) -> psutil.Process:
-    """Return the master in its PID namespace, with its pid outside the namespace."""
+    """Return the master in its PID namespace. The pid of the result is the one outside of that namespace."""
     [master] = until(psutil.Process(fleet.pid).children, "the master")
     return master
 
 
 def keeps_terms(process: psutil.Process) -> bool:
-    """Whether the process has run its first line but not yet started its loop, so that TERM is blocked and has no
-    handler. Before that line, the kernel drops signals that process 1 does not handle. While the process is still
-    `unshare`, TERM is blocked too.
+    """Whether the process keeps a TERM pending: it has run its first line, which blocks TERM, but has not started its
+    loop, so TERM has no handler yet. Before that line, process 1 would lose the signal, because the kernel drops
+    signals that process 1 does not handle. TERM is also blocked while the process is still `unshare`, so that does not
+    count.
     """
     if process.name() == "unshare":
         return False
@@ -87,7 +88,7 @@ def keeps_terms(process: psutil.Process) -> bool:
 
 @pytest.fixture
 def contained(fleets: Fleets) -> RunningFleet:
-    """Return a fleet whose master will be process 1, as in a container without an init."""
+    """Return a fleet that is not started yet. Its master will be process 1, as in a container without an init."""
     if os.geteuid() != 0:
         pytest.skip("only root makes a process namespace")
     fleet = fleets.make()
@@ -102,7 +103,7 @@ def test_sigterm_during_the_start_as_process_1_is_not_lost(contained: RunningFle
     contained.launch()
     master = first_process(contained)
     until(lambda: keeps_terms(master), "its first line has run")
-    time.sleep(after_seconds)  # the moment of the signal is varied
+    time.sleep(after_seconds)  # send the signal at a different moment in each case
     began = time.monotonic()
     for _ in range(3):
         master.terminate()

@@ -1,5 +1,5 @@
 """Stops at bad moments: at any instant of the start, twice, with the loss of the terminal, or during a reload, a
-worker's start or an outage. Each stop ends the fleet cleanly. Nothing is left behind, and no task is lost.
+worker's start or an outage. The fleet always ends cleanly. Nothing is left behind, and no task is lost.
 """
 
 import os
@@ -32,7 +32,7 @@ def leaves_nothing(fleet: RunningFleet) -> None:
 
 
 def drained_once(fleet: RunningFleet) -> bool:
-    """Whether the fleet drained exactly once without an immediate stop, and logged this."""
+    """Whether the log shows exactly one drain, and no immediate stop."""
     return [line["at_once"] for line in fleet.log("fleet.draining")] == [False] and len(fleet.log("fleet.stopped")) == 1
 
 
@@ -44,9 +44,10 @@ def test_stop_at_any_moment_of_the_start_leaves_nothing(fleets: Fleets) -> None:
     for number in range(TRIES):
         stop = STOPS[number % len(STOPS)]
         fleet.launch()
-        time.sleep(chance.uniform(0, LONGEST_START_SECONDS))  # the moment of the signal is varied
+        time.sleep(chance.uniform(0, LONGEST_START_SECONDS))  # send the signal at a different moment in each try
         fleet.signal(stop)
-        assert fleet.exit_code() in (0, -stop)  # the signal ends the process itself until its first line has run
+        # Before the first line of the process has run, the signal itself ends the process.
+        assert fleet.exit_code() in (0, -stop)
         leaves_nothing(fleet)
         assert not fleet.log("fleet.failed")
     assert fleet.books_balance()
@@ -57,7 +58,7 @@ def test_second_sigint_ends_at_once_without_blame(fleets: Fleets) -> None:
     held = [fleet.hold("a"), fleet.hold("b")]
     fleet.signal(signal.SIGINT)
     until(lambda: fleet.log("fleet.draining"), "the drain")
-    time.sleep(2)  # the test is about two stops with this distance
+    time.sleep(2)  # this test is about two stop signals 2 s apart
     assert fleet.log("fleet.draining") == fleet.log("fleet.draining")[:1]
     fleet.signal(signal.SIGINT)
     assert fleet.exit_code() == 0
@@ -73,7 +74,7 @@ def test_second_sigint_ends_at_once_without_blame(fleets: Fleets) -> None:
     assert fleet.books_balance()
 
 
-# If a session leader without a terminal opens a terminal, this becomes its controlling terminal.
+# If a session leader without a terminal opens one, that becomes its controlling terminal.
 ON_A_TERMINAL = """
 import os, sys
 os.setsid()
@@ -86,7 +87,9 @@ os.execv(sys.argv[3], sys.argv[3:])
 
 @contextmanager
 def terminal_of(fleet: RunningFleet, streams: str) -> Iterator[Callable[[], None]]:
-    """Give the fleet a controlling terminal with these streams. Returns a function that hangs up the terminal."""
+    """Let the fleet run with a controlling terminal, to which these of its streams are connected. Yields a function
+    that hangs up the terminal.
+    """
     ours, theirs = pty.openpty()
     os.set_blocking(ours, False)
     fleet.prefix = [sys.executable, "-c", ON_A_TERMINAL, os.ttyname(theirs), streams]
@@ -172,7 +175,7 @@ def test_sigterm_without_the_server_ends_in_time_without_loss(shaken: Shaken, ho
     fleet.term()
     fleet.release("a")
     assert fleet.exit_code() == 0
-    # The limit for the drain, the reaping and the rest on a slow machine.
+    # The summands are the limits for the drain and for what follows it, and the extra time of a slow machine.
     assert time.monotonic() - began < 1 + 5 + 5 + 15
     assert drained_once(fleet)
     leaves_nothing(fleet)
@@ -182,6 +185,6 @@ def test_sigterm_without_the_server_ends_in_time_without_loss(shaken: Shaken, ho
     fleet.start()
     fleet.wait_for("end", label="b")
     fleet.wait_until_nothing_waits(30)
-    # The task runs again, unless the server had received its first end.
+    # If the server had received the first end of the task, the task does not run again.
     assert len(fleet.journal("end", label="a")) <= 2
     assert fleet.books_balance()

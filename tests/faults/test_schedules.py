@@ -1,5 +1,5 @@
-"""Schedules under faults. Pollers of two nodes are killed and stopped, files are reloaded, and the server's clock
-jumps. Each occurrence runs exactly once.
+"""Schedules under faults. Pollers of two nodes are killed and stopped, configuration files are reloaded, and the
+server's clock jumps. Every occurrence runs exactly once.
 """
 
 import os
@@ -36,14 +36,18 @@ def server_environment(clock: ShiftedClock) -> dict[str, str]:
 
 
 def schedule(number: int, **more: Any) -> dict[str, Any]:
-    """Return a schedule that occurs every second, a hundredth of a second after the previous one."""
+    """Return the settings of a schedule that occurs every second. Its occurrences are 0.01 s later than those of the
+    schedule with the previous number.
+    """
     start = f"2026-01-01T00:00:00.{number * 10:03}Z"
     said = {"task": "note", "args": [f"s{number}"], "every": 1, "start": start, "missed": "all", "overlap": "queue"}
     return said | more
 
 
 def times_of(fleet: RunningFleet) -> dict[str, list[int]]:
-    """Return the times of each schedule's occurrences in microseconds, in order, from the ids of the runs."""
+    """Return the times of all occurrences that ran, in microseconds and in order, for each schedule. The times are
+    parts of the task ids.
+    """
     found: dict[str, list[int]] = defaultdict(list)
     for line in fleet.journal("start", name="note"):
         name, _, seconds = line.id.rpartition(":")
@@ -77,7 +81,7 @@ def test_each_of_a_thousand_occurrences_runs_once(shaken: Shaken, clock: Shifted
     a.edit(schedules=schedules | {"s0": schedule(0, every=2)})
     a.hup()
     wait_for_more(a, SCHEDULES)
-    harm_pollers(a, signal.SIGSTOP)  # the pollers stay stopped until their master kills them
+    harm_pollers(a, signal.SIGSTOP)  # the master kills the stopped pollers later
     b.edit(schedules=schedules | {"s0": schedule(0, every=2)})
     b.hup()
     clock.shift(0)
@@ -92,7 +96,9 @@ def test_each_of_a_thousand_occurrences_runs_once(shaken: Shaken, clock: Shifted
 
 
 def wait_until_none_is_missing(fleet: RunningFleet, until_us: int) -> None:
-    """Wait until each schedule, except a changed one, has run every second until then."""
+    """Wait until every schedule has run once in each second until this time. The schedule `s0` is not checked, because
+    the test changes it.
+    """
 
     def gaps() -> set[int]:
         times = {name: [time for time in each if time <= until_us] for name, each in times_of(fleet).items()}
@@ -105,7 +111,8 @@ def wait_until_none_is_missing(fleet: RunningFleet, until_us: int) -> None:
 def test_schedules_handle_missed_occurrences_as_configured(shaken: Shaken, clock: ShiftedClock) -> None:
     said = {"task": "note", "cron": "* * * * *", "overlap": "queue"}
     schedules = {missed: {**said, "missed": missed} for missed in ("all", "last", "none")}
-    # The middle of a minute, so that no occurrence is due in the meantime and the last occurrence counts as missed.
+    # The clock is set to the middle of a minute, so that no further occurrence becomes due during the test, and the
+    # last one counts as missed.
     offset = 35 - shaken.redis.time()[0] % 60
     clock.shift(offset)
     node = shaken.make(workers=1, lease={"seconds": 1.2, "renew_seconds": 0.3}, schedules=schedules).start()
@@ -127,6 +134,6 @@ def test_schedules_handle_missed_occurrences_as_configured(shaken: Shaken, clock
 
 
 def has_next_times(shaken: Shaken, count: int) -> bool:
-    """Whether a poller has computed the next time of this number of schedules."""
+    """Whether a poller has computed the next time of this many schedules."""
     due = f"{{{shaken.namespace}}}:schedules-due"
     return shaken.redis.zcount(due, 1, "+inf") == count

@@ -1,4 +1,6 @@
-"""The server dies, stalls, or accepts no writes. Leases survive this, and finished tasks do not run again."""
+"""The server dies, stalls, or accepts no writes. Leases do not expire because of that, and finished tasks do not run
+again.
+"""
 
 import threading
 import time
@@ -13,14 +15,14 @@ from support.server_fixtures import SHORT_LEASE, Producer, Shaken, extra_runs, n
 from support.waiting import until
 
 AWAY_SECONDS = 5.0
-STALL_SECONDS = 8.0  # three of the short leases, and longer than any process waits for a reply
-MOST_BACKOFF_SECONDS = 2.0  # the longest back-off of a worker's link
+STALL_SECONDS = 8.0  # as long as three short leases, and longer than any process waits for a reply
+MOST_BACKOFF_SECONDS = 2.0  # the longest pause of a worker before it connects again
 LOAD = 50
-UNSYNCED = 1_000  # far more tasks than this test's producers send in the second between two fsyncs
+UNSYNCED = 1_000  # far more tasks than the producers of this test send in the second between two fsyncs
 
 
 def seconds_to_next_start(fleet: RunningFleet, since: float) -> float:
-    """Return the seconds from this time (Unix seconds) to the next start of a task."""
+    """Return the seconds from `since`, which is a Unix time, to the next start of a task."""
     started = until(lambda: [line.at for line in fleet.journal("start") if line.at > since], "a task after the outage")
     return started[0] - since
 

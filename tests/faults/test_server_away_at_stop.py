@@ -1,5 +1,5 @@
-"""A stop while the server is away. A fleet without claimed tasks does not wait, and other fleets do not wait
-for long.
+"""A fleet is stopped while its server is away. It does not wait if no task is claimed, and otherwise it waits only for
+a short time.
 """
 
 import os
@@ -21,7 +21,7 @@ pytestmark = ON_ONE_SERVER
 PROMISED_SECONDS = 2.0
 DRAIN_SECONDS = 4.0
 PROMISED_BEYOND_DRAIN_SECONDS = 5.0
-SLACK_SECONDS = 4.0  # for an overloaded machine; a broken promise takes ten times as long
+SLACK_SECONDS = 4.0  # extra time for an overloaded machine; without the promise, a stop would take ten times as long
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def test_stop_waits_five_seconds_after_drain_for_held_tasks(
     for label in ("ends meanwhile", "never ends"):
         fleet.hold(label)
     go_away(shaken, resolver)
-    fleet.release("ends meanwhile")  # the outcome of this task cannot be sent
+    fleet.release("ends meanwhile")  # the worker cannot send the outcome of this task
     fleet.wait_for("end", label="ends meanwhile")
     seconds = seconds_to_stop(fleet)
     measured("seconds to stop, above the drain", seconds - DRAIN_SECONDS)

@@ -1,5 +1,5 @@
-"""The server cuts connections, forgets its scripts, or suddenly becomes a replica. Workers reconnect, and no worker
-leaves.
+"""The server closes connections, forgets its scripts, or suddenly becomes a replica. Workers reconnect, and none of
+them exits.
 """
 
 import itertools
@@ -21,15 +21,17 @@ FLUSHES = 20
 LOAD = 200
 WORKERS = 4
 DEMOTED_SECONDS = 2.0
-MOST_TRIES_A_SECOND = 4  # the back-off is 0.2 s when the first attempt fails, and then doubles
-# The connections of a fleet with this number of workers: one per worker, two of the poller, two of the master, and one
-# of the exporter.
+MOST_TRIES_A_SECOND = 4  # the pause is 0.2 s after the first failed attempt, and doubles after each further one
+# The connections of a fleet with this number of workers. Each worker has one, the poller and the master have two each,
+# and the exporter has one.
 CONNECTIONS = WORKERS + 5
 
 
 @contextmanager
 def again_and_again(action: Callable[[], object], seconds: float, times: int) -> Iterator[threading.Event]:
-    """Call a function at this interval in a thread. The event is set after enough calls."""
+    """Call this function repeatedly in a thread, with this interval in seconds. Yields an event that is set after
+    `times` calls.
+    """
     done = itertools.count(1)
     enough = threading.Event()
 
@@ -72,8 +74,8 @@ def test_idle_fleet_with_frequent_cuts_does_not_spin(shaken: Shaken, measured: M
     commands = shaken.info("total_commands_processed") - before[1]
     measured("connections made for each that was cut", made / CUTS / CONNECTIONS)
     measured("commands for each connection that was cut", commands / CUTS / CONNECTIONS)
-    # There is at most one new connection for each cut connection, with a greeting, two turns, a BLPOP, and the commands
-    # of the turns.
+    # For each connection that was closed, there is at most one new connection. It sends a greeting, two turns and a
+    # BLPOP, and the turns themselves run some commands.
     assert made <= (CUTS + 5) * CONNECTIONS
     assert commands <= (CUTS + 5) * CONNECTIONS * 30
     fleet.client.enqueue("note", queue="default")
@@ -107,7 +109,9 @@ def demote(shaken: Shaken, port: int) -> None:
 
 
 def wait_until_all_lost_it(fleet: RunningFleet) -> None:
-    """Wait until each worker, the poller's two connections and the master have noticed the loss."""
+    """Wait until the log shows that each worker, the master and both connections of the poller have
+    noticed the loss.
+    """
     until(lambda: len(fleet.log("redis.lost")) >= WORKERS + 3, "everybody noticed")
 
 
@@ -115,7 +119,7 @@ def test_workers_at_a_demoted_server_wait_for_a_primary(shaken: Shaken, measured
     fleet = shaken.start(workers=WORKERS, lease=SHORT_LEASE)
     fleet.hold("ends meanwhile")
     workers = fleet.workers()
-    demote(shaken, 1)  # simulates a primary that does not reply
+    demote(shaken, 1)  # nothing replies at port 1, the port of the new primary
     fleet.release("ends meanwhile")
     wait_until_all_lost_it(fleet)
     fleet.wait_for("end", label="ends meanwhile")
@@ -147,7 +151,7 @@ def test_fleet_continues_when_the_link_leads_to_a_new_primary(shaken: Shaken) ->
     fleet.release("ends meanwhile")
     fleet.wait_for("end", label="ends meanwhile")
     fleet.wait_for("end", 20, label="due")
-    fleet.wait_until_nothing_waits(30)  # this call queries the server through the link
+    fleet.wait_until_nothing_waits(30)  # this call goes through the link to the server
     assert fleet.books_balance()
     assert not extra_runs(fleet)
     assert fleet.workers() == workers

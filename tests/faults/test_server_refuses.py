@@ -1,5 +1,5 @@
-"""The server responds but refuses, because its memory or its disk is full, keys may be dropped, or a command is
-forbidden.
+"""The server replies to commands but refuses them, because its memory or disk is full, keys may be evicted, or a
+command is forbidden.
 """
 
 import json
@@ -38,14 +38,16 @@ NEEDED = needed_commands(AclRole.FLEET, "none", failover=False)
 
 
 def first_line(fleet: RunningFleet) -> str:
-    """Return the first line of the status page and of `rota top`."""
+    """Return the first line of the status page, which is also that of `rota top`."""
     code, body = fleet.get("/status.json")
     assert code == 200, body
     return str(json.loads(body)["headlines"][0]["text"])
 
 
 def check_shown(fleet: RunningFleet, text: str, *commands: list[str]) -> None:
-    """Check that the page and `rota top` begin with this text, and that the output of these commands contains it."""
+    """Check that the status page and `rota top` begin with this text, and that the output of each of these commands
+    contains it.
+    """
     until(lambda: first_line(fleet).startswith(text), lambda: first_line(fleet))
     for command in (["top", "--once"], *commands):
         assert text in " ".join(fleet.rota(*command).stdout.split()), command
@@ -132,7 +134,7 @@ def test_revoked_permission_is_logged_once_per_call(shaken: Shaken) -> None:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """Yield a folder on a separate small file system for the server's files."""
+    """Yield a folder for the server's files. It is on a separate, small file system."""
     folder = tmp_path / "server"
     folder.mkdir()
     mounted = subprocess.run(
@@ -145,7 +147,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def save_until(shaken: Shaken, status: str) -> None:
-    """Let the server save its data, and wait until the save has this status."""
+    """Let the server save its data, and wait until its last save has this status."""
     shaken.do("BGSAVE")
     until(lambda: shaken.redis.info("persistence")["rdb_last_bgsave_status"] == status, f"a save that ends {status}")
 

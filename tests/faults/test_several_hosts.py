@@ -1,5 +1,5 @@
-"""Three nodes under the load and the oracle of the soak: a partition that heals, a lost host, and a rolling upgrade
-from the previous version and back.
+"""Three nodes on separate hosts, with the load and the checks of the soak test. There is a partition that heals, a lost
+host, and a rolling upgrade from the previous version and back.
 """
 
 import os
@@ -20,17 +20,20 @@ from support.earlier_version import NoEarlierVersion, earlier_commit
 from support.fleets import Measure
 from support.hosts import obstacle
 
-pytestmark = pytest.mark.timeout(300)  # each test takes about 50 s on an idle machine
+pytestmark = pytest.mark.timeout(300)  # on an idle machine, each test takes about 50 s
 
 TESTS: Final = Path(__file__).parents[1]
 NODES: Final = ("a", "b", "c")
-LOST: Final = "b"  # not node `a`, which has the only worker of a queue, so the tasks of that queue cannot run elsewhere
+# Node `a` is not lost, because it has the only worker of one queue, so no other node could run the tasks of that queue.
+LOST: Final = "b"
 SHOWN_CHARACTERS: Final = 20_000
 
 
 @pytest.fixture
 def earlier() -> str:
-    """Return the commit of the earlier version. A copy of the repository without its history has no such commit."""
+    """Return the commit of the previous version. Skips the test if there is none, for example in a copy of the
+    repository without its history.
+    """
     try:
         return earlier_commit()
     except NoEarlierVersion as error:
@@ -38,7 +41,9 @@ def earlier() -> str:
 
 
 def soaked(folder: Path, profile: str, seconds: float, *faults: str) -> Case:
-    """Run a soak with exactly these faults, and return its evidence. Fails if it has findings."""
+    """Run the soak with exactly these faults, and return the evidence that it recorded. Fails if the soak reports a
+    finding.
+    """
     words = [word for fault in faults for word in ("--fault", fault)]
     command = ["--profile", profile, f"--seconds={seconds:g}", "--seed=1", "--server=valkey", "--keep"]
     done = subprocess.run(
@@ -54,7 +59,7 @@ def soaked(folder: Path, profile: str, seconds: float, *faults: str) -> Case:
 
 
 def repeated_by_faults(case: Case) -> dict[str, str]:
-    """Return the tasks that were started again because of a fault, each with its first fault."""
+    """Return the tasks that were started again because of a fault, by id. The value names the first such fault."""
     found: dict[str, str] = {}
     for history in case.histories.values():
         for run, following in pairwise(history.runs):
@@ -65,20 +70,20 @@ def repeated_by_faults(case: Case) -> dict[str, str]:
 
 
 def spans(case: Case, *faults: Fault) -> list[Span]:
-    """Return the faults of these kinds, in order."""
+    """Return all spans of time in which one of these faults was active, in order."""
     return sorted(case.causes.of(*faults), key=lambda span: span.begin)
 
 
 class Moved(NamedTuple):
-    """A task that ran on a host when the host was lost. Times are in seconds after the loss."""
+    """A task that was running on the host that was lost. Times are in seconds after the loss."""
 
     queue: str
-    back_seconds: float  # the time until the task was in its lane again
-    start_seconds: float  # the time until the task was started elsewhere
+    back_seconds: float  # until the task was back in its lane
+    start_seconds: float  # until the task was started on another host
 
 
 def moved(case: Case, lost: Span) -> list[Moved]:
-    """Return the tasks that the lost host was running."""
+    """Return the tasks that were running on the lost host."""
     node = case.causes.node_in_force(lost.target, lost.begin)
     found = []
     for history in case.histories.values():
@@ -92,7 +97,8 @@ def moved(case: Case, lost: Span) -> list[Moved]:
 def test_partition_and_lost_host_lose_and_repeat_nothing(tmp_path: Path, measured: Measure) -> None:
     if reason := obstacle():
         pytest.skip(reason)
-    partitions = ("partition c 1 2", "partition c 8 9")  # one partition shorter and one longer than a lease
+    # One partition is shorter than a lease, and one is longer.
+    partitions = ("partition c 1 2", "partition c 8 9")
     case = soaked(tmp_path, "hosts", 35, *partitions, f"lose_host {LOST} 22 13")
     short, long = spans(case, Fault.PARTITION)
     causes = list(repeated_by_faults(case).values())
@@ -100,7 +106,8 @@ def test_partition_and_lost_host_lose_and_repeat_nothing(tmp_path: Path, measure
     assert str(short) not in causes
     [lost] = spans(case, Fault.LOSE_HOST)
     tasks = moved(case, lost)
-    # Tasks that ran together now start alone, one after the other, so only their return is in time.
+    # Several of these tasks may have shared a worker, but each now starts alone, one after the other. Therefore only
+    # the time until they are back in their lanes is limited.
     elsewhere = [task.start_seconds for task in tasks if task.queue not in case.evidence.setup.apart]
     assert tasks, "the lost host ran nothing, so this test shows nothing"
     measured("tasks of the lost host", len(tasks))
@@ -123,6 +130,6 @@ def test_rolling_upgrade_and_rollback_lose_and_repeat_nothing(tmp_path: Path, ea
     starts = [mark.is_earlier for mark in case.evidence.ran]
     measured("records of the earlier version", sum(starts))
     measured("records of this version", len(starts) - sum(starts))
-    for one, other in (changes[0:2], changes[3:5]):  # one node has changed, and the last node has not
+    for one, other in (changes[0:2], changes[3:5]):  # between these two changes, at least one node runs each version
         between = [mark for mark in case.evidence.ran if one.end <= mark.boot <= other.end]
         assert {mark.is_earlier for mark in between} == {True, False}

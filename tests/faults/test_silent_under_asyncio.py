@@ -1,5 +1,5 @@
-"""The application of examples/fastapi while its Redis is silent. Its event loop continues, and its requests fail in
-time.
+"""The application of examples/fastapi while its Redis does not reply. Its event loop continues, and its requests fail
+within the timeout.
 """
 
 import asyncio
@@ -23,14 +23,13 @@ from support.faulty_link import FaultyLink
 EXAMPLE = Path(__file__).parents[2] / "examples/fastapi"
 TIMEOUT_SECONDS = 2.0
 REQUESTS = 20
-LONGEST_PAUSE_SECONDS = 0.05  # in the thread's own processor time, because a busy machine gives time to other processes
-BLOCKED_SECONDS = 0.4 * TIMEOUT_SECONDS  # a call that waits for its first reply takes half of the timeout
+# This is processor time of the thread, because on a busy machine other processes run in between.
+LONGEST_PAUSE_SECONDS = 0.05
+BLOCKED_SECONDS = 0.4 * TIMEOUT_SECONDS  # if a call has to wait for its first reply, it fails after half of the timeout
 
 
 class Turn(NamedTuple):
-    """The time between two turns of a task that is always ready: the wall time, and the processor time of this
-    thread.
-    """
+    """How long the event loop took until it ran a task again that was always ready."""
 
     seconds: float
     worked: float
@@ -49,10 +48,12 @@ async def longest_turn(over: asyncio.Event) -> Turn:
 
 @asynccontextmanager
 async def watched() -> AsyncIterator["asyncio.Task[Turn]"]:
-    """Watch the loop during the block. After the block, the result is the loop's longest turn."""
+    """Measure the event loop during the block. When the block has ended, the yielded task returns the longest turn of
+    the loop.
+    """
     over = asyncio.Event()
     watching = asyncio.create_task(longest_turn(over))
-    await asyncio.sleep(0)  # let the watch begin
+    await asyncio.sleep(0)  # let the task begin to measure
     yield watching
     over.set()
     await watching
@@ -60,7 +61,9 @@ async def watched() -> AsyncIterator["asyncio.Task[Turn]"]:
 
 @pytest.fixture(name="invoices")
 def _invoices(link: FaultyLink, namespace: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """Return the application. Its default client uses the link. Garbage of earlier tests is collected first."""
+    """Yield the example application with a default client that uses the link. Objects of earlier tests are collected
+    first, so that the garbage collector does not cause a long turn.
+    """
     monkeypatch.syspath_prepend(EXAMPLE)
     monkeypatch.setattr(default_clients, "_default", default_clients.DefaultClient())
     rota.configure(redis_url=link.url, namespace=namespace, timeout_seconds=TIMEOUT_SECONDS)
@@ -73,7 +76,9 @@ def _invoices(link: FaultyLink, namespace: str, monkeypatch: pytest.MonkeyPatch)
 
 @asynccontextmanager
 async def browsing(app: FastAPI) -> AsyncIterator[httpx2.AsyncClient]:
-    """Return a client for requests in the application's own loop, after one request was served."""
+    """Yield a client whose requests the application serves in this event loop. The application has already served one
+    request.
+    """
     transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
     async with (
         app.router.lifespan_context(app),

@@ -1,5 +1,5 @@
-"""Tiny limits. A fleet works within them, or reports at its start which limit is too low and the value that it
-needs.
+"""Tiny limits of the operating system. The fleet works within them, or reports at its start which limit is too low and
+what it needs.
 """
 
 import os
@@ -18,13 +18,13 @@ WORKERS = 3
 
 
 def under(limit: str, fleet: RunningFleet) -> RunningFleet:
-    """Return the fleet, which will be launched from a shell with this limit."""
+    """Change this fleet so that it will be started under this limit. `limit` has the arguments of `ulimit`."""
     fleet.prefix = ["sh", "-c", f'ulimit {limit} && exec "$@"', "sh"]
     return fleet
 
 
 def with_mounts(mounts: str, fleet: RunningFleet) -> RunningFleet:
-    """Return the fleet, which will be launched after these mount commands."""
+    """Change this fleet so that it will be started after these mount commands, in its own mount namespace."""
     command = f'mount --make-rprivate / && {mounts} && exec "$@"'
     fleet.prefix = ["unshare", "-m", "sh", "-c", command, "sh"]
     return fleet
@@ -47,7 +47,9 @@ def works(fleet: RunningFleet) -> None:
 
 
 def is_refused(fleet: RunningFleet, *words: str) -> None:
-    """Check that the fleet exits with 78 and a message with these words, starts nothing, and leaves nothing behind."""
+    """Check that the fleet exits with code 78 and a message that contains these words. It must not start any process or
+    leave anything behind.
+    """
     fleet.launch()
     assert fleet.exit_code() == 78
     said = [line for line in fleet.log_text().splitlines() if line.startswith("rota: ")]

@@ -1,4 +1,4 @@
-"""Fixtures for the integration tests: the protocol driver, a client of its namespace, and a fake master."""
+"""Fixtures for the integration tests: a driver of the protocol, a client of its namespace, and a fake master."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +17,9 @@ from support.servers import Server
 
 @pytest.fixture
 def fleet(server: Server, namespace: str) -> Iterator[Fleet]:
-    """Yield a protocol driver, which makes one call at a time, in a namespace that a master has opened."""
+    """Yield a driver of the protocol, which makes one call after the other. A master has already opened
+    its namespace.
+    """
     driver = Fleet(server, namespace)
     driver.run(driver.store.open())
     yield driver
@@ -26,7 +28,7 @@ def fleet(server: Server, namespace: str) -> Iterator[Fleet]:
 
 @pytest.fixture
 def timed(server: Server, namespace: str) -> Iterator[TimedFleet]:
-    """Yield a protocol driver with a clock that the test moves."""
+    """Yield a driver of the protocol whose clock moves only when the test moves it."""
     driver = TimedFleet(server, namespace)
     driver.run(driver.store.open())
     yield driver
@@ -35,14 +37,14 @@ def timed(server: Server, namespace: str) -> Iterator[TimedFleet]:
 
 @pytest.fixture
 def client(server: Server, namespace: str) -> Iterator[Client]:
-    """Yield an application's client."""
+    """Yield a client as an application uses it."""
     with Client(as_user(server.url, AclRole.OPERATOR), namespace) as made:
         yield made
 
 
 @pytest.fixture
 def control_socket(tmp_path: Path) -> Iterator[ControlSocket]:
-    """Yield a control socket that is already claimed."""
+    """Yield a control socket that this process owns."""
     claimed = claim_control_socket(tmp_path / "run" / "c.sock")
     yield claimed
     claimed.close()

@@ -1,6 +1,6 @@
-"""The roles of `rota acl`: each user can do what its role needs, and nothing else.
-
-The other integration and end-to-end tests connect as these users too, so a missing permission fails them."""
+"""The roles of `rota acl`: the user of each role may do everything that the role needs, and nothing else. The other
+integration tests and the end-to-end tests use these users too, so they fail if a permission is missing.
+"""
 
 import re
 from collections.abc import Callable, Iterator
@@ -32,7 +32,7 @@ _PAIRS = [
 
 
 def flags_of(redis_client: "redis.Redis", command: str) -> set[str]:
-    """Return the server's flags of a command."""
+    """Return the flags that the server lists for a command."""
     (info,) = execute(redis_client, "COMMAND", "INFO", command).values()
     return set(info["flags"])
 
@@ -58,7 +58,9 @@ def test_every_rule_is_one_that_the_server_accepts(redis_client: "redis.Redis") 
 
 
 class Producer:
-    """Everything that a producer does, as a user whose permissions a test may reduce."""
+    """A user with the role of a producer, and all calls that a producer makes. A test can remove permissions from this
+    user.
+    """
 
     def __init__(self, fleet: Fleet, server: Server, redis_client: "redis.Redis") -> None:
         self._fleet = fleet
@@ -68,7 +70,7 @@ class Producer:
         self.user = f"producer-{self.namespace}"
 
     def allow(self, without: tuple[str, str] | None = None) -> None:
-        """Give the user the permissions of a producer, without one command on one key."""
+        """Give the user the permissions of a producer, except for one command on one key if `without` is given."""
         rules = " ".join(rules_of(AclRole.PRODUCER, self.namespace, failover=False))
         if without is not None:
             rules = reduced(rules, self.namespace, *without)
@@ -78,7 +80,9 @@ class Producer:
         return rota.Client(self._url.replace("//", f"//{self.user}:secret@"), self.namespace)
 
     def do_everything(self, round_: str) -> None:
-        """Enqueue tasks in every way. Raises rota.Unavailable if a permission is missing."""
+        """Enqueue tasks in every way that the client has. Raises rota.Unavailable if a necessary
+        permission is missing.
+        """
         admin, keys = self._admin, self._fleet.keys
         admin.hset(keys.meta, "protocol", "1")
         for key in (keys.served, keys.events_on, keys.patterns, keys.delayed, keys.poller_doorbell):
@@ -110,7 +114,9 @@ def _enqueue_with(client: rota.Client, round_: str) -> Callable[..., Any]:
 
 
 def reduced(rules: str, namespace: str, command: str, key: str) -> str:
-    """Return the rules without one command on one key. Other keys of the same selector keep the command."""
+    """Return these rules, but without one command for one key. The other keys of the same selector still allow the
+    command.
+    """
     pattern = f"~{{{namespace}}}:{key}"
 
     def without(found: re.Match[str]) -> str:
@@ -138,7 +144,8 @@ def test_a_producer_enqueues_in_every_way(producer: Producer, redis_client: "red
     redis_client.acl_log_reset()
     producer.do_everything("a")
     refused = {entry["object"] for entry in redis_client.acl_log() if entry["username"] == producer.user}
-    assert refused <= {f"{{{producer.namespace}}}:nodes"}  # only the check for misspelt names of tasks
+    # Only the check for misspelt task names reads this key, and it works without the permission.
+    assert refused <= {f"{{{producer.namespace}}}:nodes"}
 
 
 def test_a_producer_needs_each_of_its_permissions(producer: Producer, redis_client: "redis.Redis") -> None:
@@ -151,7 +158,9 @@ def test_a_producer_needs_each_of_its_permissions(producer: Producer, redis_clie
 
 
 def was_refused(producer: Producer, redis_client: "redis.Redis", round_: str) -> bool:
-    """Whether the server refused a command. Scripts ignore some refusals, which only the server's log shows."""
+    """Whether the server refuses any command of a producer. The log of the server must be checked, because scripts
+    ignore some refusals.
+    """
     redis_client.acl_log_reset()
     try:
         producer.do_everything(round_)
@@ -215,7 +224,7 @@ def test_a_producer_gets_no_command_of_the_whole_server(producer: Producer, serv
 def test_the_id_of_a_cancelled_task_stays_taken_for_a_producer(
     producer: Producer, fleet: Fleet, redis_client: "redis.Redis"
 ) -> None:
-    """A producer cannot see whether the cancelled task still runs."""
+    """A producer has no permission to see whether the cancelled task is still running."""
     producer.allow()
     fleet.push("a")
     owner = fleet.register()

@@ -1,4 +1,6 @@
-"""AsyncClient on a real server: its replies, its concurrency, and the outcome of cancelled awaits."""
+"""AsyncClient on a real server: what its calls return, how it makes calls at the same time, and what happens if an
+await is cancelled.
+"""
 
 import asyncio
 import os
@@ -25,7 +27,7 @@ from support.servers import Server
 from support.waiting import until
 
 TIMEOUT_SECONDS = 0.8
-IN_TIME_SECONDS = 1.5  # less than two timeouts
+IN_TIME_SECONDS = 1.5  # less than twice the timeout
 
 work = rota.Call("work", queue="q")
 
@@ -36,7 +38,7 @@ def call(task_id: str) -> rota.Call:
 
 @asynccontextmanager
 async def warm(url: str, namespace: str) -> AsyncIterator[rota.AsyncClient]:
-    """Return a client that is connected and whose script is loaded."""
+    """Yield a client that is connected, on a server that has loaded the script for enqueues."""
     async with rota.AsyncClient(url, namespace, timeout_seconds=TIMEOUT_SECONDS) as client:
         await client.enqueue("warm", queue="warm")
         yield client
@@ -65,7 +67,7 @@ def test_the_asyncio_client_behaves_like_the_blocking_client(server: Server, nam
                 await anext(client.events())
 
     asyncio.run(program())
-    assert fleet.lane() == ["f0", "f1", "a", "b"]  # a cancelled task stays in its lane until a claim finds it
+    assert fleet.lane() == ["f0", "f1", "a", "b"]  # a cancelled task stays in its lane until a claim drops it
 
 
 def test_many_awaits_share_one_connection_and_waits_another(

@@ -1,4 +1,6 @@
-"""The inhibit rules of deploy/prometheus in a real Alertmanager, which sends the cause but not the consequences."""
+"""The inhibit rules of deploy/prometheus, tested in a real Alertmanager. It sends the alert about a cause, but not the
+alerts about its consequences.
+"""
 
 import re
 import subprocess
@@ -16,7 +18,7 @@ CONFIG = RULES / "alertmanager.yml"
 DEADLINE_SECONDS = 30.0
 ALERT = re.compile(r"(?P<name>\w+)(?: of (?P<role>\w+))?")
 RESULTS = ["RotaLagBurn1h", "RotaQueueStarved", "RotaPollerBehind", "RotaWorkersMissing"]
-# Each cause, with the alerts that are also sent if all RESULTS fire.
+# For each cause, the alerts that are sent beside it when all alerts in RESULTS fire.
 TOLD = {
     "RotaRedisDown": set(),
     "RotaWorkerCrashLoop of worker": {"RotaPollerBehind"},

@@ -1,5 +1,5 @@
-"""`rota export` and `rota import` on a real server. Every key arrives, an interrupted import continues, and no fleet
-can start before the end of an import.
+"""`rota export` and `rota import` on a real server. Every key is copied, an interrupted import can be continued, and no
+fleet can start before an import has ended.
 """
 
 import hashlib
@@ -40,7 +40,9 @@ RELEASE: Final = Release()
 
 @dataclass(frozen=True)
 class Move:
-    """Two namespaces on one server. `rota` runs for each of them in this process and in one folder."""
+    """Two namespaces on one server, and a folder for files. `at_old` and `at_new` run `rota` in this process, each for
+    one of the namespaces.
+    """
 
     old: Fleet
     new: Fleet
@@ -49,7 +51,7 @@ class Move:
     at_new: Rota
 
     def lines(self, name: str) -> list[bytes]:
-        """Return the lines of a file."""
+        """Return the lines of this file in the folder."""
         return (self.folder / name).read_bytes().splitlines(keepends=True)
 
 
@@ -57,7 +59,7 @@ class Move:
 def move(
     fleet: Fleet, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> Iterator[Move]:
-    """Yield a namespace that a fleet has opened, and a namespace without keys."""
+    """Yield two namespaces. A fleet has opened the old one, and the new one has no keys."""
     run = rota_in(tmp_path, monkeypatch, capsys)
     new = Fleet(server, f"{fleet.keys.namespace}-new")
     yield Move(fleet, new, tmp_path, _for(run, server, fleet), _for(run, server, new))
@@ -70,13 +72,13 @@ def _for(run: Rota, server: Server, fleet: Fleet) -> Rota:
 
 
 def content(fleet: Fleet) -> dict[str, Any]:
-    """Return the content of an export of a namespace."""
+    """Return everything that an export of this namespace contains."""
     with raw(fleet) as client:
         return content_of(client, fleet.keys.namespace)
 
 
 def raw(fleet: Fleet) -> Any:
-    """Return a client whose replies are bytes."""
+    """Return a client that returns replies as bytes."""
     return redis.Redis(unix_socket_path=fleet.redis.connection_pool.connection_kwargs["path"])
 
 
@@ -177,7 +179,7 @@ def test_an_import_may_be_interrupted_after_every_line(move: Move, client: Clien
     done = importer.begin(sha256)
     while (batch := next(single_lines(lines, done), None)) is not None:
         importer.write(sha256, [batch], lambda _: None)
-        importer.write(sha256, [batch], lambda _: None)  # the reply was lost
+        importer.write(sha256, [batch], lambda _: None)  # sends the batch again, as if its reply was lost
         done = importer.begin(sha256)
 
     assert move.at_new("import", "all.jsonl", "--json").json["continued_after"] == len(lines) - 1
@@ -185,7 +187,7 @@ def test_an_import_may_be_interrupted_after_every_line(move: Move, client: Clien
 
 
 def single_lines(lines: list[bytes], done: int) -> Iterator[ImportBatch]:
-    """Yield each record as a batch."""
+    """Yield the records that are left after `done`, each as a separate batch."""
     for record in itertools.islice(records_after(lines, max(done, 1)), len(lines) - 1 - max(done, 1)):
         yield from batches_of([record], done)
 
@@ -353,7 +355,9 @@ def test_an_export_is_exact_if_nothing_is_registered(move: Move) -> None:
 
 
 def test_tasks_that_move_are_exported_exactly_once(server: Server, move: Move) -> None:
-    """Half of the tasks constantly move from a lane to a worker and back, some of them through the delayed set."""
+    """While the export runs, half of the tasks are repeatedly claimed and given back. Some of them are scheduled in
+    between.
+    """
     moving, resting = [f"m{number}" for number in range(300)], [f"r{number}" for number in range(300)]
     move.old.push(*moving, queue="moving")
     move.old.push(*resting)
@@ -369,7 +373,7 @@ def test_tasks_that_move_are_exported_exactly_once(server: Server, move: Move) -
 
 
 def mover(fleet: Fleet) -> Callable[[], None]:
-    """Return a function that moves tasks to other places."""
+    """Return a function that claims some tasks and gives them back. A call of it moves them to other places."""
     owner = fleet.register()
     ends: Iterator[Outcome] = itertools.cycle([RETRY, RELEASE])
 
@@ -427,7 +431,7 @@ def test_a_group_ends_if_its_last_member_ended_while_the_export_ran(move: Move) 
 
 
 def write_file(path: Path, records: list[dict[str, Any]]) -> None:
-    """Write records as a complete file."""
+    """Write these records into a file, in the format of a complete export."""
     file = io.BytesIO()
     out = LineFile(file)
     for record in records:

@@ -1,4 +1,4 @@
-"""Random situations of the model test are exported and imported. Every key arrives."""
+"""Random situations from the model test are exported and imported. Every key is copied."""
 
 import io
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ STEPS = 50
 
 
 class Exported(Faults, Grouping, Schedules, Throttling):
-    """All rules of the model test. Each example ends with an export and an import."""
+    """The state machine of the model test. At the end of each example, its namespace is exported and imported."""
 
     def teardown(self) -> None:
         if self.is_full:
@@ -39,7 +39,7 @@ class Exported(Faults, Grouping, Schedules, Throttling):
 
 
 def _move(old: Fleet, new: Fleet) -> None:
-    """Export a namespace, import it, and compare both namespaces before the import ends."""
+    """Export a namespace, import it into another one, and compare the two before the end of the import."""
     file = io.BytesIO()
     end, left_out = export_namespace(old._connection, old.keys.namespace, "a server", file, lambda *_: None)
     assert left_out == []

@@ -1,5 +1,5 @@
-"""A Rota client that uses connections of the application's own redis-py or valkey-py client, with the usual deadlines
-and errors.
+"""A Rota client that borrows its connections from a redis-py or valkey-py client of the application. It keeps its usual
+deadlines, and raises its usual errors.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ SECONDS = 30
 
 
 class Library(NamedTuple):
-    """A Redis client library: its package, and the prefix of its classes."""
+    """A Redis client library: the name of its package, and the prefix of its class names."""
 
     package: str
     prefix: str
@@ -57,7 +57,7 @@ def _library(request: pytest.FixtureRequest) -> Library:
 
 @pytest.fixture(name="own")
 def _own(library: Library, link: FaultyLink) -> Iterator[Any]:
-    """Return the application's own client, which has its own retries, behind the link."""
+    """Yield the application's own client. It connects through the link, and retries failed calls by itself."""
     own = library.client(link.url, socket_timeout=2, retry=_retries(library), retry_on_timeout=True)
     yield own
     own.close()
@@ -66,7 +66,7 @@ def _own(library: Library, link: FaultyLink) -> Iterator[Any]:
 @pytest.fixture(name="client")
 def _client(own: Any, namespace: str) -> Iterator[Client]:
     with Client(redis=own, namespace=namespace, timeout_seconds=3) as client:
-        client.enqueue("warm", queue="warm")  # from now on, the server knows the script
+        client.enqueue("warm", queue="warm")  # afterwards, the server knows the script
         yield client
 
 
@@ -80,7 +80,7 @@ def call(task_id: str = "a") -> rota.Call:
 
 
 def serve_one(client: Client) -> threading.Thread:
-    """Let a consumer of this client take one task of queue `q` and end the task."""
+    """Start a thread with a consumer that takes one task from queue `q` and ends it. Returns the thread."""
 
     def serve() -> None:
         with client.consumer("q") as consumer:
@@ -141,7 +141,7 @@ class TestBlocking:
         self, own: Any, client: Client, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         class Wrapped:
-            """A connection that wraps another connection, as an application's pool may lend it."""
+            """A connection that wraps another one, such as the pool of an application may lend."""
 
         pool, wrapped = own.connection_pool, Wrapped()
         released: list[Any] = []
@@ -181,7 +181,7 @@ class TestBlocking:
         assert queue.ready == 1
 
     def test_a_call_without_a_nonce_is_never_retried(self, client: Client, link: FaultyLink) -> None:
-        client.cancel("unknown")  # from now on, the server knows the script
+        client.cancel("unknown")  # afterwards, the server knows the script
         before = link.calls["cancel"]
         link.lose_replies(1, of="cancel")
         with pytest.raises(rota.Uncertain):
@@ -200,7 +200,7 @@ class TestBlocking:
     def test_a_silent_server_takes_no_longer_than_the_clients_timeout(
         self, library: Library, link: FaultyLink, namespace: str
     ) -> None:
-        own = library.client(link.url)  # without Rota's deadline, this client would wait forever
+        own = library.client(link.url)  # if Rota set no deadline, this client would wait forever
         with Client(redis=own, namespace=namespace, timeout_seconds=0.5) as client:
             client.enqueue("warm", queue="warm")
             link.silence(replies=True)
@@ -305,7 +305,7 @@ class TestAsyncio:
         async def main() -> None:
             own = library.aclient(link.url, retry=_aretries(library), retry_on_timeout=True)
             async with rota.AsyncClient(redis=own, namespace=namespace, timeout_seconds=3) as client:
-                await client.cancel("unknown")  # from now on, the server knows the script
+                await client.cancel("unknown")  # afterwards, the server knows the script
                 before = link.calls["cancel"]
                 link.lose_replies(1, of="cancel")
                 with pytest.raises(rota.Uncertain):
@@ -361,7 +361,7 @@ def _aretries(library: Library) -> Any:
 
 
 class TestCluster:
-    """A cluster of two nodes. One of them has all slots until a test moves them."""
+    """Tests on a cluster of two nodes. One node has all slots until a test moves some."""
 
     @pytest.fixture(name="nodes")
     def _nodes(self, server: Server, tmp_path: Path) -> Iterator[list[Server]]:
@@ -369,7 +369,7 @@ class TestCluster:
             nodes = []
             for name in ("one", "two"):
                 (tmp_path / name).mkdir()
-                bus = str(free_port())  # the default, 10,000 above, may be in use
+                bus = str(free_port())  # the default is the port plus 10,000, which may be in use
                 nodes.append(Server(server.binary, tmp_path / name, cluster_enabled="yes", cluster_port=bus))
                 running.callback(nodes[-1].stop)
                 nodes[-1].start()
@@ -430,7 +430,7 @@ def cluster_info(node: Server) -> dict[str, str]:
 
 
 def move_slot(nodes: list[Server], namespace: str) -> None:
-    """Move the slot of a namespace from the first node to the second, and drop the slot's keys."""
+    """Move the slot of this namespace from the first node to the second. The keys in the slot are deleted."""
     one, two = nodes
     run_command(one, "FLUSHALL")
     slot = run_command(one, "CLUSTER", "KEYSLOT", Keys(namespace).tasks)

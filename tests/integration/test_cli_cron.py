@@ -20,14 +20,14 @@ def cron(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> Rota:
-    """Run `rota cron` in this process."""
+    """Return a function that runs `rota cron` in this process."""
     write_configuration(tmp_path, server, namespace)
     return partial(rota_in(tmp_path, monkeypatch, capsys), "cron")
 
 
 @pytest.fixture
 def schedules(client: Client) -> rota.Client:
-    """Create two schedules. The schedule `nightly` is not the first in any list."""
+    """Create two schedules, and return a client. The schedule `nightly` is not the first one in any list."""
     client.schedules.put("nightly", "report", rota.Cron("30 2 1 1 *", timezone="Europe/Zurich", queue="q", args=[7]))
     client.schedules.put("tick", "work", rota.Every(30, queue="q", jitter=5))
     return client

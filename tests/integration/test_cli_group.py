@@ -28,7 +28,7 @@ def group(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> Rota:
-    """Run `rota group` in this process."""
+    """Return a function that runs `rota group` in this process."""
     write_configuration(tmp_path, server, namespace)
     return partial(rota_in(tmp_path, monkeypatch, capsys), "group")
 

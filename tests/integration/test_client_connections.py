@@ -1,4 +1,6 @@
-"""The client's connections: the owners of the replies, the servers, and the amount of data that is sent at once."""
+"""The connections of the client: that each reply reaches its own call, which server is used, and how much data is sent
+at once.
+"""
 
 import math
 import select
@@ -42,7 +44,7 @@ def exchange(client: Client, commands: Iterable[ScriptCall[T]]) -> list[Reply[T]
 
 @contextmanager
 def borrowed(pool: ClientPool) -> Iterator[TimedConnection]:
-    """Return the connection that the next exchange will use, so that the test can use it."""
+    """Yield the connection that the next exchange would use. During the block, only the test uses it."""
     connection = pool._take(math.inf)
     yield connection
     pool._kept.append(connection)
@@ -58,7 +60,7 @@ def test_replies_on_an_interrupted_connection_reach_no_later_call(
     def interrupted(*_: object, **__: object) -> object:
         raise rota.TimeLimit
 
-    redis_client.client_pause(PAUSE_MS)  # so that the replies arrive when the connection may be in use again
+    redis_client.client_pause(PAUSE_MS)  # the replies arrive late, when another call may already use the connection
     monkeypatch.setattr(Session, "reply", interrupted)
     with pytest.raises(rota.TimeLimit):
         client.enqueue(call("interrupted"))
@@ -77,7 +79,7 @@ def test_an_unread_reply_is_noticed_before_the_connection_is_reused(client: Clie
 
 
 def connections_of_clients(redis_client: "redis.Redis") -> list[str]:
-    """Return the ids of the connections that have run a script."""
+    """Return the ids of the connections whose last command was a script."""
     return [each["id"] for each in redis_client.client_list() if "eval" in each["cmd"]]
 
 
@@ -138,12 +140,12 @@ def test_a_round_of_many_large_tasks_is_bounded(
 
 
 def enqueues(store: Store, *ids: str) -> list[ScriptCall[Any]]:
-    """Return one enqueue for each id."""
+    """Return a separate enqueue for each of these ids."""
     return [store.enqueue(f"nonce-{task_id}", [NewTask(task_id, "q", body_of(task_id))]) for task_id in ids]
 
 
 def test_a_command_is_executed_while_the_next_is_packed(client: Client, fleet: Fleet) -> None:
-    client.enqueue(call("before"))  # a server that does not know the script yet executes nothing
+    client.enqueue(call("before"))  # makes the script known to the server; otherwise it would execute nothing at first
     first, second = enqueues(fleet.store, "a", "b")
 
     def made_when_the_server_has_done_the_first() -> Iterator[ScriptCall[Any]]:

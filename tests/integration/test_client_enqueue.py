@@ -1,4 +1,4 @@
-"""Enqueues on a real server: the data in Redis, and the client's return values."""
+"""Enqueues on a real server: what they store in Redis, and what the client returns."""
 
 import json
 import os
@@ -212,7 +212,9 @@ def test_an_unserved_queue_warns_once_at_the_line_of_the_caller(client: Client, 
 
 
 def test_a_namespace_without_any_fleet_warns_once(server: Server, fleet: Fleet, namespace: str) -> None:
-    """There is no warning if a fleet is only away for a moment, for example stopped."""
+    """The client does not warn if there is a fleet that is only away for a moment, for example because
+    it was stopped.
+    """
     with Client(server.url, f"{namespace}-typo") as typo, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         typo.enqueue("work", queue="q")
@@ -235,7 +237,7 @@ def test_tasks_of_a_consumer_without_a_fleet_cause_no_warning(server: Server, na
 
 
 def test_front_calls_keep_their_order_at_the_head(client: Client, fleet: Fleet) -> None:
-    """This applies even to more tasks than one call of the script can take."""
+    """The order is kept even if there are more tasks than one call of the script can take."""
     client.enqueue("work", queue="q", id="waits")
     calls = [rota.Call("work", queue="q", id=f"{number}", front=bool(number % 3)) for number in range(400)]
     handles = client.enqueue_many(calls)

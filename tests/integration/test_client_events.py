@@ -1,5 +1,5 @@
-"""Task events as an application follows them: the start position, the selected events, the time limit, and the
-connection.
+"""Applications follow task events: where they start, which events they select, the time limit, and the connection that
+they use.
 """
 
 import os
@@ -36,12 +36,12 @@ def followed(fleet: Fleet) -> Fleet:
 
 
 def ids(client: Client, after: str | None = "0", **wanted: str) -> list[str]:
-    """Return the ids of all existing events."""
+    """Return the task ids of all events that exist and match."""
     return [event.task_id for event in client.events(after, timeout=0, **wanted)]
 
 
 def test_stored_events_come_in_order_before_new_ones(followed: Fleet, client: Client) -> None:
-    for start in (0, 350):  # the two calls add more than a page
+    for start in (0, 350):  # each of the two calls adds more events than one page contains
         followed.push(*(f"a{number}" for number in range(start, start + 350)))
     with client.events("0", timeout=30) as events:
         assert [next(events).task_id for _ in range(700)] == [f"a{number}" for number in range(700)]
@@ -93,7 +93,7 @@ def test_without_event_writers_the_error_explains_how_to_enable_them(fleet: Flee
     enable_events(fleet)
     fleet.push("a")
     fleet.run(fleet.store.announce("node", b"{}", 60_000, []))
-    assert ids(client) == ["a"]  # the stored events are still available
+    assert ids(client) == ["a"]  # events that were stored earlier can still be read
 
 
 def test_invalid_requests_are_refused(client: Client) -> None:
@@ -149,7 +149,7 @@ def test_a_reader_behind_the_kept_events_gets_events_lost_and_continues(followed
 
 
 def test_a_position_beyond_the_stream_raises_events_lost(followed: Fleet, client: Client) -> None:
-    """This happens after a failover to a replica that lacks the last writes."""
+    """Such a position occurs after a failover to a replica that has not received the last writes."""
     followed.push("a")
     with client.events("99999999999999-0", timeout=0) as events:
         with pytest.raises(rota.EventsLost, match="lost its last writes"):

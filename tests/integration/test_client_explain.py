@@ -1,4 +1,6 @@
-"""`Client.explain`: the next claims of the pools that masters announced, and the state of a queue or a task."""
+"""`Client.explain`. It predicts the next claims of the pools that masters announced, and explains the state of a queue
+or task.
+"""
 
 from collections.abc import Sequence
 
@@ -19,7 +21,7 @@ TTL_MS = 600_000
 
 @pytest.fixture(autouse=True)
 def two_nodes(fleet: Fleet) -> None:
-    """Announce two nodes. Both have a pool for all tiers, and one node has another pool for mail."""
+    """Announce two nodes. Each of them has a pool that serves all tiers, and one has another pool only for mail."""
     announce(fleet, "web-1", {"all": [HIGH, LOW]})
     announce(fleet, "web-2", {"all": [HIGH, LOW], "mail": [MAIL]})
 

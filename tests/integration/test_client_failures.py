@@ -1,4 +1,4 @@
-"""The client while the server is away, full, silent, or cut off in the middle of a call."""
+"""The client if the server is away, full or silent, or if the connection breaks in the middle of a call."""
 
 import itertools
 import pickle
@@ -27,13 +27,13 @@ T = TypeVar("T")
 @pytest.fixture(name="client")
 def _client(link: FaultyLink, namespace: str) -> Iterator[Client]:
     with Client(link.url, namespace, timeout_seconds=0.5) as client:
-        client.enqueue("warm", queue="warm")  # from now on, the server knows the script
+        client.enqueue("warm", queue="warm")  # afterwards, the server knows the script
         yield client
 
 
 @contextmanager
 def refusing_server(refusal: str) -> Iterator[str]:
-    """A server that replies to each command with one error."""
+    """Yield the URL of a server that replies to every command with this error."""
 
     class Refuse(socketserver.StreamRequestHandler):
         def handle(self) -> None:
@@ -133,12 +133,12 @@ def test_a_flushed_script_cache_goes_unnoticed(server: Server, fleet: Fleet, nam
 
 
 def records(fleet: Fleet) -> list[str]:
-    """Return the records of enqueues that may be repeated."""
+    """Return the keys in which the server records enqueues that a client may repeat."""
     return list(fleet.redis.scan_iter(match=fleet.keys.sent("*")))
 
 
 def test_a_lost_reply_is_recovered_with_the_same_nonce(client: Client, link: FaultyLink, fleet: Fleet) -> None:
-    client.enqueue(call("first"))  # the task name is checked only once
+    client.enqueue(call("first"))  # the client checks the task name only with the first call
     before = link.requests
     link.lose_replies(1)
     handle = client.enqueue(call("a"))
@@ -168,7 +168,8 @@ def test_calls_with_replies_share_one_record_and_others_keep_their_own(
 def test_calls_without_a_reply_are_sent_again_on_a_new_connection(
     client: Client, link: FaultyLink, fleet: Fleet
 ) -> None:
-    # Each call uses its own connection, because each reply takes so long that all calls are under way at once.
+    # All four calls run at the same time, because each reply is delayed. Therefore each of them uses its own
+    # connection.
     with ThreadPoolExecutor(4) as pool:
         link.delay(0.05)
         list(pool.map(client.enqueue, map(call, "1234")))
@@ -212,12 +213,13 @@ def test_a_silent_server_counts_as_a_lost_connection(client: Client, link: Fault
 def test_the_error_lists_accepted_and_uncertain_ids(
     client: Client, link: FaultyLink, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ids = tuple(f"t-{number}" for number in range(8 * BATCH + 100))  # a round of 4,000, then a round of one batch
+    # The client sends them in a round of 4,000, followed by a round of one batch.
+    ids = tuple(f"t-{number}" for number in range(8 * BATCH + 100))
     exchange = client._driver.pool.exchange
     rounds = itertools.count(1)
 
     def exchange_losing_the_second_round(asked: Exchange[T]) -> list[Reply[T]]:
-        if next(rounds) >= 2:  # the second round, and its repetition
+        if next(rounds) >= 2:  # the replies to the second round and to its repetition are lost
             link.lose_replies(1)
         return exchange(asked)
 
@@ -231,7 +233,7 @@ def test_the_error_lists_accepted_and_uncertain_ids(
 
 def test_other_calls_are_never_repeated(client: Client, link: FaultyLink) -> None:
     client.enqueue(call("a"))
-    client.cancel("unknown")  # the server also knows this script
+    client.cancel("unknown")  # afterwards, the server knows this script too
     before = link.requests
     link.lose_replies(1)
     with pytest.raises(rota.Uncertain) as caught:

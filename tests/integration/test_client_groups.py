@@ -1,4 +1,4 @@
-"""Chains, groups and `map` of both clients on a real server. A consumer takes the tasks like a worker."""
+"""Chains, groups and `map` with both clients on a real server. A consumer takes the tasks in place of a worker."""
 
 import asyncio
 import itertools
@@ -20,7 +20,8 @@ from support.protocol import Fleet
 from support.servers import Server
 from support.waiting import until
 
-PATIENCE = 30.0  # in seconds; a lost reply closes its connection, so calls only wait this long on a busy machine
+# In seconds. A call waits that long only on a busy machine, because a connection is closed when a reply on it is lost.
+PATIENCE = 30.0
 Take = Callable[..., list[str]]
 Link = rota.Call[Any] | rota.Chain
 
@@ -32,8 +33,8 @@ def _own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(name="take")
 def _take(client: Client) -> Iterator[Take]:
-    """Take this number of tasks one after the other, and end each task with this outcome. Returns the tasks'
-    numbers.
+    """Yield a function that takes this many tasks, one after the other, and ends each of them in the given way. It
+    returns the names of the tasks with their arguments.
     """
     with client.consumer("default") as consumer:
 
@@ -49,7 +50,9 @@ def _take(client: Client) -> Iterator[Take]:
 
 @contextmanager
 def taking(client: Client) -> Iterator[list[int]]:
-    """Take all tasks in a thread. Yields the numbers of the taken tasks."""
+    """Take and end all tasks in a thread during the block. Yields a list of the tasks' numbers, to which the thread
+    appends.
+    """
     taken: list[int] = []
     with client.consumer("default", limit=4) as consumer:
 
@@ -74,7 +77,7 @@ def work(number: int) -> None: ...
 
 
 def numbers(fleet: Fleet) -> list[int]:
-    """Return the arguments of the tasks in the lane."""
+    """Return the argument of each task in the lane, which is its number."""
     bodies = fleet.redis.hmget(fleet.keys.tasks, fleet.lane("default"))
     return [json.loads(str(body))[3][0] for body in bodies]
 
@@ -165,7 +168,7 @@ class TestGroups:
         assert (handle.cancel(), handle.cancel()) == (True, False)
         ended = handle.wait(5)
         assert (ended.state, ended.cancelled, ended.is_cancelled, ended.followed_by) == ("ended", 2, True, "")
-        assert fleet.redis.hlen(fleet.keys.tasks) == 2  # a cancelled member remains until a claim finds it
+        assert fleet.redis.hlen(fleet.keys.tasks) == 2  # a cancelled member is still stored, until a claim drops it
         with pytest.raises(rota.GroupEnded):
             handle.add([call("late")])
 
@@ -204,7 +207,8 @@ class TestGroups:
         group = rota.group([call("work", number) for number in range(ROUND_MEMBERS + 100)], id="g")
         with FaultyLink(server.port) as link, Client(link.url, namespace, timeout_seconds=PATIENCE) as client:
             exchange = client._driver.pool.exchange
-            faults = iter([0, 1, 1])  # 1 means a fault, for the last batch and for its repetition
+            # 1 stands for a lost reply: first the reply to the last batch, then the reply to its repetition.
+            faults = iter([0, 1, 1])
 
             def losing(asked: Exchange[Any]) -> list[Reply[Any]]:
                 if next(faults, 0):
@@ -245,7 +249,7 @@ class TestGroups:
             with pytest.raises(rota.Uncertain) as caught:
                 client.enqueue(rota.group([call("a"), call("b")], id="g"))
             assert take(2) == ["a", "b"]
-            fleet.redis.delete(fleet.keys.group("g"))  # simulates the expiry of the group
+            fleet.redis.delete(fleet.keys.group("g"))  # simulates that the group has expired
             [repeated] = caught.value.repeat()
         assert (repeated.id, fleet.lane("default")) == ("g", [])
 
@@ -351,9 +355,11 @@ class TestMap:
         def faulty(asked: Exchange[Any]) -> list[Reply[Any]]:
             commands = list(asked.commands)
             sent.append(len(commands))
-            if len(commands) == 4:  # the chunk; only its first 125 calls got a reply
+            # The first attempt sends the whole chunk as four commands, but only the first command, with 125 calls, gets
+            # a reply.
+            if len(commands) == 4:
                 return [*exchange(asked._replace(commands=commands[:1])), *[NotReplied("it was cut off")] * 3]
-            if len(commands) == 3 and sent.count(3) == 1:  # repeats the part without a reply
+            if len(commands) == 3 and sent.count(3) == 1:  # the client repeats the commands that got no reply
                 raise rota.Unavailable("the server is away")
             return exchange(asked._replace(commands=commands))
 

@@ -1,4 +1,4 @@
-"""`Client.peek`, which returns typed tasks of queues and reads no more than requested."""
+"""`Client.peek`. It returns typed tasks of queues, and reads no more of them than requested."""
 
 from datetime import UTC, datetime, timedelta
 

@@ -1,4 +1,4 @@
-"""Pending tasks of chains and groups: their status by id, and waits for them."""
+"""Pending tasks of chains and groups, which are not enqueued yet: their status by id, and how to wait for them."""
 
 import asyncio
 import itertools
@@ -16,7 +16,7 @@ from support.waiting import until
 
 
 def take(client: Client, count: int, end: Callable[[rota.LeasedTask], None]) -> list[str]:
-    """Take this number of tasks, and end each task with this outcome. Returns their ids."""
+    """Take this many tasks, and call `end` with each of them to end it. Returns their ids."""
     taken = []
     with client.consumer("default") as consumer:
         for task in itertools.islice(consumer, count):

@@ -1,4 +1,4 @@
-"""`client.schedules` on a real server."""
+"""The schedules of a client, `client.schedules`, on a real server."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -22,7 +22,7 @@ TEXT = encode_schedule(DECLARED)
 
 @pytest.fixture(autouse=True)
 def report(monkeypatch: pytest.MonkeyPatch) -> rota.Task[[int], None]:
-    """A task that this process declares."""
+    """Declare a task in this process, and return it."""
     registry = Registry()
     monkeypatch.setattr("rota.client.task.default_registry", registry)
     monkeypatch.setattr("rota.client.schedule_steps.default_registry", registry)

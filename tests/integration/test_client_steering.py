@@ -1,4 +1,4 @@
-"""The inspection and control of tasks and queues: status, cancel, pause, resume, and revive."""
+"""Inspect and control tasks and queues: status, cancel, pause, resume, and revive."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -62,7 +62,9 @@ def test_the_status_of_an_ended_task_has_time_node_and_duration(client: Client, 
 
 
 def test_a_reported_start_is_not_later_than_the_end_permits(client: Client, fleet: Fleet) -> None:
-    """A worker reports the latest possible start. If the turn took long to arrive, this time is too late."""
+    """A worker reports the latest possible time of the start. If its turn took long to reach the server, that time
+    would be after the end of the task.
+    """
     client.enqueue("work", queue="q", id="a")
     owner = fleet.register()
     [claim] = fleet.turn(owner, SERVING).claims

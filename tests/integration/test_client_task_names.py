@@ -1,4 +1,6 @@
-"""Task names that this process does not declare are checked against the names that running fleets declare."""
+"""Task names that this process does not declare. The client compares them with the names that running
+fleets declare.
+"""
 
 import asyncio
 import importlib
@@ -24,7 +26,7 @@ def fleet_with(fleet: Fleet, *names: str, node: str = "node") -> None:
 
 @contextmanager
 def recorded_warnings() -> Iterator[list[str]]:
-    """Record the warnings of a block with their categories."""
+    """Record the warnings that are issued during the block. Yields them as text with their category."""
     told: list[str] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

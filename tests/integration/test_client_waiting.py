@@ -1,4 +1,4 @@
-"""Waits for tasks with a real client. The protocol driver ends the tasks, one call at a time."""
+"""Real clients wait for tasks. The protocol driver ends the tasks by single calls."""
 
 import os
 import signal
@@ -35,20 +35,22 @@ InThread = Callable[..., "Future[Any]"]
 
 @pytest.fixture(autouse=True)
 def _wakes_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Otherwise the regular query would notify a caller that was not woken.
+    # Otherwise the regular query would return the end to a caller that was never woken.
     monkeypatch.setattr(waits, "QUERY_ALL_SECONDS", 1000.0)
 
 
 @pytest.fixture(name="in_thread")
 def _in_thread(client: Client) -> Iterator[InThread]:
-    """Call a function in a separate thread. The client is closed before the threads are joined."""
+    """Yield a function that runs another function in a separate thread. At the end, the client is closed first, so that
+    no thread still waits.
+    """
     with ThreadPoolExecutor(MANY) as pool:
         yield pool.submit
         client.close()
 
 
 def until_registered(fleet: Fleet, count: int = 1) -> None:
-    """Wait until this number of waits is registered on the server."""
+    """Wait until this many waits are registered on the server."""
     until(lambda: fleet.redis.hlen(fleet.keys.waiters) == count, f"{count} tasks that somebody waits for")
 
 
@@ -57,12 +59,12 @@ def waiting_threads() -> int:
 
 
 def blocked_connections(fleet: Fleet) -> int:
-    """Return the number of blocked connections at this server."""
+    """Return how many connections to this server are blocked in a command."""
     return sum(line["cmd"] == "blpop" for line in fleet.redis.client_list())
 
 
 class TestEnds:
-    """Each end of a task wakes the waiting callers."""
+    """Tests that every kind of end wakes the callers that wait for it."""
 
     @pytest.mark.parametrize(
         ("outcome", "state"),
@@ -111,7 +113,7 @@ class TestEnds:
         until_registered(fleet)
         fleet.run(fleet.store.purge("q"))
         with pytest.raises(TaskCancelled):
-            asked.result(2 * SECONDS)  # longer than the wait itself, because the error of the wait shows more
+            asked.result(2 * SECONDS)  # longer than the wait itself, so that a failing test shows the error of the wait
 
     def test_the_last_crash_ends_the_wait(self, client: Client, fleet: Fleet, in_thread: InThread) -> None:
         owner, _ = fleet.claimed("a")
@@ -215,7 +217,7 @@ class TestResults:
     def test_large_results_are_fetched_in_several_calls(
         self, client: Client, fleet: Fleet, in_thread: InThread
     ) -> None:
-        # Each result is too large for one reply.
+        # One reply has room for only one of these results.
         names = [f"large{n}" for n in range(5)]
         fleet.push(*names)
         asked = [in_thread(client.result, name, SECONDS) for name in names]
@@ -237,7 +239,8 @@ class TestManyThreads:
         asked = [in_thread(client.result, name, SECONDS) for name in names]
         until_registered(fleet, MANY)
         until(lambda: blocked_connections(fleet) == 1, "a client that blocks")
-        assert len(fleet.redis.client_list()) <= before + 2  # the blocking connection, and the connection that counts
+        # One connection waits, and one reads this list.
+        assert len(fleet.redis.client_list()) <= before + 2
         assert waiting_threads() == 1
         owner = fleet.register()
         for start in range(0, MANY, 100):
@@ -342,7 +345,7 @@ class TestInterruptions:
         assert {client.wait(name, SECONDS).state for name in ("c", "d")} == {State.UNKNOWN}
         fleet.redis.delete(fleet.keys.waiters)
         fleet.redis.set(fleet.keys.waiters, "another type")
-        fleet.turn(owner, SERVING, (claim, DONE), limit=0)  # this does not stop a turn
+        fleet.turn(owner, SERVING, (claim, DONE), limit=0)  # the invalid data does not prevent a turn
         assert client.status("a").state is State.DONE
         with pytest.raises(WaitTimeout, match="WRONGTYPE"):
             client.wait("b", 0.3)

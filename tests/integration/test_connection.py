@@ -1,4 +1,6 @@
-"""The connection to real servers, and to an address with a silent server, no server, or another program."""
+"""The connection to real servers, and to addresses where the server is silent, where there is no server, or where
+another program listens.
+"""
 
 import asyncio
 import dataclasses
@@ -41,7 +43,7 @@ ECHO_TEXT = b"#!lua\nreturn {KEYS[1], ARGV[1]}"
 
 @pytest.fixture(autouse=True)
 def connections(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Yield a list. Afterwards, close every connection that the test put into it."""
+    """Record every connection that the test opens, and close all of them afterwards."""
     made: list[Connection] = []
     greet = Connection._greet
 
@@ -178,7 +180,7 @@ def test_a_silent_tls_handshake_times_out_with_the_given_wait() -> None:
 
 @pytest.fixture
 def secure_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Address]:
-    """Yield a Redis that uses TLS, with a certificate that this process trusts."""
+    """Yield the address of a Redis with TLS. This process trusts its certificate."""
     binary = server_binaries().get("redis")
     if binary is None or shutil.which("openssl") is None:
         pytest.skip("TLS needs a redis-server and openssl on the PATH")
@@ -261,7 +263,7 @@ def test_closing_a_tls_connection_sends_nothing_in_plain_text(
     secured: list[bool] = []
 
     def record_and_shut_down(self: ssl.SSLSocket, how: int) -> None:
-        secured.append(self.cipher() is not None)  # whether data sent at this moment would be encrypted
+        secured.append(self.cipher() is not None)  # true as long as data would be encrypted if it was sent now
         shutdown(self, how)
 
     monkeypatch.setattr(socket.socket, "shutdown", record_and_shut_down)

@@ -1,4 +1,4 @@
-"""Consumers on a real server. The protocol driver acts as the pollers and the masters."""
+"""Consumers on a real server. The protocol driver makes the calls of the pollers and masters."""
 
 import os
 import signal
@@ -38,13 +38,13 @@ def push(client: Client, *ids: str, **options: float) -> None:
 
 
 def lose_lease(fleet: Fleet, owner: str) -> None:
-    """Let a poller reap the consumer, as it does after a lease without a renewal."""
+    """Let the lease of this consumer expire, and let a poller reap it."""
     fleet.expire_lease(owner)
     blame = Blame(loss_record=b'{"reason":"lost","error":"its lease ran out"}')
     assert not fleet.run(fleet.store.reap_expired(owner, blame)).alive
 
 
-# The tasks that a consumer receives, and their settlement
+# The tasks that a consumer receives, and how it settles them
 
 
 def test_a_leased_task_has_its_facts(client: Client, consumer: rota.Consumer) -> None:
@@ -176,7 +176,7 @@ def test_a_task_that_cannot_run_ends_and_the_next_one_follows(
 ) -> None:
     fleet.redis.rpush(fleet.keys.ready_lane("q"), '["garbage","q",17]')
     push(client, "late", expires=0.001)
-    time.sleep(0.002)  # the task expires
+    time.sleep(0.002)  # the task expires in this time
     push(client, "good")
     assert next(consumer).id == "good"
     until(lambda: fleet.run(fleet.store.audit()).ended["expired"] == 1)
@@ -219,7 +219,7 @@ def test_a_cancellation_does_not_affect_the_next_task_of_that_id(client: Client,
     assert (audit.ended["cancelled"], audit.ended["done"]) == (1, 1)
 
 
-# The number of tasks, and their queues
+# How many tasks a consumer takes, and from which queues
 
 
 def test_a_settlement_makes_room_within_the_limit(client: Client, fleet: Fleet) -> None:
@@ -238,7 +238,8 @@ def test_a_sleeping_consumer_wakes_and_passes_the_token_on(client: Client) -> No
         for number in range(20):
             waiting = [pool.submit(next, consumer) for consumer in (one, two)]
             client.enqueue_many(rota.Call("work", queue="q", id=f"{number}-{n}") for n in range(2))
-            tasks = [each.result(3) for each in waiting]  # sooner than a consumer checks without a ring
+            # The timeout is shorter than the time after which a consumer checks its queue without a ring.
+            tasks = [each.result(3) for each in waiting]
             assert {task.id for task in tasks} == {f"{number}-0", f"{number}-1"}
             list(pool.map(rota.LeasedTask.done, tasks))
 
@@ -251,7 +252,7 @@ def test_consumers_apply_the_published_cap_and_rate(client: Client, fleet: Fleet
         first = next(one)
         second = pool.submit(next, two)
         fleet.push("x", "y", queue="r")
-        with client.consumer("r") as paced:  # long enough for the other consumer to have checked
+        with client.consumer("r") as paced:  # this takes long enough for the other consumer to check its queue
             began = time.monotonic()
             next(paced).done()
             next(paced).done()
@@ -262,7 +263,7 @@ def test_consumers_apply_the_published_cap_and_rate(client: Client, fleet: Fleet
 
 
 def test_a_declared_rate_is_applied_and_delays_no_other_task(client: Client, consumer: rota.Consumer) -> None:
-    """The consumer does not hold a task that has to wait."""
+    """The consumer gives back a task that has to wait for its rate, and does not hold it."""
 
     @rota.task(name="work", rate="1/h", rate_key="{number}")
     def work(number: int, b: list[int]) -> None: ...
@@ -301,11 +302,11 @@ def test_a_task_with_a_recorded_crash_is_claimed_alone(link: FaultyLink, namespa
     ):
         push(client, "innocent")
         held = next(consumer)
-        fleet.exit(owner, ["guilty"])  # the task is now at the head, and the bell rings
+        fleet.exit(owner, ["guilty"])  # the task `guilty` is now at the head, and its token is in the doorbell
         waiting = pool.submit(next, consumer)
         until(lambda: link.calls["turn"] >= 2)
         before = link.calls["turn"]
-        threading.Event().wait(1)  # the number of calls per second of waiting
+        threading.Event().wait(1)  # the next line checks how many calls are made in one second
         assert link.calls["turn"] - before < 5
         assert not waiting.done()
         held.done()
@@ -359,7 +360,8 @@ def _refusal(act: Callable[[], object]) -> str:
     return ""
 
 
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # newer Pythons warn of forks in a process with threads
+# Newer versions of Python warn about a fork in a process with threads.
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_forked_child_is_refused_and_changes_nothing(client: Client, consumer: rota.Consumer, fleet: Fleet) -> None:
     push(client, "a")
     task = next(consumer)
@@ -391,7 +393,7 @@ def test_a_late_settle_after_lease_loss_is_refused_and_changes_nothing(
         with pytest.raises(rota.LeaseLost, match="its lease expired"), task:
             pass
     assert fleet.snapshot() == before
-    again = next(consumer)  # the consumer has a new name
+    again = next(consumer)  # the consumer has registered again, under another name
     assert (again.id, again.losses, again.attempt) == ("a", 1, 2)
     again.done()
     assert fleet.run(fleet.store.audit()).ended["done"] == 1

@@ -1,4 +1,4 @@
-"""The control socket. Each master has one, and each reply is one line of JSON."""
+"""The control socket. Each master has its own, and each reply is one line of JSON."""
 
 import contextlib
 import json
@@ -30,7 +30,7 @@ from support.waiting import until
 
 
 def refusal(control_socket: ControlSocket, verb: str, **fields: Any) -> str:
-    """Return the reason why the master refuses a request."""
+    """Send this request, which the master must refuse. Returns the reason."""
     with master_of(config_of(control_socket)) as client, pytest.raises(Failure) as caught:
         client.request(verb, **fields)
     assert caught.value.code is ExitCode.NO
@@ -202,7 +202,9 @@ def test_a_master_of_another_user_is_not_reported_as_missing(tmp_path: Path) -> 
 
 @pytest.fixture
 def service_folder() -> Iterator[Path]:
-    """Yield a folder like that of a unit with `RuntimeDirectory=`. Skips without root."""
+    """Yield a folder with the permissions that `RuntimeDirectory=` of a unit would give it. Skips the test without
+    root.
+    """
     if os.geteuid() != 0:
         pytest.skip("only root can create a folder in /run")
     folder = SERVICES / f"rota-{uuid.uuid4().hex}"
@@ -236,7 +238,7 @@ def test_a_member_of_the_group_uses_the_socket_of_a_service(
 
 @contextmanager
 def as_user(user: int, group: int) -> Iterator[None]:
-    """Change the effective user and group of this process during the block."""
+    """Change the effective user and group of this process for the duration of the block."""
     before = (os.geteuid(), os.getegid())
     try:
         os.seteuid(0)
@@ -306,7 +308,7 @@ def test_a_stale_pid_file_is_taken_over(tmp_path: Path) -> None:
 
 
 def test_a_pid_file_removed_after_opening_is_not_used(tmp_path: Path) -> None:
-    """A lock on a removed file would not keep out a third master."""
+    """If a master locked a file that is already removed, another master could create and lock a new one."""
     path = tmp_path / "rota.pid"
     fd = os.open(path, os.O_RDWR | os.O_CREAT)
     path.unlink()
@@ -360,8 +362,8 @@ def test_a_master_can_end_while_clients_are_connected(control_socket: ControlSoc
 
 
 def test_clients_that_read_no_replies_do_not_delay_others(control_socket: ControlSocket, master: FakeMaster) -> None:
-    """Each client sends many requests at once. The clients get replies in turn, and another client gets a reply after
-    each round.
+    """Each of these clients sends many requests at once. The master replies to the clients in turn, so another client
+    gets its reply after one round.
     """
     clients, requests = 100, 300
     master.answers["status"] = {"long": "x" * 2000}

@@ -1,4 +1,4 @@
-"""The commands to a master: the request of each, its output, and its exit code."""
+"""The commands to a master: which request each of them sends, what it prints, and its exit code."""
 
 import json
 from collections.abc import Callable
@@ -15,7 +15,7 @@ Rota = Callable[..., int]
 
 @pytest.fixture
 def rota(control_socket: ControlSocket) -> Rota:
-    """Return the command for the fleet with this control socket."""
+    """Return a function that runs a command for the fleet with this control socket."""
     file = control_socket.path.parent / "rota.toml"
     file.write_text(f'[control]\nsocket = "{control_socket.path}"\n')
     return lambda *words: run_app([*words, "-c", str(file)])

@@ -1,4 +1,4 @@
-"""Rota's Django application in one process: the time at which an enqueue is sent, and the admin page."""
+"""Rota's Django application in a single process: when it sends enqueues, and its admin page."""
 
 import asyncio
 from collections.abc import Iterator
@@ -40,7 +40,7 @@ def send() -> rota.Handle[None]:
 
 @contextmanager
 def rolled_back(database: str = "default") -> Iterator[None]:
-    """Return a transaction that is not committed."""
+    """Run the block in a transaction, and roll it back."""
     with transaction.atomic(using=database):
         yield
         transaction.set_rollback(True, using=database)
@@ -48,7 +48,9 @@ def rolled_back(database: str = "default") -> Iterator[None]:
 
 @contextmanager
 def file_database(path: Path) -> Iterator[None]:
-    """Use a database in a file, because closing a connection to a database in memory has no effect."""
+    """Add a database that is stored in a file. A database in memory is not sufficient, because closing a connection to
+    it has no effect.
+    """
     connections.databases["file"] = {**connections.databases["default"], "NAME": str(path)}
     call_command("migrate", database="file", verbosity=0)
     try:
@@ -130,7 +132,7 @@ class TestCommits:
 
 
 class TestTasksInATransaction:
-    """Tests that run in a transaction as in Django's TestCase, with `eager()` or `drain()`."""
+    """Tests of `eager()` and `drain()` in a transaction, as in Django's TestCase."""
 
     def test_the_connection_and_pending_enqueues_are_kept(self, fleet: Fleet, tmp_path: Path) -> None:
         task = rota.task(name="count_users")(lambda: get_user_model().objects.using("file").count())
@@ -144,7 +146,7 @@ class TestTasksInATransaction:
 
 @pytest.fixture(name="dead")
 def _dead(fleet: Fleet) -> list[str]:
-    """Return the ids of two dead tasks of the queue q. Another task waits in this queue."""
+    """Put two dead tasks and one waiting task into the queue q. Returns the ids of the dead ones."""
     fleet.push("first", "second", "waits")
     owner, serving = fleet.register(), one_tier("q")
     for _ in range(2):

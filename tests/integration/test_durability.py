@@ -1,5 +1,5 @@
-"""The confirmations that an enqueue waits for with each `durability`, on a server with a replica and on a server with
-an append-only file.
+"""Which confirmations an enqueue waits for with each value of `durability`. The tests use a server with a replica, and
+a server with an append-only file.
 """
 
 import asyncio
@@ -21,13 +21,13 @@ from support.protocol import Fleet
 from support.servers import Server
 from support.waiting import until
 
-SECONDS = 2.0  # three quarters of this time are for the replica, which is enough on a busy machine
-HASTY_SECONDS = 0.8  # only for tests in which the confirmation never arrives
+SECONDS = 2.0  # the client waits for the replica for three quarters of this time, which is enough on a busy machine
+HASTY_SECONDS = 0.8  # only for tests in which no confirmation ever arrives
 
 
 @contextmanager
 def replicated(server: Server, folder: Path) -> Iterator[tuple[Server, Server]]:
-    """Yield another server of this kind and its replica, which takes a second to start."""
+    """Yield another server of this kind and its replica. The replica takes a second to start."""
     folders = [folder / name for name in ("first", "second")]
     for each in folders:
         each.mkdir()
@@ -45,14 +45,14 @@ def replicated(server: Server, folder: Path) -> Iterator[tuple[Server, Server]]:
 
 @pytest.fixture(name="pair", scope="module")
 def _pair(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Server]]:
-    """Yield a server and its replica. Tests that change neither share them."""
+    """Yield a server and its replica. All tests that change neither of them share this pair."""
     with replicated(server, tmp_path_factory.mktemp("pair")) as pair:
         yield pair
 
 
 @contextmanager
 def stopped(server: Server) -> Iterator[None]:
-    """Stop a replica for the block, so that it receives nothing."""
+    """Stop the process of a replica during the block, so that it receives nothing."""
     os.kill(server.pid, signal.SIGSTOP)
     try:
         yield
@@ -124,14 +124,15 @@ def test_a_repeat_on_another_connection_confirms_nothing(pair: tuple[Server, Ser
             caught.value.repeat()
         client.close()
         with pytest.raises(rota.Uncertain, match="no replica has them"):
-            client.enqueue(call("a"))  # the task is already live, but still on no other server
+            client.enqueue(call("a"))  # the task is already live, but no other server has it yet
 
 
 def test_the_error_separates_confirmed_from_unconfirmed_tasks(
     pair: tuple[Server, Server], namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = pair
-    ids = [f"t-{number}" for number in range(8 * BATCH + 100)]  # a round of 4,000, then a round of one batch
+    # The client sends them in a round of 4,000, followed by a round of one batch.
+    ids = [f"t-{number}" for number in range(8 * BATCH + 100)]
     with waiting(first, namespace) as client:
         exchange = client._driver.pool.exchange
         rounds: list[int] = []
@@ -161,7 +162,7 @@ def test_a_lost_reply_is_recovered_and_confirmed(pair: tuple[Server, Server], na
         before = link.calls["wait"]
         link.lose_replies(1, of="wait")
         assert client.enqueue(call("a")).id == "a"
-        assert link.calls["wait"] == before + 2  # one WAIT for each time that the call was sent
+        assert link.calls["wait"] == before + 2  # the call was sent twice, each time with one WAIT
 
 
 def test_a_call_is_confirmed_after_its_script_was_loaded(pair: tuple[Server, Server], namespace: str) -> None:
@@ -215,7 +216,7 @@ def test_only_enqueues_wait(pair: tuple[Server, Server], namespace: str) -> None
 
 
 class TestWaitaof:
-    """Tests on a server that writes an append-only file. Redis has had this command since 7.2."""
+    """Tests of WAITAOF, on a server that writes an append-only file. Redis has this command since version 7.2."""
 
     @pytest.fixture(name="logging")
     def _logging(self, server: Server, tmp_path: Path) -> Iterator[Server]:

@@ -1,4 +1,4 @@
-"""The exporter as a process, spawned as by the master, with slots that the test fills and a real server."""
+"""The exporter as a process that is spawned as a master does it. The test fills its slots, and the server is real."""
 
 import contextlib
 import gzip
@@ -32,20 +32,22 @@ from support.servers import Server
 from support.waiting import until
 
 QUEUES = 200
-NO_SERVER = "redis://127.0.0.1:1/0"  # this port refuses connections at once
+NO_SERVER = "redis://127.0.0.1:1/0"  # nothing listens at this port, so connections are refused at once
 Labels = tuple[tuple[str, str], ...]
 
 
 @pytest.fixture
 def exporter(namespace: str) -> Iterator[Exporter]:
-    """Yield an exporter of a fleet without Redis."""
+    """Yield an exporter whose Redis is unreachable."""
     made = small_fleet(NO_SERVER, namespace)
     yield made.start()
     made.close()
 
 
 def scrape(exporter: Exporter) -> dict[str, dict[Labels, float]]:
-    """Return all samples by name and by labels except `fleet`."""
+    """Return all samples of a scrape, by the name of the metric and then by its labels. The label
+    `fleet` is left out.
+    """
     page = exporter.get("/metrics")
     assert page.status == 200
     found: dict[str, dict[Labels, float]] = {}
@@ -229,7 +231,9 @@ def wait_until_shown(exporter: Exporter, name: str, *, shown: bool) -> dict[str,
 
 
 def _is_alive(exporter: Exporter) -> bool:
-    """Whether the exporter is alive after a new heartbeat. A slow test may exceed the heartbeat limit of 3 s."""
+    """Send a heartbeat of the master, and return whether the exporter then reports that it is alive. Without it, a slow
+    test could exceed the heartbeat limit of 3 s.
+    """
     exporter.memory.slot(MASTER_SLOT).heartbeat()
     return exporter.get("/livez").status == 200
 
@@ -346,7 +350,8 @@ def test_only_the_main_thread_receives_signals(exporter: Exporter) -> None:
 
 def test_the_exporter_is_killed_when_the_master_is_gone(exporter: Exporter) -> None:
     exporter.drop_death_pipe()
-    assert exporter.wait() == -signal.SIGKILL  # the kernel kills it without waiting for any process
+    # The kernel kills the exporter, and no other process has to wait for that.
+    assert exporter.wait() == -signal.SIGKILL
 
 
 def test_a_request_between_two_exporters_is_served_by_the_next(exporter: Exporter) -> None:

@@ -1,4 +1,6 @@
-"""The access to a real exporter by `[http]`: its users with and without TLS, and the allowed actions."""
+"""Access to a real exporter as the table `[http]` permits it: which clients may read, with and without TLS, and which
+actions are allowed.
+"""
 
 import contextlib
 import json
@@ -26,7 +28,7 @@ from support.masters import ON_ONE_SERVER
 from support.servers import Server
 from support.waiting import until
 
-NO_SERVER = "redis://127.0.0.1:1/0"  # this port refuses connections at once
+NO_SERVER = "redis://127.0.0.1:1/0"  # nothing listens at this port, so connections are refused at once
 TOKEN = "an old token of some length"
 JSON: dict[str, Any] = {"Content-Type": "application/json"}
 READ_TOKEN = "a-token-that-only-reads"
@@ -42,7 +44,7 @@ def token_file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def locked(namespace: str, token_file: Path) -> Iterator[Exporter]:
-    """Yield an exporter that requires a token."""
+    """Yield an exporter that requires a token from its clients."""
     made = Exporter(settings_for(NO_SERVER, namespace, "mail", token_file=str(token_file)))
     yield made.start()
     made.close()
@@ -66,7 +68,7 @@ def test_a_new_token_applies_from_the_next_request(locked: Exporter, token_file:
     token_file.write_text("a new token of some length\n")
     assert locked.get("/status.json", Authorization=BEARER).status == 401
     assert locked.get("/status.json", Authorization="bearer a new token of some length").status == 200
-    token_file.unlink()  # as while the file is being replaced
+    token_file.unlink()  # the file is missing for a moment while it is being replaced
     assert locked.get("/status.json", Authorization="bearer a new token of some length").status == 200
 
 
@@ -85,8 +87,8 @@ def test_wrong_tokens_make_their_address_wait(locked: Exporter) -> None:
 
 
 def https_get(exporter: Exporter, cert: Path, path: str) -> str:
-    """Return the response to a client that trusts this certificate. Raises URLError if the server has another
-    certificate.
+    """Return the response that a client gets which trusts only this certificate. Raises URLError if the exporter uses
+    another one.
     """
     context = ssl.create_default_context(cafile=str(cert))
     with urllib.request.urlopen(
@@ -98,7 +100,8 @@ def https_get(exporter: Exporter, cert: Path, path: str) -> str:
 
 def test_tls_serves_many_requests_at_once(namespace: str, tmp_path: Path) -> None:
     cert, key = certificate(tmp_path, "first")
-    queues = [f"queue-{number}" for number in range(100)]  # more than a socket accepts at once
+    # The metrics of so many queues are more data than a socket accepts at once.
+    queues = [f"queue-{number}" for number in range(100)]
     exporter = Exporter(settings_for(NO_SERVER, namespace, *queues, tls_cert=str(cert), tls_key=str(key))).start()
     with closing(exporter):
         assert https_get(exporter, cert, "/livez") == "ok\n"
@@ -113,7 +116,7 @@ def test_tls_serves_many_requests_at_once(namespace: str, tmp_path: Path) -> Non
         assert len(scrapes) == 8
         assert all('queue="queue-99"' in text for text in scrapes)
         with pytest.raises(OSError, match=r"reset|closed|Remote end"):
-            exporter.get("/livez")  # a request in plain text fails
+            exporter.get("/livez")  # a request without TLS fails
 
 
 def test_a_renewed_certificate_is_served_without_a_restart(namespace: str, tmp_path: Path) -> None:
@@ -132,7 +135,7 @@ def test_a_renewed_certificate_is_served_without_a_restart(namespace: str, tmp_p
 
 @pytest.fixture
 def acting(server: Server, namespace: str, token_file: Path) -> Iterator[Exporter]:
-    """Yield an exporter with actions, and a server."""
+    """Yield an exporter with actions enabled and a server that works."""
     made = Exporter(settings_for(server.url, namespace, "mail", token_file=str(token_file), actions=True))
     yield made.start()
     made.close()
@@ -172,7 +175,7 @@ def test_only_the_nodes_own_pages_and_programs_may_act(acting: Exporter, headers
 
 
 def act(exporter: Exporter, **order: object) -> tuple[int, dict[str, object]]:
-    """Perform an action. Returns the status and the response."""
+    """Request an action. Returns the status and the content of the response."""
     page = exporter.get("/actions", "POST", json.dumps(order).encode(), Authorization=BEARER, **JSON)
     return page.status, page.json()
 
@@ -224,7 +227,7 @@ def test_invalid_actions_are_refused_with_a_message(acting: Exporter) -> None:
         assert answer["error"]
     for body in (b"", b"[]", b"3", b'"pause"', b"null", b"\xff", b"[" * 8000, b'{"verb": ' + b"9" * 8000 + b"}"):
         assert acting.get("/actions", "POST", body, Authorization=BEARER, **JSON).status == 400, body
-    assert act(acting, verb="scale", workers=3)[0] == 503  # there is no master
+    assert act(acting, verb="scale", workers=3)[0] == 503  # there is no master that could scale its pool
     assert acting.get("/actions", Authorization=BEARER).status == 405
     assert acting.get("/actions", "POST", b"{}", Authorization=BEARER).status == 415
     assert acting.get("/actions", "POST", b"{}", **JSON).status == 401
@@ -257,7 +260,7 @@ def test_clients_without_pauses_do_not_starve_scrapes(namespace: str, path: str)
                 stack.enter_context(each)
             until(lambda: all(each.asked for each in greedy), "all clients send requests")
             scrapes = [exporter.get("/metrics").status for _ in range(20)]
-            exporter.memory.slot(0).heartbeat()  # no master writes this heartbeat
+            exporter.memory.slot(0).heartbeat()  # in place of the master, which does not exist in this test
             page = exporter.get("/livez").status
     finally:
         exporter.close()
@@ -283,7 +286,7 @@ def test_probes_are_answered_during_a_large_status_page(namespace: str) -> None:
 
 
 class Greedy:
-    """A client that requests a page repeatedly."""
+    """A client that requests a page again and again during the block. `asked` counts its requests."""
 
     def __init__(self, exporter: Exporter, path: str) -> None:
         self._exporter, self._path = exporter, path
@@ -300,17 +303,17 @@ class Greedy:
 
     def _poll(self) -> None:
         while not self._stopping.is_set():
-            with contextlib.suppress(OSError):  # the exporter closed the connection
+            with contextlib.suppress(OSError):  # the exporter may have closed the connection
                 self._exporter.get(self._path)
             self.asked += 1
 
 
-# Without a token: the permitted host names and machines
+# Without a token: which host names and which machines are permitted
 
 
 @pytest.fixture
 def unlocked(namespace: str) -> Iterator[Exporter]:
-    """Yield an exporter without a token and with its own host name."""
+    """Yield an exporter without a token that also permits a host name of its own."""
     made = Exporter(settings_for(NO_SERVER, namespace, "mail", allowed_hosts=("Rota.example.com",), actions=True))
     yield made.start()
     made.close()
@@ -333,9 +336,10 @@ def test_dns_rebinding_reads_nothing_of_the_fleet(unlocked: Exporter, open_tab: 
     statuses = """async () => Promise.all(["status.json", "dead.json", "metrics", ""].map(
         async (path) => (await fetch("/" + path)).status))"""
     ours = open_tab(f"http://127.0.0.1:{port}/livez").page
-    assert ours.evaluate(statuses) == [200, 503, 200, 200]  # without Redis, the dead tasks are unknown
+    assert ours.evaluate(statuses) == [200, 503, 200, 200]  # "dead.json" needs Redis, which is unreachable
     theirs = open_tab(f"http://evil.{LEADS_HERE}:{port}/livez").page
-    assert theirs.evaluate('async () => (await fetch("/livez")).status') != 403  # the request does reach the exporter
+    # The browser does send the request to this exporter.
+    assert theirs.evaluate('async () => (await fetch("/livez")).status') != 403
     assert theirs.evaluate(statuses) == [403, 403, 403, 403]
 
 
@@ -364,7 +368,8 @@ def test_other_machines_can_only_scrape_and_probe_without_a_token(namespace: str
             assert answer.status == (200 if path == "/metrics" else 403), path
             assert answer.status == 200 or "set [http] token_file" in answer.body
         assert [there.get(path, **headers).status for path in ("/livez", "/readyz")] == [200, 503]
-        assert exporter.at("127.0.0.1").get("/").status == 200  # `rota top` on this machine also uses this address
+        # `rota top` uses this address when it runs on the same machine.
+        assert exporter.at("127.0.0.1").get("/").status == 200
 
 
 def test_other_machines_have_full_access_with_the_token(namespace: str, token_file: Path, own_address: str) -> None:
@@ -377,10 +382,11 @@ def test_other_machines_have_full_access_with_the_token(namespace: str, token_fi
 
 @pytest.fixture
 def own_address() -> str:
-    """Return the address under which other machines reach this one. Without a network, the test is skipped."""
+    """Return the address at which other machines reach this one. If it has no such address, the test is skipped."""
     with closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as asking:
         try:
-            asking.connect(("192.0.2.1", 9))  # nothing is sent, but the kernel chooses the source address
+            # Connecting a datagram socket sends nothing, but makes the kernel choose the source address.
+            asking.connect(("192.0.2.1", 9))
         except OSError:
             pytest.skip("this machine has no address but those of loopback")
         return str(asking.getsockname()[0])

@@ -1,4 +1,4 @@
-"""The exporter's metrics, judged by Prometheus's own tools and by a Prometheus that scrapes them."""
+"""The metrics of the exporter. Prometheus's own tools check them, and a real Prometheus scrapes them."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ def test_promtool_accepts_the_endpoint(server: Server, namespace: str) -> None:
 
 
 def fill_every_metric(exporter: Exporter) -> None:
-    """Record every metric that a process records, as that process would."""
+    """Record a value for every metric that processes record, in the slot of such a process."""
     slots = {Writer.MASTER: 0, Writer.POLLER: POLLER_SLOT, Writer.WORKER: WORKER_SLOT}
     recorders = {writer: exporter.recorder(slot) for writer, slot in slots.items()}
     for definition in m.ALL:

@@ -1,4 +1,6 @@
-"""The files of the status page are complete and small, clients revalidate them, and no other files are served."""
+"""The files of the status page. All of them are served and small, clients can revalidate them, and no other files are
+served.
+"""
 
 import gzip
 import re
@@ -53,7 +55,9 @@ def test_the_content_policy_allows_no_inline_and_no_foreign_code(exporter: Expor
 
 
 def fetch(exporter: Exporter, path: str, **headers: str) -> tuple[int, Message, bytes]:
-    """Return the status, the headers and the body as they were sent. `_` in a header's name means a hyphen."""
+    """Return the status, the headers and the raw body of a response. In the names of headers, write `_`
+    for a hyphen.
+    """
     sent = {name.replace("_", "-"): value for name, value in headers.items()}
     try:
         with urlopen(Request(f"http://{exporter.target}{path}", headers=sent), timeout=DEADLINE_SECONDS) as answer:

@@ -1,4 +1,4 @@
-"""`/dead.json` and `/task.json`, the pages on which operators inspect tasks."""
+"""`/dead.json` and `/task.json`, with which operators inspect tasks."""
 
 from collections.abc import Iterator
 
@@ -24,7 +24,7 @@ def exporter(server: Server, namespace: str) -> Iterator[Exporter]:
 
 
 def kill(client: Client, fleet: Fleet, queue: str, count: int) -> None:
-    """Let tasks of a queue die, starting with `QUEUE-0`."""
+    """Enqueue this many tasks in a queue, and let them die. Their ids are `QUEUE-0`, `QUEUE-1` and so on."""
     owner, serving = fleet.register(), one_tier(queue)
     for number in range(count):
         client.enqueue("work", args=["secret"], queue=queue, id=f"{queue}-{number}")

@@ -1,4 +1,4 @@
-"""The simulated network of the fault tests does exactly what it is configured to do."""
+"""The simulated network of the fault tests. It must cause exactly the faults that it is configured for."""
 
 import os
 import socket

@@ -1,4 +1,6 @@
-"""A link reconnects after a loss, keeps a connection on which the server only refuses, and reports each outage once."""
+"""A link connects again after a loss, keeps a connection if the server only refuses a command, and reports each outage
+once.
+"""
 
 import json
 import os
@@ -65,7 +67,7 @@ def test_a_connection_survives_a_server_that_pushes_back(link: Link, logged: int
     assert _events(logged)[0]["reason"] == "oom"
 
 
-# Calls whose replies are read later
+# Calls that are sent now, and whose replies are read later
 
 _LOST: Any = Store("link").turn("nobody", pack_tiers([domain_of([QueueShare("q")])]), Turn(0))
 
@@ -86,7 +88,8 @@ def test_a_connection_with_a_late_pipelined_reply_is_not_reused(
 ) -> None:
     with closing(_link_to(server, replace(DEFAULT_OPTIONS, read_seconds=0.3))) as link:
         first = link.connection()
-        first.send(command((pack(("BLPOP", "link:nothing", "1")),)))  # this command delays the commands after it
+        # The server executes the following commands only after this one.
+        first.send(command((pack(("BLPOP", "link:nothing", "1")),)))
         pipelined = link.pipeline(_LOST)
         assert pipelined is not None
         assert link.connection() is not first

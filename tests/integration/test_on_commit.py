@@ -1,4 +1,4 @@
-"""Enqueues that wait for a commit. The call checks them, and the callback sends them."""
+"""Enqueues that wait for a commit. The call checks the tasks, and the callback after the commit sends them."""
 
 import asyncio
 from collections.abc import Callable
@@ -16,8 +16,8 @@ Resize = rota.Task[[int], str]
 
 
 class Transaction:
-    """The transactions of a framework. Its callbacks are called after the commit, or at once without an open
-    transaction.
+    """A stand-in for the transactions of a framework. It calls its callbacks after the commit, or at once if no
+    transaction is open.
     """
 
     def __init__(self, *, is_open: bool = True) -> None:

@@ -1,4 +1,4 @@
-"""The confirmations that a pool accepts if a connection breaks in between, tested with a fake server."""
+"""Which confirmations a pool accepts if its connection breaks before all of them have arrived. The server is a fake."""
 
 import socketserver
 import threading
@@ -19,8 +19,9 @@ UNKNOWN = b"-NOSCRIPT No matching script.\r\n"
 
 
 class _Scripted(socketserver.StreamRequestHandler):
-    """A handler that knows the first two of three scripts by their digest, executes scripts that are sent as text, and
-    replies to WAIT as the server states.
+    """A fake server. Of the scripts that are sent by digest, it knows the first two on each connection, but not the
+    third. It executes scripts that are sent as text. If `ends` is set, it closes the connection at the first WAIT after
+    the third script.
     """
 
     def handle(self) -> None:
@@ -49,7 +50,7 @@ class _Scripted(socketserver.StreamRequestHandler):
 
 class _ScriptedServer(socketserver.ThreadingTCPServer):
     daemon_threads = True
-    ends = False  # whether the connection ends instead of a reply to the first WAIT
+    ends = False  # whether to close the connection once, in place of the first reply to WAIT
 
 
 @pytest.fixture(name="scripted")
@@ -69,7 +70,8 @@ def test_a_confirmation_counts_only_for_its_own_connection(
     scripted.ends = ends
     commands = [Store("test").pause(queue) for queue in ("a", "b")]
     pool = ClientPool(UrlEndpoint(f"redis://127.0.0.1:{scripted.server_address[1]}"), 5.0)
-    pool.exchange(Exchange(commands[:1], None, time.monotonic() + 5))  # a new connection would send the scripts as text
+    # Without this call, the connection would be new, and the pool would send the scripts as text.
+    pool.exchange(Exchange(commands[:1], None, time.monotonic() + 5))
     answers = pool.exchange(Exchange(commands, WAIT, time.monotonic() + 5))
     pool.close()
     assert [type(answer) for answer in answers] == [expected, expected]

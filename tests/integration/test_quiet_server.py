@@ -1,4 +1,6 @@
-"""Waits that end at a certain time on a server without other work. Such a server checks its timers only every 0.1 s."""
+"""Waits that end at a certain time, on a server that has nothing else to do. Such a server checks its timers only every
+0.1 s.
+"""
 
 import os
 import statistics
@@ -24,12 +26,13 @@ from support.protocol import one_tier
 from support.servers import Server
 
 SECONDS: Final = [0.101, 0.123, 0.144, 0.167, 0.182, 0.205, 0.227, 0.241, 0.266]
-MOST_LATE_SECONDS: Final = 0.025  # the median; with a timer of a tenth of a second it is about 0.05
+# The limit for the median lateness. If a wait ended only when the server checks its timers, it would be about 0.05 s.
+MOST_LATE_SECONDS: Final = 0.025
 
 
 @pytest.fixture
 def quiet(server: Server, tmp_path: Path) -> Iterator[Server]:
-    """Yield a separate server with the default timer frequency."""
+    """Yield a separate server. It checks its timers with the default frequency."""
     folder = tmp_path / "quiet"
     folder.mkdir()
     made = Server(server.binary, folder, hz="10").start()
@@ -49,7 +52,7 @@ def test_a_worker_listens_for_the_requested_time(connection: Connection) -> None
     waiter = Waiter(StopSignals(), death_fd, lambda: None, 1.0)
     bell = Bell(store.keys, (domain_of([QueueShare("q")]),), 30.0, boottime_ns)
     turn = store.turn("nobody", one_tier("q"), Turn(1))
-    connection.run(turn)  # from now on, the server knows the script
+    connection.run(turn)  # afterwards, the server knows the script
     late = []
     for seconds in SECONDS:
         began = time.monotonic()

@@ -1,4 +1,4 @@
-"""Clients whose password comes from a provider. The password expires, and changes while the clients run."""
+"""Clients whose Redis password comes from a provider. The password expires, and it changes while the clients run."""
 
 import asyncio
 from collections.abc import Iterator
@@ -83,7 +83,8 @@ def test_the_asyncio_client_is_not_blocked_by_a_slow_provider(vault: Vault, name
     async def enqueue_exactly(client: rota.AsyncClient) -> None:
         try:
             await client.enqueue("work", queue="q")
-        except rota.Uncertain as doubt:  # the call was sent before the loop noticed the end of the connection
+        except rota.Uncertain as doubt:
+            # The event loop had not noticed yet that the connection was closed, so the call was sent on it.
             await doubt.arepeat()
 
     async def use() -> None:
@@ -97,7 +98,8 @@ def test_the_asyncio_client_is_not_blocked_by_a_slow_provider(vault: Vault, name
             vault.change("quince-3")
             await enqueue_exactly(client)
             asked = vault.asked
-            while vault.asked == asked:  # the client's connection is replaced
+            # Repeat until the client has opened a new connection, for which it asks the provider again.
+            while vault.asked == asked:
                 await client.peek("q")
         counting.cancel()
 

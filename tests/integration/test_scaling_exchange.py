@@ -1,4 +1,4 @@
-"""Masters that exchange loads and decisions about a pool over a real server."""
+"""Two masters exchange the loads of a pool and the decisions about it through a real server."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
@@ -45,7 +45,7 @@ DECISION = Decision(
 
 @dataclass
 class Node:
-    """A master's part in the exchanges, and the results."""
+    """The part of one master that takes part in the exchange, and the events in which it received the results."""
 
     name: str
     exchange: ScalingExchange
@@ -77,7 +77,7 @@ def client(server: Server) -> Iterator["redis.Redis"]:
 def run(
     server: Server, namespace: str, memory: SlotMemory
 ) -> Callable[[Callable[[Node, Node], Awaitable[None]]], None]:
-    """Return a function that runs a test with two nodes."""
+    """Return a function that runs the code of a test with two nodes."""
 
     async def with_two(use: Callable[[Node, Node], Awaitable[None]]) -> None:
         background = Background()

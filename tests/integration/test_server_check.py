@@ -1,4 +1,4 @@
-"""A server that is unfit for a fleet. `rota check` and a starting master report the reason and the remedy."""
+"""Servers that a fleet cannot use. `rota check` and a master that starts report the reason, and what to do."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from support.waiting import until
 
 @pytest.fixture(name="own_server")
 def _own_server(server: Server, tmp_path: Path) -> Server:
-    """Return an unstarted server of this kind that a test may damage."""
+    """Return another server of this kind. It is not started yet, and the test may damage it."""
     return Server(server.binary, tmp_path)
 
 

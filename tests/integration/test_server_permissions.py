@@ -1,4 +1,6 @@
-"""A user with missing permissions. A starting master reports all of them before it does anything else."""
+"""A Redis user that lacks permissions. A master that starts reports all missing permissions before it does anything
+else.
+"""
 
 import asyncio
 import re
@@ -33,7 +35,7 @@ def _connection(server: Server, namespace: str, redis_client: "redis.Redis") -> 
 
 
 def allow(redis_client: "redis.Redis", namespace: str, *but: str) -> None:
-    """Give the fleet's user exactly the permissions that it needs, except for these commands."""
+    """Create the user `fleet` with exactly the permissions that a fleet needs, but without these commands."""
     redis_client.acl_setuser(
         "fleet",
         enabled=True,

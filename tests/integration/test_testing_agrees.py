@@ -1,4 +1,4 @@
-"""`rota.testing.capture` replies as a server does."""
+"""`rota.testing.capture` replies to calls in the same way as a real server."""
 
 from dataclasses import replace
 
@@ -20,7 +20,7 @@ def agreeing_once(number: int) -> None:
 
 
 def _story(client: rota.Client) -> list[object]:
-    """Return the visible effects of enqueues that no worker has run yet."""
+    """Enqueue tasks in several ways, and return what the client sees of them before any worker runs them."""
     seen: list[object] = []
 
     def note(handle: rota.Handle[None]) -> None:

@@ -1,4 +1,4 @@
-"""Fixtures for process tests: a master, and workers and pollers without a master."""
+"""Fixtures for the process tests: a master, and a harness that starts workers and pollers without a master."""
 
 import os
 from collections.abc import Iterator
@@ -11,19 +11,22 @@ from support.child_harness import ChildHarness
 from support.masters import Mastered
 from support.servers import Server, running_server
 
-# The kinds of servers. If another Python is installed, `make test-python` uses the kind that `make test` leaves out.
+# The kinds of servers with which the tests run. If another version of Python is installed, `make test-python` uses the
+# kind that `make test` leaves out.
 _KINDS: Final = os.environ.get("PROCESS_SERVERS", "valkey redis").split()
 
 
 @pytest.fixture(scope="session", params=_KINDS)
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """Yield a running server of each kind."""
+    """Yield a running server. The tests run once with each kind of server."""
     yield from running_server(request.param, tmp_path_factory)
 
 
 @pytest.fixture
 def fleet(server: Server, namespace: str, tmp_path: Path) -> Iterator[Mastered]:
-    """Yield an unstarted master with two workers, unless its file has another number."""
+    """Yield a master that is not started yet. It has two workers, unless a test writes another number into its
+    configuration file.
+    """
     made = Mastered(server, namespace, tmp_path)
     yield made
     made.close()
@@ -31,7 +34,7 @@ def fleet(server: Server, namespace: str, tmp_path: Path) -> Iterator[Mastered]:
 
 @pytest.fixture
 def harness(server: Server, namespace: str, tmp_path: Path) -> Iterator[ChildHarness]:
-    """Yield a starter of workers and pollers."""
+    """Yield a harness that starts single workers and pollers."""
     made = ChildHarness(server, namespace, tmp_path)
     yield made
     made.close()

@@ -1,4 +1,6 @@
-"""A fleet as process 1 of a PID namespace, as in a container. No other process reaps orphans or forwards signals."""
+"""A fleet whose master is process 1 of a PID namespace, as in a container. The master itself must reap orphans, and no
+other process forwards signals to it.
+"""
 
 import json
 import os
@@ -16,7 +18,8 @@ from support.waiting import DEADLINE_SECONDS, until
 
 pytestmark = ON_ONE_SERVER
 
-# Each task's child leaves a grandchild behind in a separate session. Process 1 adopts the grandchild, which then ends.
+# Each child of this task leaves its own child behind, in a separate session. Process 1 adopts that process, which ends
+# soon.
 ORPHANS = """
 @rota.task
 def daemons(text):
@@ -26,7 +29,8 @@ def daemons(text):
     record(f"left {text}")
 """
 
-# Programs that are process 1 in many images. With `-g`, and in dumb-init by default, they signal a whole process group.
+# Init programs that are process 1 in many images. With `-g`, tini forwards signals to a whole process group. dumb-init
+# does so by default.
 INITS = {
     "none": [],
     "tini": ["tini", "--"],
@@ -37,8 +41,8 @@ INITS = {
 
 
 def unshare() -> list[str]:
-    """Return a command prefix that makes a command process 1 and ends it with this process. Skips if that is not
-    permitted.
+    """Return the beginning of a command line that runs a program as process 1, and kills it when this process ends.
+    Skips the test if this is not permitted.
     """
     words = ["unshare", "--pid", "--mount-proc", "--kill-child"]
     tried = shutil.which("unshare") and subprocess.run([*words, "true"], capture_output=True, check=False)
@@ -48,7 +52,7 @@ def unshare() -> list[str]:
 
 
 def require(*words: str) -> None:
-    """Skip the test if an init program is not installed, which is a failure in CI."""
+    """Skip the test if one of these words is an init program that is not installed. In CI, the test fails instead."""
     programs = [word for word in words if word in ("tini", "dumb-init")]
     if missing := [program for program in programs if shutil.which(program) is None]:
         if os.environ.get("CI"):
@@ -63,7 +67,7 @@ def fleet(fleet: Mastered) -> Mastered:
 
 
 def process_1(fleet: Mastered) -> psutil.Process:
-    """Return the master by its pid outside its namespace."""
+    """Return the master, with the pid that it has outside of its PID namespace."""
     (master,) = psutil.Process(fleet.pid).children()
     return master
 
@@ -76,7 +80,8 @@ def test_adopted_orphans_are_reaped(fleet: Mastered) -> None:
     assert fleet.status()["pid"] == 1
 
     def only_its_children() -> bool:
-        return len(descendants(master.pid)) == len(fleet.children())  # zombies are counted only on the left side
+        # The number of descendants includes zombies, but the number of children does not.
+        return len(descendants(master.pid)) == len(fleet.children())
 
     fleet.push("daemons", "a")
     until(lambda: fleet.ran() == ["left a"], "the task has run")
@@ -111,7 +116,9 @@ def test_sigterm_to_any_init_program_drains(fleet: Mastered, init: list[str]) ->
 
 
 def test_sigterm_to_every_process_drains(fleet: Mastered) -> None:
-    """systemd sends SIGTERM in this way with `KillMode=control-group`, to children first."""
+    """If a unit has `KillMode=control-group`, systemd sends SIGTERM to all its processes in this way. The test signals
+    the children first.
+    """
     fleet.start()
     fleet.push("hold", "a")
     until(lambda: fleet.starts("a"))
@@ -141,15 +148,15 @@ def test_sigterm_during_imports_stops_cleanly(fleet: Mastered) -> None:
 
 
 def test_sigterm_before_the_loop_starts_is_not_lost(fleet: Mastered) -> None:
-    """The kernel drops signals that process 1 neither handles nor blocks. The signal arrives while the master reads its
-    configuration.
+    """The signal arrives while the master reads its configuration. The kernel drops a signal to process 1 that the
+    process neither handles nor blocks.
     """
     config = fleet.folder / "rota.toml"
     text = config.read_text()
     config.unlink()
     os.mkfifo(config)
     fleet.launch()
-    with config.open("w") as pipe:  # the pipe opens when the master begins to read
+    with config.open("w") as pipe:  # a pipe, whose opening waits until the master begins to read the file
         process_1(fleet).send_signal(signal.SIGTERM)
         pipe.write(text)
 
@@ -173,5 +180,6 @@ def test_stop_command_from_another_container_waits_for_the_end(fleet: Mastered) 
         fleet.release()
         said = stop.communicate(timeout=DEADLINE_SECONDS)[0]
         assert fleet.log("fleet.stopped")
-    assert (stop.returncode, json.loads(said)["pid"]) == (0, 0)  # a process of another namespace has no pid here
+    # The process is in another PID namespace, so the socket reports 0 as its pid.
+    assert (stop.returncode, json.loads(said)["pid"]) == (0, 0)
     assert fleet.exit_code() == 0

@@ -1,4 +1,6 @@
-"""`rota export` and `rota import` as processes that are killed at any time, or that write to a terminal or a pipe."""
+"""`rota export` and `rota import` as separate processes. They are killed at any time, or write to a
+terminal or a pipe.
+"""
 
 import json
 import subprocess
@@ -30,7 +32,7 @@ POINTS: Final = (
 
 @pytest.fixture
 def old(server: Server, namespace: str, tmp_path: Path) -> Iterator[Fleet]:
-    """Yield a namespace with many tasks. `rota` in the folder `old` uses it."""
+    """Yield a namespace with many tasks. In the folder `old`, `rota` uses this namespace."""
     folder = tmp_path / "old"
     folder.mkdir()
     write_configuration(folder, server, namespace)
@@ -47,11 +49,13 @@ def old(server: Server, namespace: str, tmp_path: Path) -> Iterator[Fleet]:
 def test_a_repeatedly_killed_import_can_be_completed(
     server: Server, namespace: str, link: FaultyLink, tmp_path: Path
 ) -> None:
-    """The import is killed while a call, which arrives late, or its reply is on the way."""
+    """The import is killed while a call or its reply is on the way. A call that was on the way arrives after the
+    process has died.
+    """
     new = f"{namespace}-new"
     (tmp_path / "rota.toml").write_text(f'redis_url = "{link.url}"\nnamespace = "{new}"\n')
     assert rota(tmp_path / "old", "export", "../all.jsonl", "--exact").returncode == 0
-    # This import loads all scripts.
+    # This import makes the server load all scripts, so the next imports do not send them as text.
     assert rota(tmp_path, "import", "all.jsonl", ROTA_NAMESPACE=f"{new}-first").returncode == 0
     assert rota(tmp_path, "import", "--prepare").returncode == 0
     for call, is_reply in POINTS:
@@ -67,7 +71,7 @@ def test_a_repeatedly_killed_import_can_be_completed(
 
 
 def kill_import(link: FaultyLink, folder: Path, at: str, *, is_reply: bool) -> None:
-    """Start an import, and kill it while its first script call or the reply is on the way."""
+    """Start an import, and kill it when its first call of this script, or the reply to it, is on the way."""
     is_there = Event()
 
     def gate(name: str, is_of_reply: bool, _: int) -> bool:
@@ -86,7 +90,7 @@ def kill_import(link: FaultyLink, folder: Path, at: str, *, is_reply: bool) -> N
 
 
 def check_that_no_fleet_starts(folder: Path) -> None:
-    """Check that a master refuses to start."""
+    """Check that a master refuses to start in this folder."""
     refused = rota(folder, "check", "--no-imports")
     assert (refused.returncode, "is being imported" in refused.stderr) == (78, True), refused.stderr
 

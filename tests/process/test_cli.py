@@ -1,7 +1,5 @@
-"""The command line: exit codes, messages, and standard output.
-
-Commands that import tasks, and one call of most other kinds, run in a separate process. All other calls run in this
-process, which is many times faster.
+"""The command line: exit codes, messages, and standard output. Commands that import tasks run in a separate process,
+and so does one call of most other commands. All other calls run in this process, because that is many times faster.
 """
 
 import json
@@ -39,7 +37,7 @@ NO_POOLS = "redis://127.0.0.1:1/0"
 
 
 def call(folder: Path, *arguments: str, **environment: str) -> Ran:
-    """Run `rota` in a folder with empty standard input."""
+    """Run `rota` in this folder as a separate process, with an empty standard input."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("ROTA_", "REDIS_"))}
     done = subprocess.run(
         [sys.executable, "-P", "-m", "rota_supervisor", *arguments],
@@ -57,13 +55,13 @@ def call(folder: Path, *arguments: str, **environment: str) -> Ran:
 
 @pytest.fixture
 def inside(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Rota:
-    """Return a function that runs `rota` in this process, for commands that import no tasks."""
+    """Return a function that runs `rota` in this process. Use it for commands that import no tasks."""
     return rota_in(folder, monkeypatch, capsys)
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Return a folder with tasks and a configuration with an unreachable server."""
+    """Return a folder with a module of tasks, and a configuration whose server is unreachable."""
     (tmp_path / "tasks.py").write_text(TASKS)
     (tmp_path / "rota.toml").write_text(
         f'redis_url = "{NO_POOLS}"\nimports = ["tasks"]\ntiers = [["default"], ["bulk"]]\n'
@@ -73,20 +71,21 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def at_server(server: Server, namespace: str) -> dict[str, str]:
-    """Return the environment of commands that use a real server."""
+    """Return the environment variables with which a command uses the real server."""
     return {"ROTA_REDIS_URL": server.url, "ROTA_NAMESPACE": namespace}
 
 
 @pytest.fixture
 def rota(inside: Rota, at_server: dict[str, str]) -> Rota:
-    """Return a function that runs `rota` in this process and in the folder, with a real server."""
+    """Return a function that runs `rota` in this process, in the folder and with the real server."""
     return lambda *arguments, **environment: inside(*arguments, **at_server | environment)
 
 
 @pytest.fixture
 def process(folder: Path, at_server: dict[str, str]) -> Rota:
-    """Return a function that runs commands in a separate process, for commands that import tasks or concern
-    processes."""
+    """Return a function that runs `rota` in a separate process with the real server. Use it for commands that import
+    tasks or deal with processes.
+    """
     return lambda *arguments, **environment: call(folder, *arguments, **at_server | environment)
 
 
@@ -599,7 +598,7 @@ def test_tasks_are_listed_by_state(rota: Rota, dead_task: str) -> None:
 
 @pytest.fixture
 def dead_task(server: Server, namespace: str) -> str:
-    """Return the id of a task that died of an error with control characters in its text."""
+    """Return the id of a dead task. The text of its error contains control characters."""
     connection = Connection(parse_address(server.url))
     store = Store(namespace)
     queue = pack_tiers([domain_of([QueueShare("default")])])
@@ -619,7 +618,7 @@ def test_dead_tasks_are_listed_shown_and_revived(rota: Rota, dead_task: str) -> 
     assert "\x1b" not in listed.out
     for shown in (rota("dead", "show", dead_task).out, rota("task", "show", dead_task).out):
         assert shown.count("SMTPError") == 1
-        assert "death" not in shown  # the fields of the death are shown one by one
+        assert "death" not in shown  # the fields of the death record are shown separately
     for option, value in (("--queue", "other"), ("--task", "other"), ("--reason", "other")):
         assert rota("dead", "ls", option, value, "--json").json == []
 

@@ -1,4 +1,6 @@
-"""Commands with unwritable output, with endless files, or on a machine that lacks a requirement of a fleet."""
+"""Commands whose output cannot be written, whose input files never end, or that run on a machine on which no fleet
+could run.
+"""
 
 import os
 import resource

@@ -1,5 +1,5 @@
-"""Crash loops of real fleets. They are reported and slowed down, and end once the cause is removed. Healthy pools
-continue.
+"""Crash loops in real fleets. The fleet reports them, slows them down, and recovers when the cause is removed. Pools
+without a fault continue to work.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ def start():
 
 
 def fleet_of_two_pools(fleets: Fleets, **restarts: float) -> RunningFleet:
-    """Yield a fleet with the pools `mail`, whose task and hook can be made to fail, and `rest`."""
+    """Return a fleet with the pools `mail` and `rest`. A test can make the task and the hook of `mail` fail."""
     fleet = fleets.make(
         restarts=QUICK | restarts,
         tiers=[["mail"], ["default"]],
@@ -51,7 +51,7 @@ def fleet_of_two_pools(fleets: Fleets, **restarts: float) -> RunningFleet:
 
 
 def events(fleet: RunningFleet, pool: str) -> list[str]:
-    """Return the logged events of a pool, in order."""
+    """Return the names of the events about crash loops that were logged for this pool, in the order of their times."""
     told = ("pool.backoff", "pool.fatal", "pool.back")
     lines = [line for event in told for line in fleet.log(event) if line.get("pool") == pool]
     return [line["event"] for line in sorted(lines, key=lambda line: str(line["timestamp"]))]
@@ -110,7 +110,7 @@ def test_crashing_poller_backs_off_and_recovers(fleets: Fleets) -> None:
 
     def kill_poller() -> bool:
         for pid in fleet.pids("poller", "ready"):
-            with contextlib.suppress(ProcessLookupError):  # the worker that was killed last may still be listed
+            with contextlib.suppress(ProcessLookupError):  # the process may be listed although it has just been killed
                 os.kill(pid, signal.SIGSEGV)
         return bool(fleet.log("pool.backoff"))
 

@@ -1,4 +1,4 @@
-"""`rota doctor` with real servers, limits, control groups and files: its findings and its exit codes."""
+"""`rota doctor`: what it finds about real servers, limits, control groups and files, and its exit codes."""
 
 import json
 import os
@@ -38,7 +38,7 @@ def rota(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
 
 @contextmanager
 def running(like: Server, folder: Path, **options: str) -> Iterator[Server]:
-    """Run another server of this kind with these settings."""
+    """Run another server of the same kind with these settings during the block."""
     place = folder / "server"
     place.mkdir(exist_ok=True)
     own = Server(like.binary, place, **WELL | options).start()
@@ -49,8 +49,8 @@ def running(like: Server, folder: Path, **options: str) -> Iterator[Server]:
 
 
 def found_in(ran: Ran, prefix: str = "") -> dict[str, str]:
-    """Return the observation of each finding with this prefix, except findings about the kernel of the server's
-    machine.
+    """Return the text of each finding whose name begins with this prefix. Findings about the kernel of the server's
+    machine are left out.
     """
     return {
         each["id"]: each["seen"]
@@ -60,7 +60,7 @@ def found_in(ran: Ran, prefix: str = "") -> dict[str, str]:
 
 
 def outside(folder: Path, *arguments: str, prefix: tuple[str, ...] = (), **more: str) -> tuple[int, Any]:
-    """Run `rota doctor` as a separate process, and return its exit code and document."""
+    """Run `rota doctor` as a separate process. Returns its exit code and its JSON document."""
     done = subprocess.run(
         [*prefix, ROTA, "doctor", "--json", *arguments],
         cwd=folder,
@@ -79,7 +79,7 @@ def outside(folder: Path, *arguments: str, prefix: tuple[str, ...] = (), **more:
 
 
 class Case(NamedTuple):
-    """A server setting and the finding about it."""
+    """Settings of a server, and the finding that `rota doctor` must report for them."""
 
     options: dict[str, str]
     name: str
@@ -238,7 +238,7 @@ def test_a_lost_replica_is_found(server: Server, namespace: str, tmp_path: Path,
             until(lambda: client.info("replication").get("slave0", {}).get("state") == "online")
             write_configuration(tmp_path, own, namespace)
             well = rota("doctor", "--no-imports", "--json")
-            os.kill(replica.pid, 19)  # the stopped replica neither reads nor acknowledges
+            os.kill(replica.pid, 19)  # send SIGSTOP, so that the replica neither reads data nor acknowledges it
             until(lambda: client.info("replication")["slave0"]["lag"] > 10, seconds=40)
             ran = rota("doctor", "--no-imports", "--json")
         replica.stop()
@@ -268,11 +268,11 @@ def test_an_unreachable_server_exits_with_69(tmp_path: Path, rota: Rota) -> None
     assert (ran.code, "s3cr3t" in ran.out) == (69, False)
 
 
-# The heartbeats of a namespace
+# Heartbeats of nodes in a namespace
 
 
 def announce(server: Server, namespace: str, name: str, tasks: list[str], *queues: str) -> None:
-    """Publish the heartbeat of a node."""
+    """Publish a heartbeat of a node with this name, these tasks and these queues."""
     tiers = [domain_of([QueueShare(queue)], queues) for queue in queues]
     report = NodeReport("running", "0.1.0", workers=1)
     heartbeat = heartbeat_of(7, {"default": tiers}, report, 60.0, tasks)
@@ -313,7 +313,7 @@ def test_missing_tasks_are_found(server: Server, namespace: str, tmp_path: Path,
     assert ran.code == 1
 
 
-# The configuration and the code, as `rota check` checks them
+# The configuration and the code, which `rota check` checks as well
 
 
 def test_every_fault_of_the_configuration_is_a_finding(tmp_path: Path, rota: Rota) -> None:
@@ -449,11 +449,11 @@ def test_a_limit_on_processes_is_compared_with_the_workers(folder: Path) -> None
 
 
 def _into(made: Path) -> tuple[str, ...]:
-    """Return a command prefix that runs a command in a control group."""
+    """Return the beginning of a command line that runs a program in this control group."""
     return ("sh", "-c", f'echo $$ > {made}/cgroup.procs && exec "$@"', "sh")
 
 
-# The archive, without a fleet
+# The archive, if there is no fleet
 
 
 def test_an_archive_never_overwrites_a_file(tmp_path: Path, rota: Rota) -> None:

@@ -1,4 +1,6 @@
-"""`--embedded`: the fleet supervises its own Valkey server, which is reachable only from this machine."""
+"""`--embedded`: the fleet starts and supervises its own Valkey server. Only programs on this machine can reach that
+server.
+"""
 
 import os
 import signal
@@ -20,7 +22,7 @@ from support.waiting import until
 
 
 def execute(url: str, *command: str) -> bytes | None:
-    """Return the reply to a command, or None if the server does not reply."""
+    """Run this command on the server. Returns the reply, or None if the server does not reply."""
     try:
         connection = Connection(parse_address(url))
     except ServerError:

@@ -1,4 +1,4 @@
-"""The exporter's output for hostile contents of the children's slots."""
+"""The output of the exporter when children have written hostile data into their slots."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,6 @@
-"""Each death is reported once with all known facts, and its task keeps the record while the task is live."""
+"""Deaths of children. The master reports each of them once, with everything that it knows. As long as the task of a
+dead worker is live, it keeps the record of that death.
+"""
 
 import contextlib
 import os
@@ -80,10 +82,10 @@ def deaths(fleet: Mastered) -> list[dict[str, Any]]:
 
 
 def stack_files(pid: int) -> int:
-    """Return the number of a process's descriptors for stack files."""
+    """Return how many open descriptors of this process belong to stack files."""
     names = []
     for entry in Path(f"/proc/{pid}/fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):  # the descriptor was closed in the meantime
+        with contextlib.suppress(FileNotFoundError):  # the descriptor has been closed since it was listed
             names.append(str(entry.readlink()))
     return sum("rota-stack" in name for name in names)
 
@@ -111,7 +113,7 @@ def test_every_finished_task_of_a_killed_worker_is_logged(fleet: Mastered) -> No
     fleet.configure("workers = 1")
     fleet.start()
     texts = [f"short-{number}" for number in range(300)]
-    for text in texts[:200]:  # from now on the worker claims many of these tasks at once
+    for text in texts[:200]:  # these tasks are short, so the worker now claims many of them at once
         fleet.push("nothing", text)
     until(lambda: len(fleet.log("task.done")) == 200)
     assert fleet.request("quiet")["ok"]
@@ -132,7 +134,7 @@ def test_worker_that_overwrites_its_slot_harms_only_itself(fleet: Mastered) -> N
     assert fleet.request("resume")["ok"]
     fleet.push("note", "beside it")
     until(lambda: "beside it" in fleet.ran())
-    # The worker is killed, because its slot looks like a task that exceeded its limit.
+    # The test kills the worker as the master would, because its slot looks as if a task had exceeded its time limit.
     with contextlib.suppress(ProcessLookupError):
         os.kill(odd, signal.SIGKILL)
     until(lambda: [line for line in fleet.log("task.done") if line["task_id"] == "odd"])
@@ -161,7 +163,8 @@ def test_each_death_is_logged_once_with_stack_and_limit(fleet: Mastered) -> None
     fleet.signal(signal.SIGTERM)
     assert fleet.exit_code() == 0
     ended = [line["child_pid"] for line in deaths(fleet)]
-    assert len(ended) == len(set(ended)) >= 8  # three dead workers, two workers, and one child of each other role
+    # Three workers died, two more ended at the stop, and so did one child of each other role.
+    assert len(ended) == len(set(ended)) >= 8
 
 
 def test_failed_import_is_rejected_with_its_source_line(fleet: Mastered) -> None:
@@ -196,7 +199,7 @@ def test_stack_files_are_closed_and_not_inherited_by_tasks(fleet: Mastered) -> N
 
 
 def daemon_of(fleet: Mastered, text: str) -> int:
-    """Let a task fork a daemon and continue. Returns the daemon."""
+    """Let a task fork a daemon and continue to run. Returns the pid of the daemon."""
     fleet.push("fork_daemon", text)
     said = until(lambda: [line for line in fleet.ran() if line.startswith(f"daemon {text} ")])[0]
     until(lambda: fleet.starts(text))

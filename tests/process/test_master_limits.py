@@ -1,4 +1,4 @@
-"""Limits that the master enforces. It interrupts tasks, recycles workers one by one, and kills workers that do not
+"""Limits that the master enforces. It interrupts tasks, recycles workers one at a time, and kills workers that do not
 exit.
 """
 

@@ -1,5 +1,5 @@
-"""The main promises of the master: no task is lost when children die, the pool follows the file, and a drain is
-clean.
+"""The main promises of the master: no task is lost if children die, the pool follows the configuration file, and a
+drain is clean.
 """
 
 import os
@@ -61,7 +61,8 @@ def test_processes_of_a_task_die_with_its_worker(fleet: Mastered) -> None:
     worker = next(row["pid"] for row, task in fleet.running() if task["task"]["id"] == "a")
     os.kill(worker, signal.SIGKILL)
     until(lambda: not any(map(is_alive, left)), "group, session and marked daemon are gone")
-    fleet.signal(signal.SIGQUIT)  # the task starts again, and its new daemon survives a killed master
+    # The task is running again. If the master was killed, the daemon that this run leaves would survive.
+    fleet.signal(signal.SIGQUIT)
     fleet.exit_code()
 
 
@@ -117,7 +118,8 @@ def test_killed_master_leaves_no_children(fleet: Mastered) -> None:
     line = until(lambda: [line for line in fleet.ran() if line.startswith("behind")])[0]
     same_group = int(line.split()[1])
     everybody = descendants(fleet.pid)
-    marked_daemon = int(line.split()[3])  # this daemon has its own session, so only a living master could find it
+    # This daemon has its own session, so it can only be found by a master that is alive.
+    marked_daemon = int(line.split()[3])
     fleet.signal(signal.SIGKILL)
     fleet.exit_code()
     until(

@@ -1,4 +1,6 @@
-"""HUP applies changes and affects nothing else. An unusable file changes nothing."""
+"""Reloads by HUP. A reload applies the changes of the file and affects nothing else. A file that cannot be used changes
+nothing.
+"""
 
 import contextlib
 import signal
@@ -73,7 +75,7 @@ def test_reload_without_the_file_changes_nothing(fleet: Mastered) -> None:
     assert fleet.status()["generation"] == told["generation"]
 
 
-# The behaviour of each kind of code at import or at a worker's start, and the message of the refusal.
+# For each kind of broken code, the module that is imported, and the message with which the reload is refused.
 BROKEN = {
     "raises": ("raise RuntimeError('no')", "imports: raises: RuntimeError: no"),
     "leaves": ("raise SystemExit(5)", "imports: leaves: SystemExit: 5"),
@@ -161,7 +163,7 @@ def test_reload_replaces_only_affected_workers(fleet: Mastered) -> None:
     until(lambda: len(fleet.children("worker")) == 3)
     assert _pids_of_pool(fleet, "rest") == before["rest"]
     assert _pids_of_pool(fleet, "mail").isdisjoint(before["mail"])
-    assert fleet.pids() - fleet.pids("worker") == others  # no code was reloaded
+    assert fleet.pids() - fleet.pids("worker") == others  # the same processes, so the code was not loaded again
     fleet.push("note", "by mail", queue="mail")
     until(lambda: "by mail" in fleet.ran())
 
@@ -203,7 +205,7 @@ def test_development_reload_only_loads_working_code(fleet: Mastered) -> None:
     fleet.start("--reload")
     first = fleet.until_workers(2)
     until(lambda: _watched_folders(fleet.pid))
-    for number in range(3):  # a burst of saves causes one restart
+    for number in range(3):  # several files are saved quickly one after the other, which causes only one restart
         (fleet.folder / f"more{number}.py").write_text("")
     (fleet.folder / "tasks.py").write_text(TASKS.replace("record(text)", "record('new ' + text)"))
     until(lambda: fleet.log("config.reloaded"))
@@ -220,12 +222,12 @@ def test_development_reload_only_loads_working_code(fleet: Mastered) -> None:
 
 
 def _watched_folders(pid: int) -> bool:
-    """Whether the process has registered with the kernel for changes of files."""
+    """Whether this process watches a folder for changes, according to the kernel."""
     return any("inotify wd:" in _text_of(info) for info in Path(f"/proc/{pid}/fdinfo").iterdir())
 
 
 def _text_of(info: Path) -> str:
-    """Return the kernel's report about a descriptor, or "" if it was closed in the meantime."""
+    """Return what the kernel reports about a descriptor, or "" if it has been closed since it was listed."""
     with contextlib.suppress(FileNotFoundError):
         return info.read_text()
     return ""
@@ -241,7 +243,7 @@ def test_reloads_work_during_the_first_load_and_not_while_draining(fleet: Master
     assert fleet.reload()["result"] == "failure"
     (fleet.folder / "broken.py").write_text("import os; os._exit(1)\n")
     fleet.configure('workers = 1\nimports = ["broken"]')
-    # The master does not exit because of this, but tries the first configuration again.
+    # Although this configuration fails too, the master does not exit. It tries the first configuration again.
     assert fleet.reload()["result"] == "failure"
     fleet.configure('workers = 2\nimports = ["slow", "tasks"]\n[limits]\nmax_tasks = 1000')
     fleet.signal(signal.SIGHUP)

@@ -1,4 +1,4 @@
-"""The ends of a fleet: after a drain, at once, during its start, and before its start."""
+"""The ends of a fleet: after a drain, at once, while it starts, and before it has started."""
 
 import os
 import signal
@@ -23,7 +23,8 @@ def test_task_unfinished_after_the_drain_is_released_without_blame(fleet: Master
     assert fleet.inflight() == []
     (entry,) = fleet.lane()
     fields = entry.split()
-    assert (fields[0], fields[5:9]) == (b"a", [b"0", b"0", b"0", b"1"])  # failures, crashes, losses and releases
+    # These fields count failures, crashes, losses and releases.
+    assert (fields[0], fields[5:9]) == (b"a", [b"0", b"0", b"0", b"1"])
 
 
 def test_sigquit_kills_at_once_and_returns_every_task(fleet: Mastered) -> None:
@@ -61,7 +62,8 @@ def test_a_stop_during_the_start_is_not_lost(fleet: Mastered, module: str) -> No
     fleet.launch()
     if module:
         until(lambda: fleet.log("fleet.starting"))
-    else:  # the master blocks the signals before heavy imports; until then, their default action ends the process
+    else:
+        # The master blocks the signals before it imports large modules. Until then, a signal simply ends the process.
         until(lambda: "SigBlk:\t0000000000000000" not in Path(f"/proc/{fleet.pid}/status").read_text())
     fleet.signal(signal.SIGTERM)
     assert fleet.exit_code() == 0

@@ -1,4 +1,6 @@
-"""Signals and commands to a running fleet: their effects on real processes, and unrelated signals without effect."""
+"""Signals and commands to a running fleet, and their effects on its real processes. Signals that have no meaning for
+Rota have no effect.
+"""
 
 import functools
 import json
@@ -22,30 +24,32 @@ STRAY = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTSTP, signal.S
 
 
 def until_quiet(fleet: Mastered, count: int) -> None:
-    """Wait until this number of workers is quiet."""
+    """Wait until exactly this many workers are quiet."""
     until(lambda: sum(row["quiet"] for row in fleet.children("worker", "ready")) == count, f"{count} are quiet")
 
 
 def until_all_ready(fleet: Mastered) -> None:
-    """Wait until children of all roles are ready. The fleet counts as ready as soon as its workers are."""
+    """Wait until the children of all roles are ready. In contrast, the fleet is ready as soon as its workers are."""
     until(lambda: all(row["state"] == "ready" for row in fleet.children()))
 
 
 def held_by(fleet: Mastered, text: str) -> int:
-    """Let a worker run `hold`. Returns its process."""
+    """Let a worker run the task `hold`. Returns the pid of the worker."""
     fleet.push("hold", text)
     return until(lambda: fleet.starts(text))[0]
 
 
 def keys_on_the_page() -> dict[str, set[str]]:
-    """Return the keys that docs/cli.md lists for programs."""
+    """Return the JSON keys that docs/cli.md lists, by command."""
     page = (ROOT / "docs/cli.md").read_text(encoding="utf-8").partition("### As JSON")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| (.+) \| (`.+`) \|$", page, re.MULTILINE)
     return {what.replace("`", ""): set(re.findall("[a-z_]+", keys)) for what, keys in rows}
 
 
 def the_pool(fleet: Mastered) -> tuple[object, ...]:
-    """Return the pool's desired number of workers, the origin of this number, and the number in the file."""
+    """Return how many workers the pool should have, where this number comes from, and the number in the configuration
+    file.
+    """
     (row,) = fleet.status()["pools"]
     return row["desired"], row["origin"], row["configured"]
 
@@ -77,7 +81,7 @@ def test_tstp_quiets_a_fleet_and_cont_resumes_it(fleet: Mastered) -> None:
     fleet.signal(signal.SIGTSTP)
     until_quiet(fleet, 1)
     fleet.push("note", "b")
-    fleet.request("scale", more=1)  # a new worker is quiet from the start
+    fleet.request("scale", more=1)  # the additional worker is quiet from its start
     until_quiet(fleet, 2)
     fleet.release()
     until(lambda: "end a" in fleet.ran())
@@ -96,7 +100,7 @@ def test_quiet_command_survives_sigcont_and_restart(fleet: Mastered) -> None:
     fleet.start()
     before = fleet.until_workers(2)
     os.kill(fleet.pid, signal.SIGSTOP)
-    os.kill(fleet.pid, signal.SIGCONT)  # as a debugger does; the signal does nothing to a fleet that is not quiet
+    os.kill(fleet.pid, signal.SIGCONT)  # a debugger sends this signal too; it must not affect a fleet that is not quiet
     assert fleet.log("fleet.resumed") == []
     assert fleet.rota("quiet").returncode == 0
     until_quiet(fleet, 2)
@@ -116,13 +120,13 @@ def test_usr1_logs_the_status_and_every_stack(fleet: Mastered) -> None:
     worker = held_by(fleet, "a")
     until_all_ready(fleet)
     everybody = {row["pid"] for row in fleet.children()}
-    for _ in range(3):  # no report begins while another report is written
+    for _ in range(3):  # while one report is written, a signal causes no second one
         fleet.signal(signal.SIGUSR1)
     until(lambda: len(fleet.log("worker.stack")) >= len(everybody))
     stacks = fleet.log("worker.stack")
     assert {line["child_pid"] for line in stacks} == everybody
     (stack,) = [line["stack"] for line in stacks if line["child_pid"] == worker]
-    # The stack may end in a function that the task calls at that moment.
+    # If the task is calling another function at that moment, that function is at the end of the stack.
     assert "hold" in {frame.split(" ")[0] for frame in stack.split(" < ")}
     assert all(".py:" in line["stack"] for line in stacks)
     (status,) = fleet.log("fleet.status")
@@ -152,16 +156,18 @@ def test_usr2_replaces_every_worker_with_fresh_code(fleet: Mastered) -> None:
 def test_unrelated_signals_do_not_affect_children(fleet: Mastered) -> None:
     fleet.start()
     held_by(fleet, "a")
-    until_all_ready(fleet)  # a process that is still starting has no handlers yet
+    until_all_ready(fleet)  # before it is ready, a process has no handlers yet
     before = {row["pid"] for row in fleet.children()}
     for pid in before:
-        for number in STRAY:  # `systemctl kill` and `pkill` send such signals to all processes
+        # `systemctl kill` and `pkill` may send such signals to all processes of a fleet.
+        for number in STRAY:
             os.kill(pid, number)
             os.killpg(pid, number)
-    group = os.getpgid(fleet.pid)  # the master's group; its children have their own sessions
+    group = os.getpgid(fleet.pid)  # this group has only the master, because each child has its own session
     for number, event in (
         (signal.SIGTSTP, "fleet.quiet"),
-        (signal.SIGCONT, "fleet.resumed"),  # if CONT came earlier, the kernel would drop both
+        # Send CONT only after TSTP has taken effect, because the kernel drops both if they are pending together.
+        (signal.SIGCONT, "fleet.resumed"),
         (signal.SIGTTIN, "fleet.scaled"),
         (signal.SIGUSR1, "fleet.status"),
         (signal.SIGHUP, "config.reloaded"),
@@ -181,7 +187,7 @@ def test_unrelated_signals_do_not_affect_children(fleet: Mastered) -> None:
 def test_signal_to_the_process_group_lets_tasks_finish(fleet: Mastered, number: signal.Signals) -> None:
     fleet.start()
     held_by(fleet, "a")
-    os.killpg(os.getpgid(fleet.pid), number)  # as by Ctrl-C in a terminal
+    os.killpg(os.getpgid(fleet.pid), number)  # Ctrl-C in a terminal sends the signal to the whole group
     until(lambda: fleet.log("fleet.draining"))
     refused = fleet.rota("reload")
     assert refused.returncode == 1

@@ -1,7 +1,6 @@
-"""A hundred mistakes, the second part: mistakes on the command line and in rota.toml, and their messages.
-
-Each row has a command line, or a configuration that `rota check` reads, and the exit code. The words must be on
-standard error. They state what is wrong, where, and what to do.
+"""A hundred mistakes, part two: mistakes on the command line and in rota.toml, and the messages about them. Each row
+has a command line, or a configuration for `rota check`, with the expected exit code. It also has words that the command
+must print to standard error. They state what is wrong, where it is, and what to do.
 """
 
 import json
@@ -119,8 +118,8 @@ IMPORTED: list[Row] = [
 
 @pytest.fixture(name="run_rota")
 def _run_rota(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Rota:
-    """Run `rota` in a folder with a configuration and a task. Returns the exit code, standard output and standard
-    error.
+    """Return a function that runs `rota` in a folder with a configuration and a task. That function returns the exit
+    code, standard output and standard error.
     """
     monkeypatch.setattr(default_registry, "_tasks", {})
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -157,7 +156,7 @@ def test_import_errors_are_explained(run_rota: Rota, row: Row) -> None:
 
 
 class _NoFleet(BaseHTTPRequestHandler):
-    """A web server that is not a node of Rota."""
+    """A web server that is not part of any fleet."""
 
     def do_GET(self) -> None:
         self.send_error(404)

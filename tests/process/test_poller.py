@@ -1,4 +1,6 @@
-"""A poller process. It promotes in time, gives back the tasks of lost owners, and survives faults of its server."""
+"""Poller processes. They promote tasks in time, give back the tasks of lost owners, and continue after faults of the
+server.
+"""
 
 import json
 
@@ -24,13 +26,16 @@ def _until_parked(harness: ChildHarness) -> None:
 
 
 def _claim(harness: ChildHarness, owner: str) -> list[tuple[int, int]]:
-    """Claim all ready tasks. Returns the due and ready times of each, in microseconds."""
+    """Claim all tasks that are ready. Returns for each of them when it was due and when it became ready, in
+    microseconds.
+    """
     reply = harness.run(harness.store.turn(owner, TIERS, Turn(500)))
     return [(claim.entry.due_us, claim.entry.ready_us) for claim in reply.claims]
 
 
 def _until_given_back(harness: ChildHarness, owner: str) -> None:
-    lane = harness.store.keys.delayed_lane("default")  # tasks of dead workers are put into this lane
+    # Tasks that are given back after the loss of their owner are put here.
+    lane = harness.store.keys.delayed_lane("default")
     until(lambda: not harness.inflight(owner) and harness.connection.execute("LLEN", lane))
 
 
@@ -38,7 +43,7 @@ def test_tasks_are_never_promoted_before_they_are_due(harness: ChildHarness) -> 
     (owner,) = harness.run(harness.store.register(60_000, ["node:1"]))
     harness.start_poller()
     _until_parked(harness)
-    # Each task is due before all tasks that the poller knows, so the bell must ring.
+    # Each of these tasks is due before all earlier ones, so its enqueue must ring the doorbell of the poller.
     for milliseconds in range(300, 0, -20):
         harness.enqueue("note", "a", due=f"+{milliseconds * 1000}")
     seen: list[tuple[int, int]] = []

@@ -1,4 +1,4 @@
-"""A replay of a recorded run through the master's core has the same effects."""
+"""A run of a master is recorded. When the recording is replayed through the core, it causes the same effects."""
 
 import json
 import os

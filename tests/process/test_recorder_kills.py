@@ -1,4 +1,4 @@
-"""Counters and histograms never decrease while their writer is killed and replaced."""
+"""Counters and histograms never decrease, even if the process that writes them is killed and replaced."""
 
 import os
 import signal
@@ -32,13 +32,13 @@ Seen = dict[tuple[str, ...], tuple[float, ...]]
 
 
 def seen_in(samples: Samples) -> Seen:
-    """Return all counters and histograms."""
+    """Return the values of all counters and histograms in these samples."""
     definitions = (m.CLAIMS, m.TASK_LAG, m.TASK_RETRIES)
     return {(d.name, *labels): numbers for d in definitions for labels, numbers in samples.series(d)}
 
 
 class Watcher(threading.Thread):
-    """A thread that reads repeatedly, and records each decrease."""
+    """A thread that reads the metrics repeatedly and records every decrease."""
 
     def __init__(self, memory: SlotMemory) -> None:
         super().__init__()
@@ -89,7 +89,8 @@ def kill_once_it_counts(memory: SlotMemory, watcher: Watcher, life: int) -> None
     before = watcher.starts()
     arguments = [sys.executable, "-c", WRITER, str(memory.fd), str(life)]
     with subprocess.Popen(arguments, pass_fds=[memory.fd], env=os.environ) as writer:
-        counted = before + 200 + 37 * life  # each process is killed at a different place
+        # Each process is killed after a different number of starts, and therefore at a different place.
+        counted = before + 200 + 37 * life
         until(lambda: watcher.starts() >= counted or writer.poll() is not None)
         assert writer.poll() is None
         writer.send_signal(signal.SIGKILL)

@@ -1,4 +1,6 @@
-"""`rota run` on the command line: its refusals, and the output of `status`, `reload` and `stop`."""
+"""`rota run` as a command: which configurations it refuses, and what `status`, `reload` and `stop` print about its
+fleet.
+"""
 
 import contextlib
 import json
@@ -31,22 +33,22 @@ def nap(seconds): time.sleep(seconds)
 
 
 class Place(FleetProcess):
-    """A folder with a fleet's files, and the `variables` for the fleet and for commands."""
+    """A folder with the files of a fleet, and the environment variables for the fleet and its commands."""
 
     def __init__(self, folder: Path, redis_url: str, namespace: str) -> None:
         super().__init__(folder)
-        self.control_socket = f"rota/{namespace}.sock"  # the default path of the socket
+        self.control_socket = f"rota/{namespace}.sock"  # the default path of the control socket
         self.environment = {"ROTA_REDIS_URL": redis_url, "ROTA_NAMESPACE": namespace}
         (folder / "tasks.py").write_text(TASKS)
         self.write('imports = ["tasks"]\nworkers = 1\n[http]\nlisten = "127.0.0.1:0"\n')
 
     def call(self, *arguments: str, **variables: str) -> "subprocess.CompletedProcess[str]":
-        """Run a command to its end."""
+        """Run this command, and wait until it has ended."""
         return self.rota(*arguments, **(self.environment | variables))
 
     @contextlib.contextmanager
     def fleet(self, *arguments: str) -> Iterator[None]:
-        """Run a fleet for the block. At the end, kill the fleet if it is still running."""
+        """Run a fleet during the block, and kill it afterwards if it is still running."""
         process = self.launch(*arguments).process
         assert process is not None
         with process:
@@ -60,13 +62,15 @@ class Place(FleetProcess):
 
 @pytest.fixture
 def place(tmp_path: Path, server: Server, namespace: str) -> Place:
-    """Yield a place with a real server."""
+    """Return such a folder, for a fleet that uses a real server."""
     return Place(tmp_path, server.url, namespace)
 
 
 @dataclass(frozen=True, slots=True)
 class Unfit:
-    """A fleet that cannot run, with its module and variables, and the error of `run`."""
+    """A fleet that cannot run. It has a module and environment variables, and the exit code and error with which `rota
+    run` must end.
+    """
 
     module: str
     variables: dict[str, str]
@@ -159,7 +163,7 @@ def test_commands_with_a_broken_file_use_the_running_master(place: Place, conten
             [warning] = [line for line in done.stderr.splitlines() if line.startswith("rota: warning: ")]
             assert fault in warning
             assert f"namespace, {namespace}, are those of the running master, pid {place.pid}" in warning
-        if "namspace" not in content:  # no queue of the default tiers is added
+        if "namspace" not in content:  # the default tiers must not add a queue that no worker serves
             assert not re.search("^default .*unserved", place.call("queue", "ls").stdout, re.MULTILINE)
         assert place.call("health", "--ready").stdout == "ok\n"
         assert place.call("top", "--once").stdout.startswith(f"{namespace} on ")
@@ -214,11 +218,11 @@ def test_stop_now_does_not_wait_for_tasks(place: Place) -> None:
     assert (row["ready"], row["inflight"]) == (1, 0)
 
 
-# The embedded server
+# The embedded server of a fleet
 
 
 def pids_of_server(place: Place) -> list[int]:
-    """Return the pids of the servers whose title contains the port of a place."""
+    """Return the pids of the embedded servers of this place. The title of such a process contains the port."""
     title = place.environment["ROTA_REDIS_URL"].removeprefix("redis://").partition("/")[0].encode()
     found = []
     for entry in Path("/proc").iterdir():
@@ -277,7 +281,7 @@ def test_an_embedded_server_dies_with_a_killed_master(tmp_path: Path) -> None:
 
 @contextlib.contextmanager
 def default_port_taken() -> Iterator[None]:
-    """Occupy the default port, unless another program already does."""
+    """Occupy the default port during the block. If another program already occupies it, do nothing."""
     host, _, port = Config().http.listen.rpartition(":")
     with contextlib.ExitStack() as held:
         with contextlib.suppress(OSError):
@@ -286,12 +290,16 @@ def default_port_taken() -> Iterator[None]:
 
 
 def unset_listen(place: Place) -> None:
-    """Let the place's fleet use the default port or one of the next ports."""
+    """Remove the listen address from the configuration, so that the fleet uses the default port or one of the ports
+    after it.
+    """
     place.write('imports = ["tasks"]\nworkers = 1\n')
 
 
 def moved(place: Place) -> str:
-    """Return the listen address of a fleet whose default port was taken, according to its log and its master."""
+    """Return the address at which a fleet listens because the default port is taken. The log and the master must agree
+    about it.
+    """
     [warning] = [line for line in place.log("config.warning") if line.get("path") == "http.listen"]
     [starting] = place.log("fleet.starting")
     target = place.target()

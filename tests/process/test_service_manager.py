@@ -1,4 +1,4 @@
-"""A fleet under a service manager. A real `rota run` sends these datagrams to its notify socket."""
+"""A fleet under a service manager. A real `rota run` sends its state to the notify socket of the manager."""
 
 import signal
 import socket
@@ -22,7 +22,7 @@ KNOWN = {"READY", "RELOADING", "STOPPING", "STATUS", "WATCHDOG", "MAINPID", "MON
 
 
 class Manager:
-    """The manager's end of the socket. It accepts only messages that the protocol allows."""
+    """The service manager's end of the socket. It checks that each message is permitted by the protocol."""
 
     def __init__(self, path: Path) -> None:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -30,7 +30,7 @@ class Manager:
         self.socket.settimeout(DEADLINE_SECONDS)
 
     def receive(self) -> dict[str, str]:
-        """Return the next datagram, which has lines of NAME=VALUE."""
+        """Return the fields of the next datagram. Each of its lines is NAME=VALUE."""
         lines = self.socket.recv(4096).decode().split("\n")
         fields = dict(line.split("=", 1) for line in lines)
         assert len(fields) == len(lines)
@@ -38,13 +38,15 @@ class Manager:
         return fields
 
     def wait_for(self, name: str, value: str = "") -> dict[str, str]:
-        """Wait for the next datagram that has this field with this text in its value."""
+        """Wait for the next datagram that has this field, and whose value contains this text. Returns its fields."""
         while name not in (fields := self.receive()) or value not in fields[name]:
             continue
         return fields
 
     def wait_for_reload(self) -> int:
-        """Wait for the beginning and the end of a reload. Returns the reported microsecond of the beginning."""
+        """Wait until a reload has begun and ended. Returns the time of its beginning that the fleet reported, in
+        microseconds.
+        """
         begun = self.wait_for("RELOADING")
         assert begun["RELOADING"] == "1"
         assert self.wait_for("READY") == {"READY": "1"}
@@ -74,13 +76,14 @@ def test_only_the_master_notifies_the_service_manager(fleet: Mastered, manager: 
     manager.wait_for("STATUS", "2 of 2 workers, 0 busy, generation 1, quiet")
     assert fleet.request("resume")["ok"]
 
-    fleet.configure("workers = 3")  # this reload is applied at once
+    fleet.configure("workers = 3")  # a change that is applied at once
     fleet.signal(signal.SIGHUP)
     first = manager.wait_for_reload()
-    fleet.configure("workers = 'three'")  # this reload is refused
+    fleet.configure("workers = 'three'")  # a change that is refused
     fleet.signal(signal.SIGHUP)
     second = manager.wait_for_reload()
-    fleet.configure("workers = 3\n[limits]\ntime_limit_seconds = 99")  # this reload replaces the workers one by one
+    # For this change, the workers are replaced one by one.
+    fleet.configure("workers = 3\n[limits]\ntime_limit_seconds = 99")
     assert fleet.reload()["result"] == "success"
     third = manager.wait_for_reload()
     assert fleet.request("restart")["restart"]["result"] == "success"

@@ -1,5 +1,5 @@
-"""The start of a fleet on a machine. There is one fleet per configuration, its process titles name it, and it starts in
-any process state that the parent leaves.
+"""How a fleet starts on a machine. A configuration has at most one running fleet, and the titles of its processes name
+it. It starts no matter what state the parent process has left, for example closed descriptors.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ def fleet(fleet: Mastered) -> Mastered:
 
 
 def another_start(fleet: Mastered, *arguments: str) -> "subprocess.Popen[str]":
-    """Start another `rota run` with this fleet's configuration and folder."""
+    """Start another `rota run` with the configuration and in the folder of this fleet."""
     return subprocess.Popen(
         [ROTA, "run", *arguments], cwd=fleet.folder, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     )
@@ -50,7 +50,8 @@ def test_one_of_many_simultaneous_starts_runs(fleet: Mastered) -> None:
         assert pid_file.exists()
         fleet.start("--pid-file", "rota.pid")
         assert pid_file.read_text() == f"{fleet.pid}\n"
-        without = another_start(fleet)  # without a pid file, only the control socket identifies the fleet
+        # This fleet has no pid file, so only the control socket shows that it is the same one.
+        without = another_start(fleet)
         assert f"another master, pid {fleet.pid}, has the control socket" in without.communicate(timeout=30)[1]
         assert without.returncode == 73
 
@@ -108,14 +109,17 @@ def test_start_works_without_usual_process_resources(fleet: Mastered, setup: str
     assert not fleet.has_ended(), fleet.log_text()
     fleet.push("note", "a")
     assert until(fleet.ran) == ["a"]
-    assert (fleet.folder / "rota.pid").read_text() == f"{fleet.pid}\n"  # no log line was written to the file
+    # The file contains only the pid, and no line of the log.
+    assert (fleet.folder / "rota.pid").read_text() == f"{fleet.pid}\n"
     fleet.signal(signal.SIGTERM)
     assert fleet.exit_code() == 0
 
 
 @pytest.mark.parametrize(("flag", "variable", "colored"), [("", "", True), ("--no-color", "", False), ("", "1", False)])
 def test_colors_can_be_turned_off(fleet: Mastered, flag: str, variable: str, colored: bool) -> None:
-    """Colors are then missing from the log of the master and its children, and from tables and errors of commands."""
+    """Without colors, neither the log of the master and its children nor the tables and errors of commands contain
+    escape sequences.
+    """
     ours, theirs = pty.openpty()
     flags = [flag] if flag else []
     env = os.environ | {"NO_COLOR": variable, "TERM": "xterm"}
@@ -133,7 +137,7 @@ def test_colors_can_be_turned_off(fleet: Mastered, flag: str, variable: str, col
 
 
 def read_until(fd: int, *words: str) -> str:
-    """Read from a terminal until the output contains all of these words. Return the output."""
+    """Read the output from a terminal until it contains all of these words. Returns the output."""
     said = ""
     while not all(word in said for word in words):
         said += os.read(fd, 4096).decode()
@@ -160,7 +164,7 @@ def test_refused_start_leaves_no_process(fleet: Mastered) -> None:
 
 
 def started_by(mark: str) -> list[int]:
-    """Return the processes with this mark in their environment."""
+    """Return the pids of the processes that have this mark in their environment."""
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):

@@ -1,4 +1,4 @@
-"""The spawner of the master's children, and the child that it starts in advance."""
+"""The spawner, which starts the children of the master. It keeps one child ready in advance."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""The message of `rota top` without a fleet."""
+"""What `rota top` reports if there is no fleet."""
 
 from pathlib import Path
 

@@ -1,4 +1,6 @@
-"""A worker process that runs several tasks at once: its end, its connections, its forked copies, and its lifetime."""
+"""A worker process that runs several tasks at once: how it ends, its connections, processes that are forked from it,
+and its lifetime.
+"""
 
 import dataclasses
 import functools
@@ -24,20 +26,20 @@ def start(harness: ChildHarness, slot: int = 1, **changes: object) -> Child:
 
 
 def fill(harness: ChildHarness, go: Path) -> list[str]:
-    """Occupy all places until this file exists."""
+    """Occupy all places of the worker with tasks that run until this file exists. Returns the ids of the tasks."""
     held = [harness.enqueue("wait_in_loop", str(go)) for _ in range(PLACES)]
     until(lambda: harness.ran().count("waiting") == PLACES)
     return held
 
 
 def claim_for(worker: Child, harness: ChildHarness, held: list[str], picks: int, queue: str = "default") -> None:
-    """Claim in the name of a worker without its knowledge."""
+    """Claim tasks in the name of this worker, but without its knowledge."""
     tiers = pack_tiers(settings_for(harness.server, harness.namespace, queue).tiers)
     assert len(harness.run(harness.store.turn(worker.owner, tiers, Turn(1, held, picks=picks))).claims) == picks
 
 
 def until_parked(worker: Child, harness: ChildHarness) -> None:
-    """Wait until the worker has made its turns for all rings and listens for the next ring."""
+    """Wait until the worker has made a turn for each ring, and waits for the next one."""
     name = f" name=rota:worker:{worker.owner}:bell ".encode()
 
     def is_parked() -> bool:
@@ -110,7 +112,7 @@ def test_claims_beyond_the_concurrency_are_returned(harness: ChildHarness, tmp_p
     held = [harness.enqueue("wait_in_loop", str(path)) for path in (first, others, others)]
     until(lambda: harness.ran().count("waiting") == PLACES)
     more = [harness.enqueue("wait_in_loop", str(others)) for _ in range(2)]
-    claim_for(worker, harness, held, 2)  # simulates a server that has lost the settlements
+    claim_for(worker, harness, held, 2)  # simulates a turn whose settlements the server has lost
     first.touch()
 
     def has_started_the_next() -> bool:
@@ -130,7 +132,7 @@ def test_unstarted_claims_return_in_order(harness: ChildHarness) -> None:
     worker.process.send_signal(WAKE_SIGNAL)
     until(lambda: harness.events("worker.fenced"))
     ids = [harness.enqueue("note", str(number)) for number in range(PLACES)]
-    claim_for(worker, harness, [], PLACES)  # simulates a lost reply
+    claim_for(worker, harness, [], PLACES)  # simulates a turn whose reply was lost
     until(lambda: harness.inflight(worker.owner) == 0)
     lane = harness.connection.execute("LRANGE", harness.store.keys.ready_lane("default"), 0, -1)
     assert [line.split(b" ")[0].decode() for line in lane] == ids
@@ -143,9 +145,9 @@ def test_worker_without_its_slot_settles_and_starts_nothing(harness: ChildHarnes
         harness.enqueue("wait_in_loop", str(tmp_path / "never")),
     ]
     until(lambda: harness.ran().count("waiting") == len(held))
-    until_parked(worker, harness)  # otherwise the reply to a later turn could contain these claims
+    until_parked(worker, harness)  # otherwise the worker could learn of the next claim from the reply to a later turn
     harness.enqueue("note", "never", queue="other")
-    claim_for(worker, harness, held, 1, "other")  # the reply was lost
+    claim_for(worker, harness, held, 1, "other")  # simulates a turn whose reply was lost
     go.touch()
     assert worker.exit_code() == EXIT_OVERWRITTEN
     assert (harness.state(held[0]), harness.inflight(worker.owner)) == ("done", 2)
@@ -212,7 +214,7 @@ def test_task_that_wakes_a_leaving_worker_runs_elsewhere(harness: ChildHarness) 
     worker = start(harness)
     until(lambda: b"cmd=blpop" in harness.connection.execute("CLIENT", "LIST"))
     worker.process.send_signal(signal.SIGSTOP)
-    task_id = harness.enqueue("once_in_loop")  # the token of this task is on the way to a stopped process
+    task_id = harness.enqueue("once_in_loop")  # the server sends the token of this task to a process that is stopped
     worker.terminate()
     worker.process.send_signal(signal.SIGCONT)
     assert worker.exit_code() == 0

@@ -1,5 +1,5 @@
-"""A worker that runs the last tasks of a claim, or its only task, while its next turn is under way. Whatever happens to
-the worker, outcomes count once, and the claims of that turn run once, on any worker.
+"""A worker sends its next turn while it still runs the last tasks of a claim, or its only task. Whatever happens to the
+worker meanwhile, each outcome counts once, and each task that this turn claims runs once, on this worker or on another.
 """
 
 import dataclasses
@@ -26,8 +26,8 @@ from support.waiting import DEADLINE_SECONDS, until
 
 pytestmark = [ON_ONE_SERVER, pytest.mark.timeout(300)]
 
-# If the machine delays a worker in the middle of a claim, the worker gives the rest back and pipelines no turn. Then
-# the test tries again.
+# The machine may delay a worker in the middle of a claim. The worker then gives the rest of the claim back and
+# pipelines no turn, so the test tries again.
 PIPELINED_WITHIN_SECONDS = 4 * DEADLINE_SECONDS
 RECALLED_AFTER_NS = 25_000_000
 TIERS = pack_tiers([domain_of([QueueShare("default")])])
@@ -35,9 +35,10 @@ TIERS = pack_tiers([domain_of([QueueShare("default")])])
 
 @dataclasses.dataclass(frozen=True)
 class _Kind:
-    """Tasks with one name. `tasks` is the number of tasks that are enqueued at once. Some of them are left after
-    `turns` turns. `seen_ns` is the run time that the worker measures for each task. With a real clock, no turn would be
-    pipelined on a busy machine, where tasks look longer, and five turns would claim all tasks on a fast machine.
+    """The kind of tasks in a test. The test enqueues `tasks` of them at once, and some of them must be left after
+    `turns` turns. `seen_ns` is the run time that the worker seems to measure for each task. It is fixed, because the
+    real one varies: on a busy machine, tasks would look too long for any turn to be pipelined, and on a fast machine,
+    five turns would claim all tasks.
     """
 
     name: str
@@ -46,14 +47,14 @@ class _Kind:
     seen_ns: int
 
 
-SEVERAL_A_CLAIM = _Kind("note_in_file", 500, 4, 250_000)  # claims grow up to 20 tasks
+SEVERAL_A_CLAIM = _Kind("note_in_file", 500, 4, 250_000)  # for such short tasks, a claim grows up to 20 tasks
 ONE_A_CLAIM = _Kind("note_in_file_slowly", 120, 12, 7_500_000)
 
 
 @dataclasses.dataclass
 class _Gate:
-    """A gate that lets some turns pass, and holds back the next turn or its reply. Then it creates the file `hold`, if
-    given.
+    """A gate of the link. It lets `after` turns pass, and then holds back the next turn or the reply to it. If `hold`
+    is given, it creates that file at the same moment.
     """
 
     after: int
@@ -74,8 +75,8 @@ class _Gate:
 
 @dataclasses.dataclass
 class _Draining:
-    """A worker behind a link that runs tasks. `texts` has the texts that the tasks write to the file `journal`,
-    by id.
+    """A worker that runs tasks and is connected through a link. Each task appends a text to the file `journal`. `texts`
+    has these texts by task id.
     """
 
     harness: ChildHarness
@@ -103,12 +104,14 @@ class _Draining:
 
     @property
     def scripts_run(self) -> int:
-        """Return the number of scripts that the server has run."""
+        """Return how many scripts the server has run until now."""
         (calls,) = re.findall(rb"cmdstat_evalsha:calls=(\d+)", self.harness.connection.execute("INFO", "commandstats"))
         return int(calls)
 
     def until_a_turn_is_under_way(self, *, holds_a_task: bool, holds_request: bool = False) -> TaskInSlot | None:
-        """Wait until a task has ended or is held while a turn or its reply is on its way. Returns the running task."""
+        """Enqueue tasks until a turn is under way, that is, the link holds back the turn or its reply, while a task is
+        held or has ended. Returns the task that the worker is running.
+        """
         slot = self.worker.slot
         deadline = time.monotonic() + PIPELINED_WITHIN_SECONDS
         while time.monotonic() < deadline:
@@ -118,23 +121,24 @@ class _Draining:
             until(lambda: self.held.exists() or slot.phase is Phase.IDLE, "the worker waits")
             if self.held.exists() if holds_a_task else self._has_ended_meanwhile():
                 return slot.record(0).current()
-            self.go_on()  # the turn was only sent after the last task of its claim
+            self.go_on()  # the worker sent this turn only after the last task of its claim had ended
             until(lambda: self.live == 0, "the end of the round")
         raise AssertionError("no turn was pipelined")
 
     def go_on(self) -> None:
-        """Let the reply arrive and the held task end."""
+        """Let the reply arrive, and let the held task end."""
         self.hold.unlink(missing_ok=True)
         self.link.heal()
 
     def check_each_ran_once(self, *, but: str = "") -> None:
-        """Check that each task ran once. `but` is the id of a task that may already have written its text when its
-        worker was killed.
+        """Check that each task has run exactly once. `but` is the id of a task that is not checked, because its worker
+        was killed and may have written the task's text before.
         """
         until(lambda: self.live == 0, "the end of all tasks")
         ran = self.ran
         assert not {text for task_id, text in self.texts.items() if ran[text] != 1 and task_id != but}
-        # An outcome that is reported twice because the first reply was lost is only worth a log line of level info.
+        # If the first reply was lost, the outcome is reported a second time. The log line about that has the level
+        # info.
         assert not [line for line in self.harness.events("task.stale") if line["level"] != "info"]
 
     def held_by_owner(self) -> list[str]:
@@ -205,7 +209,8 @@ def test_quiet_worker_returns_claims_of_the_open_turn(draining: _Draining) -> No
 
 
 def test_turns_over_a_slow_link_still_claim_in_time(draining: _Draining) -> None:
-    draining.link.delay(0.012)  # in each direction; longer than the remaining time in which a turn may claim
+    # The delay applies to each direction. It is longer than the rest of the time in which a turn may claim.
+    draining.link.delay(0.012)
     before = draining.scripts_run
     draining.enqueue()
     until(lambda: len(draining.ran) == len(draining.texts), "all have run")

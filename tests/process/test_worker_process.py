@@ -1,4 +1,4 @@
-"""The beginning and the end of a worker process, and its behavior when other parts of a fleet end."""
+"""A worker process: how it starts and ends, and what it does when other parts of the fleet end."""
 
 import dataclasses
 import os
@@ -24,7 +24,8 @@ def test_stop_signal_interrupts_the_doorbell_at_once(harness: ChildHarness) -> N
     before_ns = boottime_ns()
     worker.terminate()
     assert worker.exit_code() == 0
-    # The BLPOP would have lasted 2 s. On a busy machine, a process needs some time to exit.
+    # The BLPOP would have lasted for 2 s. The limit is only a little lower, because a process may exit slowly on a busy
+    # machine.
     assert boottime_ns() - before_ns < 1_900_000_000
     assert harness.ran() == ["worker start", "worker stop"]
 
@@ -69,7 +70,7 @@ def test_outcomes_of_a_killed_worker_are_settled_from_its_slot(harness: ChildHar
     worker = harness.start(settings_for(harness.server, harness.namespace))
     until(lambda: "waiting" in harness.ran())
     _cut(harness, worker.owner)
-    os.kill(harness.server.pid, signal.SIGSTOP)  # so that the worker cannot notify the server
+    os.kill(harness.server.pid, signal.SIGSTOP)  # the server is stopped, so that the worker cannot send its outcome
     try:
         (tmp_path / "go").touch()
         until(lambda: worker.slot.outcomes()[0])
@@ -99,7 +100,7 @@ def test_slot_of_a_killed_worker_names_its_unsettled_task(harness: ChildHarness)
 
 def test_claim_with_a_lost_reply_is_run(harness: ChildHarness) -> None:
     worker = harness.start(settings_for(harness.server, harness.namespace, "served")).until_phase(Phase.IDLE)
-    # The tasks are claimed for this owner without its knowledge, as by a turn with a lost reply.
+    # This turn claims a task for the owner of the worker without its knowledge, like a turn whose reply was lost.
     harness.enqueue("note", "taken over", queue="elsewhere")
     elsewhere = pack_tiers([domain_of([QueueShare("elsewhere")])])
     claimed = harness.run(harness.store.turn(worker.owner, elsewhere, Turn(1)))
@@ -161,7 +162,7 @@ def test_worker_at_max_tasks_waits_for_its_replacement(harness: ChildHarness) ->
     ids = [harness.enqueue("note", str(number)) for number in range(8)]
     worker = harness.start(settings_for(harness.server, harness.namespace, max_tasks=6, max_tasks_jitter=0.0))
     until(lambda: worker.slot.recycle_reason is RecycleReason.MAX_TASKS)
-    # Other workers may run the tasks that this worker had claimed in advance.
+    # The worker gives the other claimed tasks back, so that other workers may run them.
     until(lambda: harness.inflight(worker.owner) == 0)
     assert [harness.state(task_id) for task_id in ids] == ["done"] * 6 + ["ready"] * 2
     assert worker.slot.phase is Phase.IDLE
@@ -216,7 +217,7 @@ def test_quiet_interrupts_the_doorbell_and_leaves_tasks_to_others(harness: Child
     _request_quiet(worker, quiet=True)
     worker.until_phase(Phase.QUIET)
     assert boottime_ns() - before_ns < 1_900_000_000
-    # After a new turn, the worker no longer waits at a bell.
+    # The worker has made another turn, and no longer waits at a doorbell.
     until(lambda: b"cmd=evalsha" in _client_of(harness, worker.owner))
     harness.enqueue("note", "by the other")
     harness.start(settings_for(harness.server, harness.namespace), slot=2)
@@ -227,7 +228,7 @@ def test_quiet_interrupts_the_doorbell_and_leaves_tasks_to_others(harness: Child
 
 def test_quiet_lets_the_task_finish_and_returns_other_claims(harness: ChildHarness) -> None:
     worker = harness.start(settings_for(harness.server, harness.namespace)).until_phase(Phase.IDLE)
-    # Short tasks come first, so that several tasks are claimed at once.
+    # After these short tasks, the worker claims several tasks at once.
     for number in range(100):
         harness.enqueue("note", str(number))
     until(lambda: len(harness.ran()) == 101)
@@ -295,7 +296,7 @@ def test_corrupt_doorbell_does_not_mix_up_replies(harness: ChildHarness) -> None
 def test_token_of_an_unclaimed_queue_is_passed_on(harness: ChildHarness) -> None:
     worker = harness.start(settings_for(harness.server, harness.namespace, "high", "low")).until_phase(Phase.IDLE)
     until(lambda: b"cmd=blpop" in _client_of(harness, worker.owner))
-    # Both are enqueued at once, so that the turn behind the token of `low` finds `high` first.
+    # The two items are pushed together. When the token of `low` wakes the worker, its turn finds `high` first.
     harness.connection.execute("RPUSH", harness.store.keys.ready_lane("high"), '["hold", ["first"]]')
     harness.connection.execute("SADD", harness.store.keys.ready, "high")
     harness.enqueue("note", "second", queue="low")
@@ -305,11 +306,11 @@ def test_token_of_an_unclaimed_queue_is_passed_on(harness: ChildHarness) -> None
     until(lambda: "second" in harness.ran())
 
 
-# A turn that is sent right after the BLPOP
+# Turns that are sent directly behind the BLPOP
 
 
 def _hold_doorbell_replies(link: FaultyLink) -> None:
-    """Forward requests to the server, but hold back the reply to a BLPOP and everything after it."""
+    """Let the link forward all requests, but hold back the next reply to a BLPOP and all replies after it."""
     link.gate = lambda name, is_reply, _port: not (name == "blpop" and is_reply)
 
 
@@ -333,7 +334,7 @@ def test_leaving_worker_returns_claims_of_a_pending_reply(harness: ChildHarness,
     (released,) = harness.events("task.released")
     assert released["task_id"] == task_id
     (entry,) = harness.connection.execute("LRANGE", harness.store.keys.ready_lane("default"), 0, -1)
-    assert entry.split()[5:9] == [b"0", b"0", b"0", b"1"]  # failures, crashes, losses and releases
+    assert entry.split()[5:9] == [b"0", b"0", b"0", b"1"]  # the numbers of failures, crashes, losses and releases
     assert harness.ran() == ["worker start", "worker stop"]
 
 

@@ -217,7 +217,7 @@ def test_forked_process_can_be_stopped_at_once(harness: ChildHarness) -> None:
     harness.enqueue("stop_a_process")
     worker = harness.start(settings_for(harness.server, harness.namespace))
     until(lambda: f"process {-signal.SIGTERM}" in harness.ran())
-    harness.enqueue("note", "after")  # the worker was not requested to leave
+    harness.enqueue("note", "after")  # the signal was for another process, so the worker must continue
     until(lambda: "after" in harness.ran())
     assert worker.process.poll() is None
 
@@ -241,7 +241,7 @@ def test_time_of_start_hooks_counts_as_lag(harness: ChildHarness) -> None:
     harness.enqueue("hesitant")
     harness.start(settings_for(harness.server, harness.namespace))
     (line,) = until(lambda: harness.events("task.done"))
-    assert line["lag_seconds"] >= 0.2  # the time for which the hook waits
+    assert line["lag_seconds"] >= 0.2  # the hook waits for 0.2 s
     assert float(harness.ran()[1]) == pytest.approx(line["lag_seconds"])
 
 
@@ -270,7 +270,7 @@ def test_result_is_kept_for_its_ttl(harness: ChildHarness) -> None:
         assert each.ended is not None
         run = each.ended.run
         assert (each.ended.owner, run.pid, run.name, run.refused) == (worker.owner, worker.process.pid, "answer", "")
-        assert each.ended.entry.due_us <= run.start_us  # the reported time is never too early
+        assert each.ended.entry.due_us <= run.start_us  # a task is never reported to have started before it was due
 
 
 @pytest.mark.parametrize(

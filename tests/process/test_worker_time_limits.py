@@ -1,5 +1,5 @@
-"""The soft time limit and cancellation in a worker process: the fate of the task, without harm to anything else. The
-test sends the signal in place of the master.
+"""The soft time limit and cancellation in a worker process: what happens to the task, and that nothing else is harmed.
+The test sends the signal in place of the master.
 """
 
 import os
@@ -19,7 +19,7 @@ from support.waiting import DEADLINE_SECONDS, until
 
 
 def _interrupt(harness: ChildHarness, worker: Child) -> None:
-    """Send the signal as the master does, once the soft deadline in the slot has passed."""
+    """Send the signal as the master does: after the soft deadline in the slot has passed."""
     until(lambda: "staying" in harness.ran())
     task = worker.slot.record(0).current()
     assert task is not None
@@ -69,7 +69,9 @@ def test_short_soft_limit_override_wakes_the_master(harness: ChildHarness) -> No
 
 
 def _rain(worker: Child, is_over: Callable[[], bool], cancel: Callable[[], None] = lambda: None) -> int:
-    """Send a few thousand signals per second at random times. With more signals, the worker would do nothing else."""
+    """Send a few thousand signals per second at random times until `is_over` returns true. If there were more signals,
+    the worker could do nothing else. Returns how many signals were sent.
+    """
     sent, deadline = 0, time.monotonic() + DEADLINE_SECONDS
     while time.monotonic() < deadline and (sent % 200 or not is_over()):
         cancel()
@@ -80,10 +82,12 @@ def _rain(worker: Child, is_over: Callable[[], bool], cancel: Callable[[], None]
 
 
 def _check_cancels(answers: dict[str, CancelStatus], ended: int, cancelled: list[dict[str, Any]]) -> None:
-    """Check that cancelled tasks ended. Running tasks ended in their attempt, and waiting tasks without an attempt."""
+    """Check how the cancelled tasks ended. Tasks that were running ended in their attempt, and tasks that were waiting
+    ended without one.
+    """
     named, waited = _ids_with(answers, CancelStatus.RUNNING), _ids_with(answers, CancelStatus.CANCELLED)
     assert len(waited) <= ended <= len(waited) + len(named)
-    # A claim drops a cancelled task, and reports this without an attempt.
+    # If a claim drops a cancelled task, the log line about it has no attempt.
     attempts = [line for line in cancelled if "attempt" in line]
     assert {line["task_id"] for line in attempts} <= named
     assert {line["task_id"] for line in cancelled if line not in attempts} <= waited
@@ -113,7 +117,7 @@ def test_cancelled_running_task_does_not_affect_the_next_one(harness: ChildHarne
     assert sum(line.startswith("lingering") for line in harness.ran()) == 3
 
 
-# Among thousands of signals
+# Thousands of signals
 
 
 def test_many_signals_end_tasks_but_never_corrupt_connections(
@@ -123,13 +127,13 @@ def test_many_signals_end_tasks_but_never_corrupt_connections(
         settings_for(harness.server, harness.namespace, "hurried", log=LogSettings(tasks="failures"))
     )
     worker.until_phase(Phase.IDLE)
-    harness.start_poller()  # the poller brings the retries back
+    harness.start_poller()  # so that tasks are promoted for their next attempt
     ids = [harness.enqueue("hurry", str(number), queue="hurried") for number in range(400)]
     answers: dict[str, CancelStatus] = {}
 
     def cancel_some() -> None:
         """Cancel every fifth task while it runs, as the master does. When the call arrives, the task may already be
-        done, or may wait for its next attempt. A waiting task ends at once.
+        done. It may also wait for its next attempt, and then it ends at once.
         """
         running = worker.slot.held_up()
         if running is None or running.task.id in answers or ids.index(running.task.id) % 5:
@@ -152,6 +156,6 @@ def test_many_signals_end_tasks_but_never_corrupt_connections(
     assert {line["error"].partition(":")[0] for line in retried} == {"TimeLimit"}
     assert len(retried) > 20, sent
     _check_cancels(answers, audit.ended["cancelled"], harness.events("task.cancelled"))
-    # Check that no connection was lost, no task was settled twice, and no claimed task was forgotten.
+    # These are all events of the worker, so it lost no connection, settled no task twice, and forgot no claimed task.
     said = {line["event"] for line in harness.events() if line["slot"] == 1}
     assert said == {"worker.started", "task.retried", "task.cancelled"}

@@ -1,5 +1,5 @@
-"""Fixtures for picks, groups and schedules. Pytest explains failing assertions in the model test's modules like those
-of a test.
+"""Fixtures for the number of picks, groups, schedules and pollers. This module also makes pytest explain failing
+assertions in the modules of the model test as it does in tests.
 """
 
 from collections.abc import Iterator
@@ -16,25 +16,25 @@ pytest.register_assert_rewrite("machine", "model")
 
 @pytest.fixture(params=[1, 50], ids=["one pick", "50 picks"])
 def picks(fleet: Fleet, request: pytest.FixtureRequest) -> int:
-    """Set the number of picks per turn. The order of claims does not depend on it."""
+    """Run the test with one pick and with 50 picks per turn. The order of claims must not depend on this number."""
     fleet.picks = request.param
     return fleet.picks
 
 
 @pytest.fixture
 def groups(fleet: Fleet) -> Grouping:
-    """Return the driver of groups and chains, with a worker for their queue."""
+    """Return a driver of groups and chains. It includes a worker for their queue."""
     return Grouping(fleet)
 
 
 @pytest.fixture
 def schedules(fleet: Fleet) -> ScheduleStore:
-    """Return the driver of schedules."""
+    """Return a driver of schedules."""
     return ScheduleStore(fleet.keys.namespace)
 
 
 @pytest.fixture
 def pollers(fleet: Fleet, schedules: ScheduleStore) -> Iterator[Pollers]:
-    """Yield the driver of pollers. At the end, every task must be accounted for."""
+    """Yield a driver of pollers. After the test, the audit must find every task."""
     yield Pollers(fleet, schedules)
     assert fleet.run(fleet.store.audit()).missing == 0

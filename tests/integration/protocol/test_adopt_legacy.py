@@ -1,4 +1,6 @@
-"""Legacy lists. Items that producers left in their own lists and sorted sets become tasks unchanged."""
+"""Legacy lists. Items that producers leave in their own lists and sorted sets become tasks, and their content does not
+change.
+"""
 
 import json
 from collections.abc import Callable, Iterator
@@ -15,7 +17,9 @@ Named = Callable[[str], str]
 
 @pytest.fixture
 def named(fleet: Fleet, namespace: str) -> Iterator[Named]:
-    """Return a key name for this test's producers. Other namespaces may use the same key."""
+    """Yield a function that makes a key name unique to this test. Producers choose their keys without a namespace, so
+    another test might use the same name.
+    """
     used: set[str] = set()
 
     def key(name: str) -> str:
@@ -32,7 +36,9 @@ def adopt(fleet: Fleet, *sources: LegacySource, limit: int = 100, poller: str = 
 
 
 def schedule(fleet: Fleet, key: str, seconds: float, member: str | bytes) -> float:
-    """Add an item by ZADD that is due in this many seconds, as any language does. Returns the score."""
+    """Add an item that is due in this many seconds, with a plain ZADD as a program in any language can do. Returns the
+    score.
+    """
     score = fleet.now_us() / SECOND_US + seconds
     fleet.raw("ZADD", key, repr(score), member)
     return score

@@ -1,4 +1,4 @@
-"""Tasks that are marked as started are set aside when their owner dies, and are never started again."""
+"""Tasks with a start mark. If their owner dies, they become dead, and are never started again."""
 
 import pytest
 
@@ -16,14 +16,18 @@ LOSS = b'{"reason":"lost","error":"its node was lost"}'
 
 
 def mark_started(fleet: Fleet, owner: str, claim: Claim) -> Claim:
-    """Mark the task as a worker does before it calls the function."""
+    """Mark a task as started, as a worker does before it calls the function. Returns the claim with the
+    changed entry.
+    """
     started = fleet.run(fleet.store.mark_started(owner, claim.entry.text))
     assert started
     return Claim(parse_entry(started), claim.body)
 
 
 def started(fleet: Fleet, *ids: str) -> tuple[str, Claim]:
-    """Let a new owner claim these tasks, and mark the first task as started."""
+    """Let a new owner claim these tasks, and mark the first of them as started. Returns the owner and
+    the first claim.
+    """
     owner, claim = fleet.claimed(*ids)
     return owner, mark_started(fleet, owner, claim)
 
@@ -42,7 +46,8 @@ def test_a_start_mark_is_added_to_the_flag_of_an_entry(fleet: Fleet, flag: str, 
     text = f"a q i 1 1 0 0 0 0 {flag}"
     fleet.redis.rpush(fleet.keys.inflight(owner), text)
     assert fleet.run(fleet.store.mark_started(owner, text.encode())) == f"a q i 1 1 0 0 0 0 {marked}".encode()
-    [claim] = fleet.turn(owner, Q).claims  # the claim is returned again, because the turn did not name it
+    # A turn returns each held task that the worker did not name, so this one is returned again.
+    [claim] = fleet.turn(owner, Q).claims
     assert (claim.entry.flag, claim.entry.is_marked_started) == (marked, True)
     assert claim.entry.last_crash == ({"C": CrashKind.CRASH, "L": CrashKind.LOST}.get(flag[-1]))
 
@@ -82,7 +87,7 @@ def test_a_crash_makes_only_the_started_task_dead(fleet: Fleet, blamed: bool) ->
     owner = fleet.register()
     first, _ = fleet.turn(owner, Q, limit=2).claims
     mark_started(fleet, owner, first)
-    crash = CrashKind.SIGNAL if blamed else None  # None means that the worker was killed because the fleet left
+    crash = CrashKind.SIGNAL if blamed else None  # None means that the fleet was leaving and killed the worker itself
     reply = fleet.exit(owner, blame=Blame(ran=(("a", CRASH_RECORD),), crash=crash))
     [dead] = reply.dead
     assert (dead.id, dead.is_marked_started, dead.crashes, dead.releases) == ("a", True, blamed, not blamed)

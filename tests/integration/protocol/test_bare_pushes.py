@@ -1,4 +1,6 @@
-"""Pushes from other languages. Each item is counted, listed and known by its id before a worker runs it."""
+"""Items that programs in other languages push. Each of them is counted, listed and found by its id before a worker runs
+it.
+"""
 
 import json
 from typing import Final
@@ -13,7 +15,7 @@ YEAR_SECONDS: Final = 365 * 86_400
 
 
 def schedule(fleet: Fleet, member: str | bytes, seconds: float) -> None:
-    """Add an item by ZADD that is due in this many seconds, as any language does."""
+    """Add an item that is due in this many seconds, with a plain ZADD as a program in any language can do."""
     fleet.raw("ZADD", fleet.keys.delayed, fleet.now_us() / SECOND_US + seconds, member)
 
 
@@ -154,7 +156,7 @@ def test_a_lane_of_another_type_is_not_listed_as_a_queue(fleet: Fleet) -> None:
     assert fleet.run(fleet.store.list_queues(["odd"])) == 0
 
 
-# The poller that scans
+# Which poller scans the keys
 
 
 def walks(fleet: Fleet, poller: str) -> bool:
@@ -174,7 +176,7 @@ def test_one_poller_scans_and_another_takes_over_after_its_lease(fleet: Fleet) -
 
 @pytest.mark.parametrize("until_us", ["99999999999999999", "9000000000000000", "nan", ""])
 def test_leadership_with_an_impossible_end_can_be_taken(fleet: Fleet, until_us: str) -> None:
-    """The clock was set back, or another program wrote this value."""
+    """Such an end occurs if the clock was set back, or if another program wrote the value."""
     walks(fleet, "one")
     fleet.redis.hset(fleet.keys.pulse, "walks_until", until_us)
     assert walks(fleet, "two")

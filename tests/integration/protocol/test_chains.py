@@ -1,4 +1,4 @@
-"""Chains. The transition that ends a task as done enqueues the next task."""
+"""Chains. The transition that ends a task as done also enqueues the next task."""
 
 from typing import Any
 

@@ -1,4 +1,6 @@
-"""Conditions: when a queue is open, the cost of a condition, and the effect of a failing condition on other queues."""
+"""Conditions: when a queue is open, how many commands a condition costs, and that a failing condition affects no other
+queue.
+"""
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -21,7 +23,7 @@ SERVING = tiers([SHARE, QueueShare("other")])
 
 
 def define(fleet: Fleet, *conditions: QueueCondition, ttl_ms: int = TTL_MS) -> tuple[ClosedQueue, ...]:
-    """Set the conditions, as masters do in each round."""
+    """Evaluate these conditions, as the masters do in each round. Returns the queues that are closed."""
     fleet.run(fleet.store.announce("node", b"{}", TTL_MS, ["q", "other"], Announced(shares=(SHARE,))))
     return fleet.run(fleet.store.check_conditions(ttl_ms, conditions))
 
@@ -31,7 +33,7 @@ def lua(text: str) -> QueueCondition:
 
 
 def hours(fleet: Fleet, *minutes: tuple[float, float], known: float = 60) -> QueueCondition:
-    """Return hours that open and close this many minutes from now."""
+    """Return a condition with open hours. Each pair has the minutes from now at which the queue opens and closes."""
     now = fleet.now_us()
     intervals = [(now + round(start * MINUTE_US), now + round(end * MINUTE_US)) for start, end in minutes]
     return QueueCondition(NAME, "hours", text_of_hours(now + round(known * MINUTE_US), intervals))
@@ -138,7 +140,7 @@ def test_a_condition_on_counts_admits_one_claim_at_a_time(fleet: Fleet) -> None:
     define(fleet, lua("return running < 1"))
     fleet.push("a", "b")
     owner = fleet.register()
-    as_many_as = Turn(1, limits=pack_limits({"q": 10}))  # as for a queue with short tasks
+    as_many_as = Turn(1, limits=pack_limits({"q": 10}))  # the limit is 10, as for a queue with short tasks
     [claim] = fleet.run(fleet.store.turn(owner, SERVING, as_many_as)).claims
     assert turn(fleet).wait_us == 1_000_000, "it may open at any time, so it is checked again in a second"
     fleet.redis.delete(fleet.keys.doorbell("q"))
@@ -166,7 +168,7 @@ def test_a_condition_not_about_to_open_is_checked_after_a_second(fleet: Fleet, t
 
 
 def test_a_closed_queue_is_not_rung(fleet: Fleet) -> None:
-    """Otherwise woken workers would endlessly wake each other for nothing."""
+    """Otherwise, workers would wake each other endlessly although none of them can claim the task."""
     define(fleet, lua("return false"))
     fleet.push("a")
     fleet.redis.delete(fleet.keys.doorbell("q"))
@@ -192,7 +194,8 @@ def test_the_time_since_a_queue_closed_is_kept_until_a_claim(fleet: Fleet) -> No
     assert fleet.redis.hget(fleet.keys.closed, "q") == first
     assert 0 < closed.closed_age_us <= state(fleet).closed_age_us
     fleet.run(fleet.store.check_conditions(TTL_MS, [lua("return true")]))
-    fleet.redis.hset(fleet.keys.closed, "q", first)  # the queue opened between two readings
+    # Simulates a queue that opened after the turn had read that it is closed.
+    fleet.redis.hset(fleet.keys.closed, "q", first)
     assert ids(turn(fleet)) == ["a"]
     assert not fleet.redis.exists(fleet.keys.closed)
 
@@ -220,7 +223,7 @@ def test_a_consumer_receives_the_condition_of_its_queue(fleet: Fleet) -> None:
 
 
 def test_a_condition_that_writes_a_global_closes_its_queue(fleet: Fleet) -> None:
-    """Accepted text cannot name a global. If another program stored such text, the queue is closed."""
+    """Text that names a global is refused. If another program has stored such text, its queue stays closed."""
     define(fleet, lua("other = 1 return true"))
     fleet.push("a")
     assert not turn(fleet).claims
@@ -291,7 +294,7 @@ def test_every_accepted_chunk_compiles_as_lua(fleet: Fleet, chunks: list[str]) -
 
 
 def _checked(text: str) -> str:
-    """Return the text that is sent, or "" if the text has too many levels or characters."""
+    """Return the text if it may be sent to the server, or "" if it is nested too deeply or too long."""
     try:
         return check_chunk(text)
     except ValueError:

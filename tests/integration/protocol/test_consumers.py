@@ -1,4 +1,4 @@
-"""The state that consumers and masters exchange through Redis."""
+"""The data about consumers that consumers and masters exchange through Redis."""
 
 import pytest
 

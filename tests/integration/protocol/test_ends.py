@@ -1,4 +1,4 @@
-"""The memory of ended tasks: the number of tasks that it keeps, the choice of tasks, and the returned data."""
+"""The memory of ended tasks: how many ends it keeps, which of them it keeps, and what a query returns."""
 
 from collections.abc import Sequence
 
@@ -42,7 +42,7 @@ def keep(fleet: Fleet, number: int) -> None:
 
 
 def end_all(fleet: Fleet, *ids: str) -> None:
-    """Enqueue these tasks and finish them in one turn."""
+    """Enqueue tasks with these ids, and end all of them as done in a single turn."""
     fleet.push(*ids)
     owner = fleet.register()
     claims = fleet.turn(owner, Q, limit=len(ids)).claims
@@ -94,7 +94,7 @@ def test_a_waiting_task_ends_when_it_is_cancelled(fleet: Fleet, due: str) -> Non
     ended = end_of(fleet, "a")
     assert (status(fleet, "a").state, ended.how, ended.owner) == ("cancelled", "cancelled", "")
     assert (ended.entry.queue, ended.run) == ("q", RunRecord(name="work"))
-    fleet.turn(fleet.register(), Q)  # drops an entry in a lane, which does not count as a second end
+    fleet.turn(fleet.register(), Q)  # this turn drops the entry from its lane, which must not count as a second end
     assert end_of(fleet, "a") == ended
 
 
@@ -127,7 +127,7 @@ def known_among(fleet: Fleet, ids: Sequence[str]) -> list[str]:
 
 
 def sealed_texts(fleet: Fleet) -> int:
-    """Return the number of sealed texts."""
+    """Return how many texts of ends have been sealed."""
     return len(list(fleet.redis.scan_iter(fleet.keys.sealed_ends("*"))))
 
 
@@ -157,7 +157,7 @@ def test_ten_thousand_ends_are_kept_without_a_setting(fleet: Fleet) -> None:
     end_all(fleet, "a")
     fleet.redis.hset(fleet.keys.meta, "ended", 10_000)
     fill_text(fleet)
-    end_all(fleet, "b")  # now there are 10,001 ends, and no text with one of the last 10,000 ends is dropped
+    end_all(fleet, "b")  # there are now 10,001 ends; a text is kept if it has at least one of the last 10,000
     fill_text(fleet)
     fleet.redis.hset(fleet.keys.meta, "ended", 20_000)
     end_all(fleet, "c")
@@ -168,7 +168,7 @@ def test_ten_thousand_ends_are_kept_without_a_setting(fleet: Fleet) -> None:
 
 
 def fill_text(fleet: Fleet) -> None:
-    """Fill the text so that the next end is its last end."""
+    """Make the current text of ends so long that it is sealed after the next end."""
     fleet.redis.append(fleet.keys.ends, f"\n!1 done 1 -\nother{' ' * 32_768}\n 0 0 0 -")
 
 
@@ -317,7 +317,7 @@ def test_a_task_cancelled_between_attempts_keeps_its_attempt_records(fleet: Flee
 
 
 def test_an_invalid_result_ttl_does_not_prevent_the_end(fleet: Fleet) -> None:
-    """The TTL may come from a slot that the task has overwritten."""
+    """The task can overwrite the slot, and the TTL may be read from that slot."""
     owner, claim = fleet.claimed("a")
     fleet.run(fleet.store.reap_exited(owner, Blame(), pack((claim.entry.text, "done", "", b"0.5 1"))))
     audit = fleet.run(fleet.store.audit())
@@ -327,7 +327,9 @@ def test_an_invalid_result_ttl_does_not_prevent_the_end(fleet: Fleet) -> None:
 @pytest.mark.parametrize("verb", ["done", "expired"])
 @pytest.mark.parametrize("run", ["!1 cancelled 1 nobody", " 0 0 0 x\nb q i 1 1 0 0 0 0 -\n 0 0 0 x", "b q"])
 def test_a_forged_run_record_does_not_change_other_ends(fleet: Fleet, verb: str, run: str) -> None:
-    """The record may come from a slot that the task has overwritten. It is not a valid line of the memory."""
+    """The task can overwrite the slot, and the record may be read from that slot. The text of such a record must not be
+    read as the end of another task.
+    """
     fleet.push("a", "c")
     owner = fleet.register()
     first, second = fleet.turn(owner, Q, limit=2).claims

@@ -1,4 +1,4 @@
-"""Enqueues: which tasks are accepted."""
+"""Enqueues: which tasks the script accepts, and which it refuses."""
 
 import dataclasses
 
@@ -88,7 +88,7 @@ def test_a_dead_task_does_not_hold_its_unique_key(fleet: Fleet) -> None:
 
 def test_an_end_does_not_free_the_unique_key_of_another_task(fleet: Fleet) -> None:
     fleet.enqueue(NewTask("a", "q", body_of("a"), unique_key="k", hold_ms=60_000))
-    fleet.redis.delete(fleet.keys.unique("k"))  # simulates the expiry of the key
+    fleet.redis.delete(fleet.keys.unique("k"))  # simulates that the key has expired
     fleet.enqueue(NewTask("b", "q", body_of("b"), unique_key="k"))
     owner = fleet.register()
     claim = fleet.turn(owner, Q).claims[0]

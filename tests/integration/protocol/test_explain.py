@@ -1,4 +1,6 @@
-"""Explanations. The tasks that are predicted as next are claimed next, and an explanation changes nothing."""
+"""Explanations. The tasks that are predicted to be next are the tasks that workers claim next, and an explanation
+changes nothing.
+"""
 
 from collections.abc import Iterator
 
@@ -32,7 +34,7 @@ def explained(fleet: TimedFleet, serving: Packed, count: int = NEXT) -> ClaimOrd
 
 
 def claimed(fleet: TimedFleet, serving: Packed, count: int = NEXT) -> list[tuple[str, Claim]]:
-    """Make the next claims, each by a different worker. Returns each claim with its owner."""
+    """Make this many claims, each by another worker. Returns each claim with its owner."""
     claims: list[tuple[str, Claim]] = []
     for owner in fleet.run(fleet.store.register(LEASE_MS, ["next:1"] * count)):
         claims += [(owner, claim) for claim in fleet.turn(owner, serving).claims]
@@ -40,8 +42,8 @@ def claimed(fleet: TimedFleet, serving: Packed, count: int = NEXT) -> list[tuple
 
 
 def known_fields(entry: Entry) -> tuple[object, ...]:
-    """Return the facts about an entry that are known before its claim. For a legacy item, this excludes the adoption
-    time.
+    """Return those fields of an entry that can be predicted before it is claimed. The id of an adopted item is
+    replaced, because it depends on the time of the adoption.
     """
     task_id = "adopted" if entry.id.startswith("adopted-") else entry.id
     return task_id, entry.queue, entry.kind, entry.failures, entry.crashes, entry.losses, entry.releases
@@ -52,7 +54,9 @@ def left_in(fleet: TimedFleet, queue: str) -> int:
 
 
 def is_open(fleet: TimedFleet, situation: Situation, queue: str) -> bool:
-    """Whether a worker that serves only this queue gets a task from it, or leaves no task in it."""
+    """Whether a worker that serves only this queue can claim a task from it. This also counts as true if no task is
+    left in the queue.
+    """
     return bool(claimed(fleet, tiers([situation.share_of(queue)]), 1)) or left_in(fleet, queue) == 0
 
 
@@ -84,8 +88,8 @@ def test_explaining_changes_nothing(timed: TimedFleet) -> None:
 
 
 def test_a_mixed_backlog_is_drained_as_explained_ten_at_a_time(timed: TimedFleet) -> None:
-    """The test drains everything. The predicted tasks are claimed and done, and then the next tasks are predicted. Time
-    passes for rates.
+    """In each step, the test compares the predicted tasks with the claimed tasks, ends them, and lets time pass so that
+    rates allow more. It repeats this until nothing is left.
     """
     situation = next(drawn for seed in range(1000, 2000) if is_large(drawn := Situation.drawn(timed, seed)))
     drained = 0
@@ -104,8 +108,8 @@ def test_a_mixed_backlog_is_drained_as_explained_ten_at_a_time(timed: TimedFleet
 
 
 def is_large(situation: Situation) -> bool:
-    """Whether the situation has at least two tiers, a pattern, a cap, a rate and a crash, and no queue that stays
-    closed.
+    """Whether the situation includes everything that this test needs: several tiers, a pattern, a cap and a rate, but
+    no queue that stays closed.
     """
     shares = [share for tier in situation.shares for share in tier]
     has_all = any(share.is_pattern for share in shares) and any(share.cap for share in shares)

@@ -1,5 +1,5 @@
-"""Invalid data that other programs wrote in place of entries, names and numbers. tests/faults/test_foreign_keys.py
-writes such data to the keys of a fleet.
+"""Data that other programs wrote in place of valid entries, names and numbers. tests/faults/test_foreign_keys.py does
+the same with the keys of a running fleet.
 """
 
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ NO_ENTRIES = [
 
 @pytest.fixture
 def bare(server: Server) -> Iterator["redis.Redis"]:
-    """Yield a client of the server that reads replies as bytes."""
+    """Yield a client of the server that returns replies as bytes."""
     with redis.Redis(unix_socket_path=server.socket_path) as client:
         yield client
 
@@ -129,7 +129,7 @@ def test_an_owner_with_an_invalid_name_expires_and_is_reaped(timed: TimedFleet, 
 
 
 def expired_in_time(timed: TimedFleet) -> tuple[str, ...]:
-    """Return the owners that a poller must reap within four leases."""
+    """Sweep until owners expire, for at most four leases. Returns the owners that a poller must reap."""
     for _ in range(10):
         timed.clock_us += LEASE_US * 2 // 5
         expired = timed.run(timed.store.sweep(LEASE_MS)).expired
@@ -143,7 +143,7 @@ def expired_in_time(timed: TimedFleet) -> tuple[str, ...]:
 def test_foreign_numbers_in_the_pulse_do_not_stop_recovery(timed: TimedFleet, field: str, number: bytes) -> None:
     owner = timed.register()
     expired_in_time(timed)
-    timed.push("a")  # so that there are queues to check
+    timed.push("a")  # now a queue exists, so sweeps check the queues too
     timed.redis.hset(timed.keys.pulse, field, number)
     assert expired_in_time(timed) == (owner,)
 

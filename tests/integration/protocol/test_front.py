@@ -1,4 +1,4 @@
-"""Tasks that are put at the head of their lane."""
+"""Tasks that are enqueued at the head of their lane."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Groups. The transition that ends the last member enqueues the follow-up once."""
+"""Groups. The transition that ends the last member enqueues the follow-up, and does so only once."""
 
 import pytest
 
@@ -90,7 +90,7 @@ def test_a_cancelled_group_takes_no_members_and_nothing_follows_it(groups: Group
         2,
         "",
     )
-    assert groups.fleet.lane() == ["b"]  # a later claim will drop this entry
+    assert groups.fleet.lane() == ["b"]  # only the entry is left, and a later claim drops it
     assert groups.fleet.run(groups.fleet.store.cancel_group("g")) == CancelledGroup(is_known=False, cursor="0", ids=())
 
 
@@ -144,7 +144,7 @@ def test_a_chain_ends_at_a_task_whose_id_is_live(groups: Grouping) -> None:
 
 
 def test_a_group_whose_then_is_a_duplicate_ends_with_nothing(groups: Grouping) -> None:
-    """A live task already has the id of the group's `then`."""
+    """The follow-up of this group is a duplicate, because a live task already has its id."""
     groups.open("g", "a", then="b")
     groups.fleet.push("b")
     groups.run_one(Done())
@@ -158,7 +158,7 @@ def test_a_next_task_is_distinguished_from_a_tombstone_of_its_id(groups: Groupin
     fleet.run(fleet.store.cancel("b"))
     fleet.push("b", due="+60000000")
     fleet.run(fleet.store.cancel("b"))
-    assert fleet.lane() == ["b"]  # this is the entry of the task's first incarnation
+    assert fleet.lane() == ["b"]  # this entry belongs to the first incarnation of the task
     groups.add([NewMember(NewTask("a", "p", body_of("a", "p")), follow_text([groups.task("b")]))], Into())
     groups.run_one(Done(), "p")
     assert groups.run_one(Done()) == "b"

@@ -1,4 +1,4 @@
-"""Groups end even if another program has deleted or overwritten some of their keys."""
+"""Groups end even if another program deleted or overwrote some of their keys."""
 
 import pytest
 
@@ -30,7 +30,7 @@ def test_a_lost_cancelled_member_ends_when_it_is_restored(groups: Grouping) -> N
 
 
 def test_healing_finds_members_that_ended_unnoticed(groups: Grouping) -> None:
-    """A node of an earlier version, which does not know members, has ended these tasks."""
+    """The tasks were ended by a node of an earlier version, which does not know about the members of groups."""
     groups.open("g", "a", "b", "c", then="end")
     fleet = groups.fleet
     hidden = f"{fleet.keys.members}-hidden"
@@ -53,7 +53,7 @@ def test_healing_removes_foreign_members(groups: Grouping) -> None:
 
 
 def test_healing_finds_members_that_ended_long_ago(groups: Grouping) -> None:
-    """The ends are so old that a call for a single id would not find them. Nevertheless the chain continues."""
+    """The ends are so old that a query for a single id no longer finds them, but the chains must continue."""
     fleet = groups.fleet
     for number in range(20):
         groups.chain(f"a{number}", f"b{number}")

@@ -1,6 +1,7 @@
-"""Random runs that compare the real scripts on a real server, over its Unix socket, with the model. Calls are lost,
-late or repeated, workers crash, nodes are lost, the clock jumps, and the server is full. `machine` has the rules, and
-the invariants that must hold after each step. Use MODEL_EXAMPLES=5000 MODEL_STEPS=80 for longer runs.
+"""Random runs of the real scripts on a real server, connected by its Unix socket, are compared with a model. Calls are
+lost, late or repeated, workers crash, nodes are lost, the clock jumps, and the memory of the server is full. `machine`
+has the rules, and the invariants that must hold after each step. Set MODEL_EXAMPLES=5000 MODEL_STEPS=80 for longer
+runs.
 """
 
 import os
@@ -22,7 +23,7 @@ STEPS = int(os.environ.get("MODEL_STEPS", "50"))
 
 
 class Protocol(Faults, Grouping, Schedules, Throttling, Invariants):
-    """All rules and all invariants."""
+    """The state machine with all rules and all invariants."""
 
 
 @pytest.mark.timeout(60 + EXAMPLES * STEPS // 50)

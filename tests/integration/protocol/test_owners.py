@@ -1,4 +1,4 @@
-"""Owners, leases, blame, and the pollers' sweep."""
+"""Owners: their leases, which task is blamed if a worker dies, and the sweep of the pollers."""
 
 import pytest
 
@@ -13,11 +13,12 @@ from support.clock import TimedFleet
 from support.protocol import LEASE_MS, Fleet, body_of, one_tier, pack_settlements, tiers
 
 Q = one_tier("q")
-SWEEP_AT_REST = 20  # commands inside the server; a sweep checks all rarely used features together
+# The number of commands that a sweep runs if nothing has happened. It checks all rarely used features together.
+SWEEP_AT_REST = 20
 
 
 def hold(fleet: Fleet, *ids: str, place: str = "node:1") -> str:
-    """Push these tasks, and let a new owner claim them all."""
+    """Push these tasks, and let a new owner claim all of them. Returns the owner."""
     fleet.push(*ids)
     owner = fleet.register(place)
     fleet.turn(owner, Q, limit=len(ids))
@@ -53,7 +54,8 @@ def test_renewal_extends_the_lease_and_returns_lost_owners(fleet: Fleet) -> None
 def test_renewing_many_idle_owners_costs_as_much_as_one(fleet: Fleet) -> None:
     owners = [fleet.register() for _ in range(8)]
     costs = []
-    for some in (owners[:1], owners[:1], owners):  # the first call loads the script
+    # The first call is not compared, because it may have to load the script.
+    for some in (owners[:1], owners[:1], owners):
         before = fleet.commands()
         assert fleet.run(fleet.store.renew(LEASE_MS, some)).lost == ()
         costs.append(fleet.commands() - before)
@@ -152,7 +154,7 @@ def records_of(fleet: Fleet, task_id: str) -> bytes:
 
 
 def crash(fleet: Fleet, *ids: str) -> list[Claim]:
-    """Let each task kill a worker. Returns the claims of the next attempts."""
+    """Let each of these tasks kill its worker once. Returns the claims of their second attempts."""
     fleet.push(*ids)
     claims: list[Claim] = []
     for task_id in ids:
@@ -223,7 +225,7 @@ def test_a_lost_node_leaves_a_record_and_a_later_crash_another(fleet: Fleet) -> 
 
 
 def fail(fleet: Fleet, record: bytes) -> Claim:
-    """Let the only task fail once more. Returns its next claim."""
+    """Let the only task fail with this record. Returns the claim of its next attempt, and gives that attempt back."""
     owner = fleet.register()
     [claim] = fleet.turn(owner, Q).claims
     fleet.turn(owner, Q, (claim, RetryOutcome(0, record)), limit=0)
@@ -485,7 +487,7 @@ def test_a_sweep_of_an_idle_fleet_needs_few_commands(fleet: Fleet) -> None:
     fleet.run(fleet.store.announce("node", b"{}", LEASE_MS, ["q"]))
     fleet.register()
     costs = []
-    for _ in range(3):  # one sweep may load the script, and one may recount the running tasks
+    for _ in range(3):  # of three sweeps, one may load the script, and another may count the running tasks again
         before = fleet.commands()
         fleet.run(fleet.store.sweep(LEASE_MS))
         costs.append(fleet.commands() - before)
@@ -493,7 +495,8 @@ def test_a_sweep_of_an_idle_fleet_needs_few_commands(fleet: Fleet) -> None:
 
 
 def watched_keys(fleet: Fleet) -> tuple[str, ...]:
-    fleet.run(fleet.store.sweep(LEASE_MS))  # the first sweep of a namespace has not checked all queues
+    # After the first sweep of a namespace, some queues have not been checked yet.
+    fleet.run(fleet.store.sweep(LEASE_MS))
     swept = fleet.run(fleet.store.sweep(LEASE_MS))
     return swept.watched if swept.is_quiet else ()
 
@@ -583,7 +586,7 @@ def test_a_lease_length_unused_for_two_leases_is_forgotten(fleet: Fleet) -> None
 
 def test_a_clock_set_back_shortens_no_lease_in_use(fleet: Fleet) -> None:
     owner = fleet.register(lease_ms=3 * LEASE_MS)
-    ahead = 100 * LEASE_MS * 1000  # the clock was set back by this much in the meantime
+    ahead = 100 * LEASE_MS * 1000  # these times are as if the clock was set back by this much after they were written
     fleet.redis.hset(fleet.keys.pulse, mapping={"at": fleet.now_us() + ahead, "lease_at": fleet.now_us() + ahead})
     reply = fleet.run(fleet.store.sweep(LEASE_MS))
     assert reply.grace_until_us == reply.now_us + 3 * LEASE_MS * 1000

@@ -1,4 +1,4 @@
-"""Queues of a pattern: the workers that serve them, the order, and the keys that they leave behind."""
+"""Queues that belong to a pattern: which workers serve them, in which order, and which keys they leave behind."""
 
 import random
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ def fleet(server: Server, namespace: str) -> Iterator[TimedFleet]:
 
 
 def serve(fleet: TimedFleet, *domains: Domain) -> Packed:
-    """Announce these tiers as a master does. Returns the tiers in the form for a turn."""
+    """Announce these tiers as a master does. Returns them in the form in which a turn sends them."""
     names = [share.name for domain in domains for share in domain.queues]
     with_patterns = tuple(domain for domain in domains if domain.has_patterns)
     fleet.run(fleet.store.announce("node", b"{}", HOUR_MS, names, Announced(domains=with_patterns)))
@@ -42,7 +42,7 @@ def flood(fleet: TimedFleet, *queues: str, each: int = 10) -> None:
 
 
 def order_of(fleet: TimedFleet, serving: Packed, times: int, owner: str | None = None) -> list[str]:
-    """Return the queues of this many claims, or "" for a claim without a task."""
+    """Make this many claims, and return their queues in order. "" stands for a claim that found no task."""
     order = fleet.served(serving, times, owner or fleet.register())
     return order + [""] * (times - len(order))
 
@@ -81,7 +81,7 @@ def test_a_queue_gains_no_credit_while_it_is_empty(fleet: TimedFleet) -> None:
 
 
 def test_a_queue_refilled_at_once_gets_no_extra_turn(fleet: TimedFleet) -> None:
-    """An empty queue keeps its time until the clock has reached that time."""
+    """A queue that becomes empty keeps its time in the order until the clock has reached that time."""
     serving = serve(fleet, domain_of([TENANTS]))
     flood(fleet, "t-1", "t-2", "t-3")
     served = []
@@ -157,7 +157,9 @@ def test_a_queue_of_a_served_pattern_counts_as_served(fleet: TimedFleet) -> None
 
 
 def closed_until(fleet: TimedFleet) -> list[float]:
-    """Return the times until which claims skip queues. The value is 0 or less for queues that claims check."""
+    """Return the times until which claims skip the queues of the pattern. If such a time is 0 or less, claims check the
+    queue.
+    """
     found: Any = fleet.redis.zrange(fleet.keys.turns("t-*"), 0, -1, withscores=True)
     return [score for _, score in found]
 
@@ -222,7 +224,9 @@ def test_tasks_of_a_dead_owner_are_served_again(fleet: TimedFleet) -> None:
 
 
 def test_a_sweep_marks_queues_with_bare_pushes_as_ready(fleet: TimedFleet) -> None:
-    """This is necessary after a bare push to a known queue, or after another program deleted the order."""
+    """Such a sweep is necessary after a push to a known queue without the client, or if another program deleted the
+    order of the queues.
+    """
     serving = serve(fleet, domain_of([TENANTS]))
     fleet.redis.sadd(fleet.keys.queues, "t-1")
     fleet.redis.rpush(fleet.keys.ready_lane("t-1"), '["a","t-1","work",[]]')
@@ -240,8 +244,8 @@ def test_more_new_queues_than_one_claim_examines_are_all_served(fleet: TimedFlee
 
 
 def fields(fleet: Fleet) -> dict[str, object]:
-    """Return all keys of the namespace with the names of their fields or members, except the keys that an enqueue
-    leaves for a minute.
+    """Return the keys of the namespace, each with the names of its fields or members. Keys that an enqueue leaves for
+    only a minute are left out.
     """
     reading = {"hash": "HKEYS", "set": "SMEMBERS"}
     found = fleet.redis.scan_iter(match=f"{{{fleet.keys.namespace}}}:*", count=1000)
@@ -250,7 +254,7 @@ def fields(fleet: Fleet) -> dict[str, object]:
 
 
 def sweep_all(fleet: Fleet, forget_seconds: float) -> None:
-    """Sweep until all queues have been checked once."""
+    """Sweep until each queue has been checked once."""
     while True:
         fleet.run(fleet.store.sweep(LEASE_MS, forget_seconds=forget_seconds))
         if fleet.redis.hget(fleet.keys.pulse, "from") == "0":
@@ -258,14 +262,14 @@ def sweep_all(fleet: Fleet, forget_seconds: float) -> None:
 
 
 def come_and_go(fleet: Fleet, domain: Domain, owner: str, queues: list[str]) -> None:
-    """Run a task in each queue, and leave the queues empty for long enough."""
+    """Run one task in each of these queues, and then sweep until the empty queues are forgotten."""
     for at in range(0, len(queues), 500):
         fleet.enqueue(*(NewTask(f"a{queue}", queue, body_of(f"a{queue}", queue)) for queue in queues[at : at + 500]))
     serving = pack_tiers([domain])
     settled: list[tuple[Claim, Done]] = []
     while (reply := fleet.turn(owner, serving, *settled)).claims or reply.status is TurnStatus.MORE:
         settled = [(claim, Done()) for claim in reply.claims]
-    sweep_all(fleet, 0.0)  # records that the queues are empty
+    sweep_all(fleet, 0.0)  # the first round of sweeps only records that the queues are empty
     sweep_all(fleet, 0.0)
 
 

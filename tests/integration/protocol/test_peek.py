@@ -1,4 +1,4 @@
-"""The script `peek`, which reads the tasks in each state one page at a time."""
+"""The script `peek`. It reads the tasks that are in a certain state, one page at a time."""
 
 import pytest
 
@@ -55,7 +55,7 @@ def test_running_tasks_are_shown_with_owner_and_progress(fleet: Fleet) -> None:
     [first] = fleet.turn(owners[0], Q).claims
     fleet.turn(owners[1], Q, limit=2)
     fleet.run(fleet.store.store_progress([(owners[0], first.entry.text, b"1 2 3 rows")]))
-    fleet.run(fleet.store.cancel("b"))  # the task still runs until its worker is notified
+    fleet.run(fleet.store.cancel("b"))  # this task is still running, because its worker has not been notified yet
     page = peek(fleet, "running")
     assert sorted((task.id, task.owner) for task in page.tasks) == [
         ("a", owners[0]),
@@ -107,7 +107,7 @@ def test_garbage_is_shown_and_stops_no_peek(fleet: Fleet, place: str) -> None:
 
 
 def test_a_page_costs_the_same_with_100000_waiting_tasks(fleet: Fleet) -> None:
-    """The server counts the commands, including those of scripts."""
+    """The cost is the number of commands that the server has counted, including commands that scripts run."""
     costs = []
     for first, last in ((0, 10), (10, MANY)):
         for start in range(first, last, BATCH):

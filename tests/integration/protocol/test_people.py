@@ -1,4 +1,4 @@
-"""The transitions that operators request, and the audit."""
+"""The transitions that operators request, for example pause and revive, and the audit."""
 
 import pytest
 

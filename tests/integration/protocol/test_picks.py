@@ -1,4 +1,4 @@
-"""A turn of several picks claims the same tasks and leaves the same state as several turns."""
+"""One turn with several picks claims the same tasks as several turns with one pick each, and leaves the same state."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -96,7 +96,9 @@ SCENES = [
 
 
 def claimed_by(fleet: TimedFleet, serving: Packed, picks: int) -> tuple[list[str], int]:
-    """Return the claims of a worker with 50 free places at one instant, and how long the worker may then sleep."""
+    """Let a worker with 50 free places claim tasks while the clock stands still. Returns the ids of the claimed tasks,
+    and how long the worker may sleep afterwards in microseconds.
+    """
     claimed: list[str] = []
     owner, moment = fleet.register(), fleet.clock_us
     while True:
@@ -108,8 +110,8 @@ def claimed_by(fleet: TimedFleet, serving: Packed, picks: int) -> tuple[list[str
 
 
 def left_in(fleet: Fleet) -> dict[str, str]:
-    """Return everything in the namespace except the bells, because one turn rings once, and many turns ring
-    repeatedly.
+    """Return all keys of the namespace with their values. The doorbells are left out, because a single turn rings once,
+    but several turns ring several times.
     """
     prefix = f"{{{fleet.keys.namespace}}}:"
     found = {key.removeprefix(prefix): value for key, value in fleet.snapshot().items()}
@@ -150,7 +152,7 @@ def test_many_picks_return_the_wait_of_the_last_turn(fleets: tuple[TimedFleet, T
 
 def test_fewer_claims_than_picks_mean_that_no_task_is_left(fleet: Fleet) -> None:
     flood(fleet, 300, "q")
-    # These tasks were cancelled
+    # Make 290 of these tasks cancelled.
     fleet.redis.hset(fleet.keys.tasks, mapping={f"q.{number}": "" for number in range(290)})
     reply = fleet.run(fleet.store.turn(fleet.register(), Q, Turn(1, picks=50)))
     assert (reply.status, len(reply.claims), len(reply.dropped)) == (TurnStatus.OK, 10, 290)
@@ -159,7 +161,7 @@ def test_fewer_claims_than_picks_mean_that_no_task_is_left(fleet: Fleet) -> None
 def test_a_turn_of_many_picks_is_bounded_and_returns_more(fleet: Fleet) -> None:
     for at in range(0, 900, 300):
         fleet.push(*(str(number) for number in range(at, at + 300)))
-    # These tasks were cancelled
+    # Make these tasks cancelled.
     fleet.redis.hset(fleet.keys.tasks, mapping={str(number): "" for number in range(5, 600)})
     owner = fleet.register()
     first = fleet.run(fleet.store.turn(owner, Q, Turn(1, tokens=["q"], picks=50)))
@@ -170,7 +172,7 @@ def test_a_turn_of_many_picks_is_bounded_and_returns_more(fleet: Fleet) -> None:
 
 
 def test_the_maximum_of_picks_gets_past_cancelled_entries(fleet: Fleet) -> None:
-    """The heads of both queues have more entries to check than one call may check."""
+    """At the heads of both queues are more entries than one call may check."""
     serving = one_tier("x", "y")
     for at in range(0, 900, 450):
         for queue in ("x", "y"):
@@ -214,7 +216,7 @@ def test_a_turn_without_held_names_repeats_no_claim(fleet: Fleet) -> None:
 
 
 def crashed(fleet: Fleet, task_id: str, queue: str = "q") -> bytes:
-    """Put a task with a recorded crash at the head of its queue. Returns its entry."""
+    """Put a task that has crashed at the head of its queue. Returns the entry of the task."""
     fleet.push(task_id, queue=queue)
     owner = fleet.register("node:crash")
     while fleet.claim(owner, one_tier(queue)) != [task_id]:
@@ -236,7 +238,7 @@ def test_a_quarantined_task_is_claimed_only_by_an_empty_worker(fleet: Fleet) -> 
     first = turn()
     assert (first.status, first.quarantined) == (TurnStatus.QUARANTINE, guilty)
     assert [claim.entry.id for claim in first.claims] == ["high.0", "high.1"]
-    fleet.push("high.2", queue="high")  # even this task is not claimed when it is next
+    fleet.push("high.2", queue="high")  # this task would be next, but even it must not be claimed
     one, other = first.claims
     fewer = turn(other, settled=one, quarantined=first.quarantined)
     assert (fewer.status, fewer.claims, fewer.quarantined) == (TurnStatus.QUARANTINE, (), guilty)
@@ -285,7 +287,7 @@ def test_a_quarantined_task_of_a_paused_queue_blocks_no_claim(fleet: Fleet) -> N
 
 
 def test_five_hundred_tasks_of_a_dead_owner_are_charged_and_requeued(fleet: Fleet) -> None:
-    """One call does this. The next worker finds each task with one crash, so the task must run alone."""
+    """A single call does this. Afterwards each task has one crash, so each must run alone on the next worker."""
     ids = [f"t{number}" for number in range(500)]
     fleet.push(*ids)
     owner = fleet.register()

@@ -1,4 +1,6 @@
-"""The script `progress`. Redis keeps the reports of running tasks only as long as the tasks run."""
+"""The script `progress`. Redis stores what a running task reports about its progress, and deletes it when the task
+ends.
+"""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The promotion of due tasks to their lanes, and items that other languages push."""
+"""Due tasks are promoted to their lanes, and so are items that programs in other languages push."""
 
 import json
 
@@ -17,7 +17,7 @@ def schedule_bare(fleet: Fleet, member: str, due: float) -> None:
 
 
 def make_due(fleet: Fleet, *ids: str) -> None:
-    """Move the due times of these scheduled tasks to the past, in this order."""
+    """Change the due times of these scheduled tasks, so that all of them are due, in the given order."""
     fleet.redis.zadd(fleet.keys.delayed, {task_id: 1 + place for place, task_id in enumerate(ids)}, xx=True)
 
 

@@ -1,4 +1,4 @@
-"""The mean and the bound of a rate if every start is late, on a clock that the test moves."""
+"""The average of a rate, and its limit, if every start is late. The test moves the clock."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -19,8 +19,8 @@ RATES = ("1/s", "2/s", "5/s", "8/s", "10/s", "19/s", "20/s", "100/s", "1000/s", 
 
 
 def lateness(rate: Rate) -> Iterator[int]:
-    """Yield the lateness of each start in microseconds. It is less than a rate can make up for, and equal in
-    each run.
+    """Yield how late each start is, in microseconds. The values are always less than a rate can make up for. They are
+    random, but the same in each run.
     """
     numbers, most = random.Random(7), slack_us(*rate)
     while True:
@@ -28,7 +28,7 @@ def lateness(rate: Rate) -> Iterator[int]:
 
 
 def starts_of_queue(fleet: TimedFleet, rate: Rate) -> list[int]:
-    """Return the start times of the tasks of a backlog if the workers are late."""
+    """Run a backlog of a queue with a rate, on workers that are late. Returns the time of each start."""
     serving, owner, late = (
         tiers([QueueShare("q", interval_us=rate.interval_us, burst=rate.burst)]),
         fleet.register(),
@@ -46,7 +46,7 @@ def starts_of_queue(fleet: TimedFleet, rate: Rate) -> list[int]:
 
 
 def starts_of_task(fleet: TimedFleet, rate: Rate) -> list[int]:
-    """Return the times of the starts of a task with its own rate, which is promoted late."""
+    """Run a backlog of a task with its own rate, which is always promoted late. Returns the time of each start."""
     serving, owner, late = tiers([QueueShare("q")]), fleet.register(), lateness(rate)
     fleet.push(*map(str, range(STARTS)))
     starts: list[int] = []

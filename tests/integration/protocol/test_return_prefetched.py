@@ -1,4 +1,4 @@
-"""The return of prefetched tasks: the tasks that are settled, given back, and kept."""
+"""The script that returns prefetched tasks: which tasks it settles, which it gives back, and which the worker keeps."""
 
 from rota.protocol.outcome import Done, Release, RetryOutcome, Settlement
 from rota.protocol.turns import Claim
@@ -24,7 +24,7 @@ def test_finished_tasks_are_settled_and_prefetched_ones_returned(fleet: Fleet) -
     assert fleet.redis.zscore(fleet.keys.delayed, "failed") is not None
     assert fleet.redis.hget(fleet.keys.counts, "running:q") == "1"
     before = fleet.snapshot()
-    assert fleet.run(command) == 0  # the command is sent twice
+    assert fleet.run(command) == 0  # send the same command again
     assert fleet.snapshot() == before
 
 

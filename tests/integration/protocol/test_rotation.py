@@ -1,4 +1,4 @@
-"""Fairness inside a tier."""
+"""How fairly the queues of one tier are served."""
 
 import pytest
 
@@ -16,7 +16,7 @@ def flood(fleet: Fleet, *queues: str, each: int = 40) -> None:
 
 
 def serve(fleet: Fleet, serving: Packed, times: int, owners: int = 1) -> list[str]:
-    """Register this number of owners, and return the queues of the next claims, in order."""
+    """Register this many owners, and let them claim this many tasks. Returns the queues of the claims, in order."""
     return fleet.served(serving, times, *(fleet.register(f"node:{place}") for place in range(owners)))
 
 
@@ -88,7 +88,9 @@ def test_a_released_entry_is_credited(fleet: Fleet) -> None:
 
 
 def test_the_rotation_stays_fair_after_very_many_claims(fleet: Fleet) -> None:
-    """Times are compared as text, so they must not have more digits than their padded length."""
+    """The times are compared as text. They are padded to a fixed length, so they must never have more
+    digits than that.
+    """
     late = f"{10**16 - 300_000:020d} {5:012d}"
     fleet.redis.hset(fleet.keys.rotation, mapping={"x,y": late, "x,y x": late, "x,y y": late})
     flood(fleet, "x", "y")

@@ -1,4 +1,4 @@
-"""The exchange about pools with a variable number of workers: leaders, loads, decisions and backlogs."""
+"""What masters exchange about pools with a range of workers: the leader of a pool, loads, decisions and backlogs."""
 
 from collections.abc import Iterator
 
@@ -48,14 +48,14 @@ def backlog(fleet: TimedFleet, *tiers: Domain) -> dict[str, Backlog]:
 
 
 def announce(fleet: TimedFleet, *domains: Domain) -> None:
-    """Announce these tiers as a master does, with the settings of their queues."""
+    """Announce these tiers and the settings of their queues, as a master does."""
     shares = tuple(share for domain in domains for share in domain.queues)
     with_patterns = tuple(domain for domain in domains if domain.has_patterns)
     announced = Announced(shares=shares, domains=with_patterns)
     fleet.run(fleet.store.announce("node", b"{}", HOUR_MS, [share.name for share in shares], announced))
 
 
-# Leaders and loads
+# Leaders and loads of pools
 
 
 def test_the_first_node_leads_each_pool_until_it_is_silent(fleet: TimedFleet) -> None:
@@ -208,7 +208,9 @@ def test_paused_queues_of_a_pattern_are_not_estimated_as_open(fleet: TimedFleet)
 
 @pytest.mark.parametrize("others", [300, 1200])
 def test_other_queues_do_not_hide_queues_of_a_pattern(fleet: TimedFleet, others: int) -> None:
-    """A new domain begins with a mark for each queue with entries. The first claims remove these marks."""
+    """When a pattern is announced for the first time, its order has a mark for every queue that has entries. The first
+    claims remove these marks.
+    """
     fleet.redis.zadd(fleet.keys.turns(TENANTS.name), {f"a-{number}": -1 for number in range(others)})
     announce(fleet, TENANTS)
     fleet.push("1", queue="t-1")

@@ -1,5 +1,5 @@
-"""Schedules. Each occurrence is enqueued once, whichever poller computes it and whatever operators and nodes do to the
-schedule at the same time.
+"""Schedules. Each occurrence is enqueued exactly once, no matter which poller computes it, and even if people or nodes
+change the schedule at the same time.
 """
 
 import dataclasses
@@ -57,7 +57,7 @@ def test_only_one_of_several_pollers_enqueues_an_occurrence(
     calls = [pollers.plan(found[0], now_us)[0] for _ in range(4)]
     assert [fleet.run(call) for call in calls] == [True, False, False, False]
     assert len(scheduled(fleet)) == 5
-    assert fleet.run(calls[0]) is False  # the reply was lost
+    assert fleet.run(calls[0]) is False  # simulates a call that is repeated because its reply was lost
 
 
 def test_an_occurrence_with_a_live_id_is_not_enqueued_again(
@@ -67,7 +67,8 @@ def test_an_occurrence_with_a_live_id_is_not_enqueued_again(
     now_us, found = pollers.look()
     call, planned = pollers.plan(found[0], now_us)
     assert fleet.run(call)
-    fleet.redis.hset(fleet.keys.schedules, "tick", found[0].record)  # simulates a restored backup
+    # Simulates a server that was restored from an older backup.
+    fleet.redis.hset(fleet.keys.schedules, "tick", found[0].record)
     assert fleet.run(call)
     assert len(scheduled(fleet)) == len(planned.occurrences)
 
@@ -93,7 +94,7 @@ def test_a_promoted_occurrence_is_not_repeated_after_a_pause(
 ) -> None:
     put(fleet, schedules, TICK)
     times = pollers.work()
-    # The occurrence was promoted, and then the clock was set back.
+    # Simulates an occurrence that was promoted before the clock was set back.
     fleet.redis.zrem(fleet.keys.delayed, f"tick:{times[-1]}")
     fleet.run(schedules.pause("tick"))
     fleet.run(schedules.resume("tick"))
@@ -141,7 +142,8 @@ def test_the_latest_declaration_applies_while_a_node_declares_it(fleet: Fleet, s
     assert declare(fleet, schedules, SLOW, age=1, ttl_ms=0) is DeclareStatus.CHANGED
     assert declare(fleet, schedules, SLOW, age=1) is DeclareStatus.KEPT
     assert declare(fleet, schedules, TICK, age=61) is DeclareStatus.OLDER
-    declare(fleet, schedules, SLOW, age=1, ttl_ms=0)  # the last declaration of that node
+    # Simulates the end of the time for which this declaration is valid.
+    declare(fleet, schedules, SLOW, age=1, ttl_ms=0)
     assert declare(fleet, schedules, TICK, age=62) is DeclareStatus.CHANGED
 
 

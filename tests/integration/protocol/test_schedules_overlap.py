@@ -1,4 +1,6 @@
-"""Occurrences that may not overlap. Redis checks this when an occurrence is due or requested."""
+"""Occurrences that must not overlap with a running one. Redis checks this when an occurrence is due, and when it is
+requested.
+"""
 
 import pytest
 
@@ -55,7 +57,7 @@ def test_a_manual_run_is_due_at_once_and_blocks_the_next(
     kept = fleet.run(schedules.find(["alone"])).schedules[0]
     run = schedules.run(kept, "q", "alone:now-1", body_of(ALONE, "alone:now-1"), may_overlap=False)
     assert fleet.run(run) == (RunStatus.OK, "")
-    assert fleet.run(run) == (RunStatus.OK, "")  # the reply was lost
+    assert fleet.run(run) == (RunStatus.OK, "")  # simulates a call that is repeated because its reply was lost
     again = schedules.run(kept, "q", "alone:now-2", body_of(ALONE, "alone:now-2"), may_overlap=False)
     assert fleet.run(again) == (RunStatus.OVERLAPS, "alone:now-1")
     assert fleet.run(fleet.store.promote()).moved == {"q": 1}

@@ -1,5 +1,6 @@
-"""Task events: when they are written, how many are kept, and changes that the protocol's model does not cover.
-The model test checks that each change of a task is written once, and that nothing else is written."""
+"""Task events: when they are written, how many of them are kept, and changes that the model of the protocol does not
+include. The model test checks that each change of a task is written exactly once, and that nothing else is written.
+"""
 
 from typing import Any
 

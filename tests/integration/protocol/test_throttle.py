@@ -1,4 +1,4 @@
-"""Tasks with their own rate: the number of tasks that may start, and the fate of tasks that may not start yet."""
+"""Tasks with their own rate: how many of them may start, and what happens to those that may not start yet."""
 
 from collections import Counter
 from typing import Any
@@ -22,7 +22,7 @@ TENTH = RateRequest(b"", "r", TENTH_US, 1)
 
 
 def throttle(fleet: TimedFleet, owner: str, claim: Claim, rate: RateRequest = TENTH, **differs: Any) -> Throttled:
-    """Check whether a claimed task may start, as if it had this rate."""
+    """Apply this rate to a claimed task. Returns whether and when it may start."""
     return fleet.run(fleet.store.throttle(owner, rate._replace(entry=claim.entry.text, **differs)))
 
 
@@ -32,8 +32,8 @@ def claim_one(fleet: TimedFleet, owner: str) -> Claim:
 
 
 class Work:
-    """Workers that claim tasks, check the tasks' rates, and run tasks that may start. `starts` has the Redis times of
-    the starts and the tasks' ids.
+    """Workers that claim tasks and apply a rate to them. `starts` lists the tasks that were allowed to start, each with
+    the time of its start by the clock of Redis.
     """
 
     def __init__(self, fleet: TimedFleet, interval_us: int = TENTH_US, burst: int = 1, workers: int = 3) -> None:
@@ -43,7 +43,7 @@ class Work:
         self.asked: Counter[str] = Counter()
 
     def go_on(self, name: str = "r") -> bool:
-        """Let each worker take one task. Returns whether there was a task."""
+        """Let each worker claim and check one task. Returns whether any of them found a task."""
         done = [self._step(owner, name) for owner in self.owners]
         return any(done)
 
@@ -60,7 +60,7 @@ class Work:
         return True
 
     def run_out(self) -> None:
-        """Run until no task waits. A poller promotes tasks when they are due."""
+        """Run until no task is left. Tasks that had to wait are promoted when they are due."""
         while True:
             while self.go_on():
                 pass
@@ -71,7 +71,9 @@ class Work:
                 self.fleet.clock_us = max(self.fleet.clock_us, reply.next_due_us)
 
     def check(self) -> None:
-        """Check that the start after k other starts comes at least k intervals, less the slack, after the first."""
+        """Check that no start is too early: after any start, the k-th further start comes at least k intervals later,
+        less the permitted slack.
+        """
         times = sorted(at for at, _ in self.starts)
         slack = slack_us(self.interval_us, self.burst)
         for number, first in enumerate(times):
@@ -97,7 +99,7 @@ def test_tasks_promoted_late_are_throttled_at_most_once_more(timed: TimedFleet) 
     work = Work(timed)
     while work.go_on():
         pass
-    timed.clock_us += 2 * SECOND_US  # no poller has run in this time, so twenty tasks are due at once
+    timed.clock_us += 2 * SECOND_US  # time passes without a poller, so twenty tasks are due at the same time
     work.run_out()
     work.check()
     assert len(work.starts) == 40
@@ -118,7 +120,9 @@ def test_a_throttled_backlog_delays_no_other_rate_or_task(timed: TimedFleet) -> 
 
 
 def throttled(fleet: TimedFleet) -> tuple[str, Claim, Throttled]:
-    """Return a claim that may not start yet, because another task has started."""
+    """Return an owner, its claim of a task that may not start yet because another task has started, and the reply about
+    this task.
+    """
     fleet.push("a", "b")
     owner = fleet.register()
     first = claim_one(fleet, owner)
@@ -206,7 +210,9 @@ def test_a_cancelled_throttled_task_frees_its_unique_key(timed: TimedFleet) -> N
 
 @pytest.mark.parametrize("outcome", [RetryOutcome(0), Release()])
 def test_a_throttled_task_can_be_retried_and_released(timed: TimedFleet, outcome: Outcome) -> None:
-    """A retry is an ordinary start, so its rate is checked again. A task that was given back keeps its turn."""
+    """A retry starts like any other attempt, so the rate is applied again. A task that was given back keeps its
+    reserved time.
+    """
     owner, _, (_, until_us) = throttled(timed)
     timed.clock_us = until_us
     timed.promote()
@@ -240,7 +246,7 @@ def test_throttling_removes_the_start_mark(timed: TimedFleet) -> None:
 
 
 def test_rate_keys_expire_when_they_have_no_effect(fleet: Fleet) -> None:
-    """Even a million values leave no keys behind."""
+    """If a rate applies to a million values of an argument, no keys must be left in the end."""
     owner, claim = fleet.claimed("a")
     asked = RateRequest(claim.entry.text, "r", 3600 * SECOND_US, 2)
     fleet.run(fleet.store.throttle(owner, asked))
@@ -250,8 +256,8 @@ def test_rate_keys_expire_when_they_have_no_effect(fleet: Fleet) -> None:
 
 
 def test_a_changed_rate_applies_from_the_next_call(timed: TimedFleet) -> None:
-    """A new task comes after the waiting tasks. The waiting tasks keep their times, and the new rate applies to the new
-    task.
+    """The waiting tasks keep the times that the old rate gave them. A task that comes later gets its time from the new
+    rate.
     """
     timed.push(*map(str, range(8)))
     owner = timed.register()

@@ -1,4 +1,4 @@
-"""Turns, which settle and claim."""
+"""Turns. Each of them settles finished tasks and claims new ones."""
 
 import pytest
 
@@ -510,8 +510,8 @@ def test_a_bounded_queue_is_claimed_one_task_at_a_time(fleet: Fleet, share: Queu
 def test_an_idle_turn_needs_few_commands(fleet: Fleet) -> None:
     owner = fleet.register()
     queues, costs = one_tier("a", "b", "c"), []
-    for _ in range(2):  # one of the turns may load the script
+    for _ in range(2):  # one of the two turns may have to load the script
         before = fleet.commands()
         assert fleet.turn(owner, queues).status is TurnStatus.OK
         costs.append(fleet.commands() - before)
-    assert min(costs) <= 6  # this includes the command that counts
+    assert min(costs) <= 6  # one of these commands is the one that reads the count

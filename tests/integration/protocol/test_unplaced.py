@@ -1,5 +1,5 @@
-"""Live tasks that are in no lane, list or set. Exactly these tasks are found, and they run once after they are put
-back.
+"""Unplaced tasks: live tasks that are in no lane, list or set. The scan finds these and no others, and after it has put
+them back, they run once.
 """
 
 import json
@@ -20,14 +20,16 @@ Q = one_tier("q")
 
 
 def lose_entry(fleet: Fleet, task_id: str, queue: str = "q") -> None:
-    """Remove the task's entry, as a program does that pops from a lane."""
+    """Remove the entry of this task from its lane, as another program might do."""
     lane = fleet.keys.ready_lane(queue)
     (text,) = [text for text in map(str, fleet.redis.lrange(lane, 0, -1)) if text.startswith(f"{task_id} ")]
     fleet.redis.lrem(lane, 1, text)
 
 
 def run_all(fleet: Fleet, queue: str = "q") -> list[str]:
-    """Claim and finish all ready tasks. Returns one id for each start."""
+    """Claim and end all tasks that are ready. Returns the ids in the order of the starts, so a task that starts twice
+    is in the list twice.
+    """
     owner, serving, ids = fleet.register(), one_tier(queue), []
     while claims := fleet.turn(owner, serving, limit=100).claims:
         ids += [claim.entry.id for claim in claims]
@@ -36,7 +38,7 @@ def run_all(fleet: Fleet, queue: str = "q") -> list[str]:
 
 
 def every_place(fleet: Fleet) -> None:
-    """Put one task in each possible place."""
+    """Push tasks and move them, so that there is a task in each place where a task can be."""
     fleet.push("runs", "retried", "buried", "released")
     owner = fleet.register()
     claims = fleet.turn(owner, Q, limit=4).claims
@@ -157,10 +159,11 @@ def test_a_task_restored_twice_or_by_mistake_runs_once(fleet: Fleet) -> None:
     fleet.push("a", "b", "a2")
     lose_entry(fleet, "a")
     assert restore(fleet, "a", "a") == [RestoreStatus.RESTORED, RestoreStatus.PLACED]
+    # The script does not read the lane, so it restores even tasks whose entries are still there.
     assert restore(fleet, "a", "b") == [
         RestoreStatus.RESTORED,
         RestoreStatus.RESTORED,
-    ]  # the scan does not read this lane
+    ]
     assert sorted(run_all(fleet)) == ["a", "a2", "b"]
     audit = fleet.run(fleet.store.audit())
     assert (audit.ended["done"], audit.live, audit.missing) == (3, 0, 0)
@@ -185,7 +188,7 @@ def test_a_restored_task_can_be_cancelled_retried_and_unique(fleet: Fleet) -> No
 
 
 def test_a_task_that_moves_during_a_scan_is_not_reported(fleet: Fleet) -> None:
-    """Between any two steps of the scan, the task is claimed, retried and given back, and other tasks arrive."""
+    """Between the steps of the scan, tasks are claimed, retried and given back, and new tasks are pushed."""
     fleet.push(*(f"t{n}" for n in range(20)))
     steps: list[str] = []
 
@@ -201,7 +204,7 @@ def test_a_task_that_moves_during_a_scan_is_not_reported(fleet: Fleet) -> None:
 
     for _ in range(5):
         assert walk(fleet, between=move) == []
-    assert steps.count("list_ids") > 5  # the scan had suspects and searched for them a second time
+    assert steps.count("list_ids") > 5  # the scan found suspected tasks, and therefore searched for them again
 
 
 @pytest.mark.parametrize("given_back", [False, True])
