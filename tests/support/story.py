@@ -1,7 +1,6 @@
-"""The commands of a page, run in order as by a reader, in a separate folder and with at most one fleet.
-
-Each story has its own network namespace, where every port of the loopback is free. So the pages run in a clean shell,
-where no variable replaces the address of the server or the exporter that the page shows.
+"""The commands of a documentation page, run in order as a reader would run them, in a separate folder. has its own
+network namespace, where every port of the loopback is free. So the pages run in a clean shell, where no variable
+replaces the address of the server or the exporter that the page shows.
 """
 
 import os

@@ -25,8 +25,8 @@ class Vault:
         self.change("quince-1")
 
     def change(self, password: str, *, known: bool = True) -> None:
-        """Give the user a new password, and close the user's connections. If `known`, the provider returns the new
-        password.
+        """Give the user a new password, and close the user's connections. If `known` is set, the provider returns the
+        new password from then on.
         """
         self.password = password
         self.given = password if known else self.given
