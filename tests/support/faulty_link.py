@@ -107,7 +107,7 @@ class FaultyLink:
         self._now(self._reset_all)
 
     def silence(self, *, requests: bool = False, replies: bool = False) -> None:
-        """Swallow all data in a direction. The ends of connections are swallowed too, so connections become half-open."""
+        """Swallow all data in a direction, even the ends of connections, so that connections become half-open."""
         self._fault(silent=(requests, replies))
 
     def hold(self, *, requests: bool = False, replies: bool = False) -> None:

@@ -147,7 +147,7 @@ class Mastered(FleetProcess):
         return text
 
     def lane(self, queue: str = "default") -> list[bytes]:
-        """Return the entries of both lanes of a queue. The task of a dead worker is in the lane that is served first."""
+        """Return the entries of both lanes of a queue. A dead worker's task is in the lane that is served first."""
         lanes = (self.keys.delayed_lane(queue), self.keys.ready_lane(queue))
         found = [entry for lane in lanes for entry in self.redis.lrange(lane, 0, -1)]
         return [entry for entry in found if isinstance(entry, bytes)]

@@ -135,7 +135,7 @@ class Fleet:
         return [claim.entry.id for claim in self.turn(owner, serving, limit=limit).claims]
 
     def served(self, serving: Packed, times: int, *owners: str) -> list[str]:
-        """Claim up to `times` tasks and return their queues in order. The owners claim alternately and settle at once."""
+        """Claim up to `times` tasks and return their queues in order. The owners take turns and settle at once."""
         order: list[str] = []
         for owner in itertools.cycle(owners):
             turn = Turn(1, picks=min(self.picks, times - len(order)))
