@@ -32,7 +32,7 @@ class Pipe:
 
 @pytest.fixture
 def signals() -> StopSignals:
-    return StopSignals()  # not installed, because the tests call the handler's action directly
+    return StopSignals()  # no handler is installed, because the tests call its action directly
 
 
 @pytest.fixture

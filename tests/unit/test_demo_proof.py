@@ -29,7 +29,7 @@ EARLIER_THAN_DUE = Run("start", "two", "send", 7, 105.01, 105.02)
 
 
 def status(**changes: Any) -> dict[str, Any]:
-    """Return the fleet's status after that run."""
+    """Return the fleet's status after the run of the demo above, with these changes."""
     return {
         "queues": [{"state": {"accepted": 3}, "processed": {"done": 3}}],
         "restarts": [{"role": "worker", "reason": "signal", "count": 1}],
