@@ -87,9 +87,7 @@ class Pool:
 
 
 def settled(workers: int, load: NodeLoad) -> Pool:
-    """Return a pool that already has this number of workers and no recent changes, so that nothing holds its next
-    change back.
-    """
+    """Return a pool that has this number of workers and no recent changes that would delay the next one."""
     pool = Pool()
     pool.round(load._replace(workers=workers))
     return pool

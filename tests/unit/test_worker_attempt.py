@@ -86,9 +86,7 @@ class Bench:
         self.registry.add(Task(function, name, TaskOptions(**options)))
 
     def check_start(self, attempt: Attempt) -> MayStart:
-        """Take the steps that precede a start. Redis replies with `status` to a request for a rate, and with
-        `is_started` to a start mark.
-        """
+        """Take the steps before a start. `status` and `is_started` determine the replies of Redis."""
         starts = StartSteps("owner", Store("n"), lambda: self.slot.is_intact, lambda *_: None)
         return take_steps(attempt.steps_to_start(starts), lambda step: self.reply(step, attempt.entry.text))
 
