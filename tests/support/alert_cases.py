@@ -38,7 +38,9 @@ ALERTS: Final = {rule["alert"]: rule for group in groups(ALERTING) for rule in g
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """The series of a case, and the alerts that fire. `alert` is the alert that the case was written for."""
+    """A case: its series, and the alerts that must fire at given times. `alert` is the alert that the case was written
+    for.
+    """
 
     what: str
     alert: str
@@ -47,7 +49,7 @@ class Case:
     says: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def fires(self) -> set[str]:
-        """Return the names of the alerts that fire at some time."""
+        """Return the names of the alerts that the case expects to fire at some time."""
         return {_name(alert) for fires in self.at.values() for alert in _alerts(fires)}
 
     def keeps_still(self) -> bool:
@@ -55,7 +57,7 @@ class Case:
         return any(self.alert not in map(_name, _alerts(fires)) for fires in self.at.values())
 
     def for_promtool(self) -> dict[str, Any]:
-        """Return the test in the format of promtool."""
+        """Return the case as a test in the format of promtool."""
         series = {"rota_build_info": "1x10000"} | dict(self.series)
         return {
             "name": self.what,

@@ -20,7 +20,7 @@ _NOT_BYTES: Final = b'\xff not "UTF-8\n\x00'
 
 
 def content_of(client: Any, namespace: str) -> dict[str, Any]:
-    """Return a digest of every key that an export has."""
+    """Return a digest of the value of each key that an export contains, by the name of the key."""
     prefix = f"{{{namespace}}}:"
     found: dict[str, Any] = {}
     for raw in client.scan_iter(match=f"{prefix}*", count=1000):
@@ -102,7 +102,7 @@ def _wait(fleet: Fleet) -> None:
 
 
 def _push_bare_items(fleet: Fleet) -> None:
-    """Push items as other programs do: to known and unknown queues, valid or not."""
+    """Push items without the client, as other programs do. Some are not valid, and some are for unknown queues."""
     prefix = fleet.keys.tasks.removesuffix("tasks")
     for queue in ("q", "unknown"):
         fleet.redis.rpush(f"{prefix}queue:{queue}", '["bare","q","work",[]]', '["work",[]]', '["work",[]]')
@@ -126,5 +126,5 @@ def _hold(fleet: Fleet, owner: str) -> None:
 
 
 def lines_of(path: Path) -> list[dict[str, Any]]:
-    """Return the records of a file."""
+    """Return the records of an export file, one from each line."""
     return [json.loads(line) for line in path.read_text().splitlines()]

@@ -145,14 +145,14 @@ class ChildHarness:
             os.close(self.death_write)
 
     def die(self) -> None:
-        """Simulate the death of the master, as the workers see it."""
+        """Close the death pipe, as if the master had died."""
         os.close(self.death_write)
         self.death_write = -1
 
 
 @dataclasses.dataclass
 class Child:
-    """A process under test."""
+    """A worker or poller process under test."""
 
     process: "subprocess.Popen[bytes]"
     slot: Slot

@@ -13,7 +13,7 @@ from support.servers import Server
 
 
 class Ran(NamedTuple):
-    """The result of a command."""
+    """The exit code and the output of a command."""
 
     code: int
     out: str

@@ -35,7 +35,7 @@ WORKER_SLOT = RANGES[Role.WORKER][0]
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """The response of an endpoint."""
+    """The response of an endpoint: its status, headers and body."""
 
     status: int
     headers: dict[str, str]

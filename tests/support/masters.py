@@ -70,7 +70,9 @@ def leave_behind(text):
 
 
 class Mastered(FleetProcess):
-    """A `rota run`. `settings` are lines of TOML that follow the address, the namespace and the imports."""
+    """A real `rota run` with a short configuration. `settings` are lines of TOML that follow the address, the namespace
+    and the imports.
+    """
 
     def __init__(self, server: Server, namespace: str, folder: Path, settings: str = "workers = 2") -> None:
         super().__init__(folder)
@@ -153,7 +155,7 @@ class Mastered(FleetProcess):
         return [entry for entry in found if isinstance(entry, bytes)]
 
     def inflight(self) -> list[str]:
-        """Return the existing in-flight lists."""
+        """Return the keys of the in-flight lists that exist."""
         return [key.decode() for key in self.redis.scan_iter(self.keys.inflight("*"))]
 
     def death_record(self, task_id: str) -> dict[str, Any]:

@@ -37,7 +37,9 @@ _WEIGHTS: Final = (0.5, 1.0, 1.0, 2.0, 3.0, 7.0)
 
 @dataclass
 class Situation:
-    """A fleet in its own namespace after some steps. Its workers serve `tiers`."""
+    """A fleet in its own namespace after some random steps. Its workers serve `tiers`, and `held` has the claims of
+    each owner.
+    """
 
     fleet: TimedFleet
     chance: random.Random
@@ -157,7 +159,7 @@ class Situation:
         self.held += [(owner, claim) for claim in reply.claims]
 
     def _settle(self) -> None:
-        """Let a worker settle some of the tasks that it holds, with various outcomes."""
+        """Let some of the owners settle all tasks that they hold, with random outcomes."""
         for owner in dict.fromkeys(owner for owner, _ in self.held[: self.chance.randint(0, 4)]):
             claims = [claim for holder, claim in self.held if holder == owner]
             ends = [(claim, self.chance.choice((Done(), Release(), RetryOutcome(1)))) for claim in claims]

@@ -41,7 +41,7 @@ def status(**changes: Any) -> dict[str, Any]:
 
 
 def failed(accepted: Any = ACCEPTED, runs: Any = RUNS, killed: Any = ("three",), **changes: Any) -> dict[str, str]:
-    """Return the names of the checks that failed."""
+    """Check the demo's claims against these records, and return the checks that failed by name."""
     return {check.name: check.seen for check in prove(accepted, runs, killed, status(**changes)) if not check.ok}
 
 

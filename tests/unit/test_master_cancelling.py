@@ -60,7 +60,7 @@ def worker(core: Core) -> Child:
 
 
 def _runs(core: Core, worker: Child, number: int) -> None:
-    """Make the slot show the task with this number. An even number means that no task runs."""
+    """Let the master read from the slot that the task with this number runs. With an even number, no task runs."""
     tasks = (TaskTimes(1, FOREVER_NS, 0, number),) if number % 2 else ()
     core.take(SlotsRead((SlotReading(SLOT, worker.nonce, Phase.BUSY, tasks, round(core.now * 1e9)),)))
 

@@ -1,4 +1,6 @@
-"""The description of a death in the log and in the task's record, with all known facts and no inapplicable ones."""
+"""The description of a death in the log and in the task's record. It has everything that is known about the death, and
+nothing that does not apply.
+"""
 
 import json
 import signal

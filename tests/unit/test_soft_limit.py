@@ -263,7 +263,9 @@ def _signal_storm() -> Iterator[None]:
 
 
 class _Counts:
-    """Two counts that only our code changes, one after the other. They are equal unless the code was interrupted."""
+    """Two counts that `protocol_call` increases one after the other while the time limit is deferred. If they differ,
+    an exception has interrupted it.
+    """
 
     first = second = 0
 
