@@ -1,4 +1,4 @@
-"""The base of all rules: the fleet, its model, the workers with their own state, and the delivery of calls."""
+"""The base class of all rules of the model test. It has the fleet, its model and the workers, and it delivers calls."""
 
 import itertools
 from collections.abc import Callable
@@ -31,7 +31,7 @@ T = TypeVar("T")
 SECOND_US: Final = 1_000_000
 LEASE_US: Final = LEASE_MS * 1000
 HOUR_MS: Final = 3_600_000
-HOLD_MS: Final = 600_000  # by the server's own clock, so no example may take this long
+HOLD_MS: Final = 600_000  # the server's own clock measures this time, so no example may take that long
 HIGH, FAST, SLOW = Share("high"), Share("fast", weight=3, condition="hours"), Share("slow")
 CAPPED, RATED, PLAIN = Share("capped", cap=2), Share("rated", interval_us=SECOND_US, burst=2), Share("plain")
 FEW: Final = Share("few", condition="rule")
@@ -70,7 +70,7 @@ _examples = itertools.count()
 
 
 def share_of(share: Share) -> QueueShare:
-    """Return the share as the product's type."""
+    """Return a share of the model as the product's type `QueueShare`."""
     return QueueShare(share.queue, share.weight, share.cap, share.interval_us, share.burst, share.condition)
 
 
@@ -86,15 +86,15 @@ def bell_of(queue: str) -> str:
 
 
 DOMAINS: Final = tuple(domain for name in SERVINGS for domain in domains_of(SERVINGS[name]) if domain.has_patterns)
-# So few ends are kept that their memory is often full.
 HEARTBEAT: Final = heartbeat_of(1, {})
+# So few ends are kept that the memory of ends is often full.
 KEPT: Final = Announced(6, 100_000, tuple(map(share_of, SERVED)), DOMAINS)
 PACKED: Final = {name: pack_tiers(domains_of(serving)) for name, serving in SERVINGS.items()}
 ALWAYS: Final = Rule("return true", lambda _: True)
 
 
 def wired(name: str, condition: Hours | Rule) -> QueueCondition:
-    """Return the condition as the product's type."""
+    """Return a condition of the model as the product's type `QueueCondition`."""
     if isinstance(condition, Rule):
         return QueueCondition(name, "lua", condition.text)
     return QueueCondition(name, "hours", text_of_hours(condition.known_until, condition.intervals))
@@ -102,8 +102,9 @@ def wired(name: str, condition: Hours | Rule) -> QueueCondition:
 
 @dataclass
 class Worker:
-    """A worker's own state: claims without an outcome, outcomes that no reply has confirmed, swallowed tokens, and the
-    entry for which the worker runs nothing else.
+    """The state that a worker has in its own process. These are its claims without an outcome, the outcomes that no
+    reply has confirmed, the tokens that it took from doorbells and has not reported yet, and the entry that it has to
+    run alone.
     """
 
     owner: str
@@ -124,8 +125,8 @@ class Worker:
 
 @dataclass(frozen=True)
 class Sent:
-    """A call and its check, which takes the same step in the model. `owner` is "" if the call belongs to no single
-    owner.
+    """A call, and a function that takes the same step in the model and compares the reply. `owner` is "" if the call is
+    not made by or for one owner.
     """
 
     command: ScriptCall[Any]
@@ -134,7 +135,7 @@ class Sent:
 
 
 class Machine(RuleBasedStateMachine):
-    """One example, in a fresh namespace."""
+    """One example of the model test. It runs in a new, empty namespace."""
 
     server: Server
 
@@ -167,7 +168,7 @@ class Machine(RuleBasedStateMachine):
         self.fleet.run(self.fleet.store.announce("node", HEARTBEAT, HOUR_MS, NAMES, self.kept))
         self.model.announce(self.now, NAMES, HOUR_MS * 1000, self.kept.ends, self.kept.events, shares=SERVED)
         self.define({FAST.condition: ALWAYS, FEW.condition: ALWAYS})
-        for domain in DOMAINS:  # a new domain rings
+        for domain in DOMAINS:  # a domain that is announced for the first time rings its doorbell
             for share in domain.queues:
                 self.fleet.silence(share.name)
         owner = self.fleet.register()
@@ -184,7 +185,7 @@ class Machine(RuleBasedStateMachine):
 
     @property
     def now(self) -> int:
-        """The time of the last script."""
+        """The Redis time at which the last script ran, in microseconds."""
         return self.fleet.clock_us
 
     def define(self, conditions: dict[str, Hours | Rule], delivery: str = ANSWERED) -> None:
@@ -203,20 +204,21 @@ class Machine(RuleBasedStateMachine):
         return take_picture(self.fleet, queues, self.named, UNIQUE_KEYS, [domain.name for domain in DOMAINS])
 
     def move_clock(self, microseconds: int) -> None:
-        """Move the clock, and delete the keys that would have expired by then."""
+        """Move the clock forward or back, and delete the keys that would have expired by then."""
         self.fleet.clock_us += microseconds
         nonces, unique_keys, groups = self.model.keys_expire(self.now)
         keys = self.fleet.keys
         gone = [*map(keys.sent, nonces), *map(keys.unique, unique_keys), *map(keys.group, groups)]
         if gone:
-            # Keys last no longer than this by the server's own clock, which is not moved; -1 would mean forever.
+            # By the server's own clock, which is not moved, none of these keys has expired yet, but each has an expiry.
+            # A TTL of -1 would mean that the key never expires.
             assert all(left != -1 and left <= HOLD_MS for left in map(self.fleet.redis.pttl, gone))
             self.fleet.redis.delete(*gone)
 
     def call(
         self, command: ScriptCall[T], check: Callable[[T], None], delivery: str = ANSWERED, owner: str = ""
     ) -> T | None:
-        """Deliver a call and check the reply. Return None if the sender receives no reply."""
+        """Deliver a call in the given way and check the reply. Return None if the sender receives no reply."""
         sent = Sent(command, check, owner)
         if delivery in {LATE, COPIED}:
             self.in_transit.append(sent)
@@ -228,7 +230,9 @@ class Machine(RuleBasedStateMachine):
         return None if delivery == DROPPED else answer
 
     def deliver(self, sent: Sent) -> Any:
-        """Deliver a call. A full server refuses a producer's call, which then has no effect."""
+        """Deliver a call and check its reply. A full server refuses calls that need memory, such as an enqueue; they
+        then have no effect.
+        """
         if self.is_full and sent.command.script.name in REFUSED_WHEN_FULL:
             with pytest.raises(PushedBack) as refused:
                 self.fleet.run(sent.command)

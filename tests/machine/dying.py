@@ -16,7 +16,7 @@ from support.protocol import LEASE_MS, RUN_RECORD, pack_settlements
 
 
 class Dying(Working):
-    """Rules by which owners end and their remaining calls arrive late."""
+    """Rules by which owners end. Calls that they sent before may still arrive later."""
 
     @precondition(lambda self: self.workers)
     @rule(
@@ -27,8 +27,9 @@ class Dying(Working):
         delivery=DELIVERIES,
     )
     def crash(self, data: st.DataObject, finished: bool, ran: int, innocent: int, delivery: str) -> None:
-        """A worker dies. Outcomes in its slot are settled. Running tasks are charged unless they are known to be
-        innocent. No task becomes dead if several ran.
+        """A worker dies, and the master reaps it. The outcomes in its slot are settled. The running tasks are charged
+        with a crash, except those that are known to be innocent. If several tasks were running, none of them becomes
+        dead.
         """
         worker = self.workers.pop(self.pick(data, self.workers))
         if finished and worker.claims:
@@ -41,7 +42,7 @@ class Dying(Working):
 
     @rule(data=st.data(), how=st.sampled_from(["crash", "crash", "loss"]))
     def poison(self, data: st.DataObject, how: str) -> None:
-        """Directed: a task that kills each worker is dead after its third crash, or after its fifth loss."""
+        """Directed: a task whose worker dies each time becomes dead after three crashes, or after five losses."""
         self.bring_if_few(data)
         for _ in range(3 if how == "crash" else 5):
             owner = self.fleet.register()
@@ -78,7 +79,9 @@ class Dying(Working):
     @precondition(lambda self: self.model.leases.expires)
     @rule(data=st.data(), how=st.sampled_from(["late", "late", "renewed", "grace"]), delivery=DELIVERIES)
     def lease_runs_out(self, data: st.DataObject, how: str, delivery: str) -> None:
-        """A poller reaps an owner whose lease has expired, unless the lease was renewed before or there is grace."""
+        """A poller tries to reap an owner. It succeeds only if the lease has expired, was not renewed, and there is no
+        grace period.
+        """
         owner = self.pick(data, self.model.leases.expires)
         match how:
             case "late":
@@ -95,8 +98,8 @@ class Dying(Working):
             self.keep_as_zombie(self.workers.pop(owner))
 
     def _let_expire(self, owner: str) -> None:
-        """Let time pass without a renewal of this lease. Within three leases, including grace, a sweep returns its
-        owner.
+        """Let time pass while all leases except this one are renewed. Within three leases, which includes the grace
+        period, a sweep returns the owner as expired.
         """
         others = [name for name in self.model.leases.expires if name != owner]
         for _ in range(7):
@@ -129,7 +132,7 @@ class Dying(Working):
         data=st.data(), verb=VERBS, limit=st.integers(0, 2), act=st.sampled_from(["turn", "return_prefetched", "reap"])
     )
     def zombie(self, data: st.DataObject, verb: str, limit: int, act: str) -> None:
-        """A reaped owner sends a call, or a call is sent in its name."""
+        """A call by a reaped owner, or by the master in its name, arrives after the reap."""
         worker = data.draw(st.sampled_from(self.zombies))
         match act:
             case "turn":
@@ -145,6 +148,8 @@ class Dying(Working):
     @precondition(lambda self: self.in_transit)
     @rule(data=st.data())
     def arrive_late(self, data: st.DataObject) -> None:
-        """A delayed call arrives. The model decides its effect, whatever has happened to its sender."""
+        """A delayed call arrives. The model predicts its effect, whatever has happened to the sender in the
+        meantime.
+        """
         at = data.draw(st.integers(0, len(self.in_transit) - 1))
         self.deliver(self.in_transit.pop(at))

@@ -25,7 +25,7 @@ ACTS = st.sampled_from(
 
 
 class Faults(Dying, People):
-    """Rules by which the clock jumps, memory is full, and keys and scripts are lost."""
+    """Rules by which the clock jumps, the server's memory is full, and keys and cached scripts are lost."""
 
     @rule(seconds=STEPS, is_renewed=st.booleans(), delivery=DELIVERIES)
     def time_passes(self, seconds: float, is_renewed: bool, delivery: str) -> None:
@@ -35,7 +35,7 @@ class Faults(Dying, People):
 
     @rule(seconds=JUMPS, is_swept=st.booleans())
     def clock_jumps(self, seconds: int, is_swept: bool) -> None:
-        """No lease expires because of a jump in either direction, because its holder had no time to renew it."""
+        """The server's clock jumps. No lease expires because of that, since its owner had no time to renew it."""
         if is_swept:
             self.send_sweep()
         self.move_clock(seconds * SECOND_US)
@@ -47,7 +47,7 @@ class Faults(Dying, People):
 
     @rule(data=st.data(), act=ACTS, delivery=DELIVERIES)
     def faults(self, data: st.DataObject, act: str, delivery: str) -> None:
-        """Run one of these faults. They share one rule, as the actions of operators do."""
+        """Cause one of these faults. They share one rule, so that they do not crowd out the rules of workers."""
         {
             "script_cache_is_emptied": self.script_cache_is_emptied,
             "memory_runs_out_or_is_back": self.memory_runs_out_or_is_back,
@@ -61,7 +61,7 @@ class Faults(Dying, People):
         self.fleet.redis.script_flush()
 
     def memory_runs_out_or_is_back(self, data: st.DataObject, delivery: str) -> None:
-        """While the server is full, it refuses producers and revivals, and nothing else."""
+        """Fill the server's memory, or free it again. A full server refuses enqueues and revivals, and nothing else."""
         self.is_full = not self.is_full
         self.fleet.redis.config_set("maxmemory", int(self.is_full))
         if self.is_full:
@@ -75,7 +75,9 @@ class Faults(Dying, People):
         self.without_token.add(queue)
 
     def a_key_held_for_a_time_passes_on(self, data: st.DataObject, _: str) -> None:
-        """Directed: the end of the first task with a key does not free the key, because another task holds it now."""
+        """Directed: a task holds a unique key for a limited time, then another task takes the key. The end of the first
+        task must not free the key.
+        """
         queue, key = data.draw(st.sampled_from(QUEUES)), data.draw(st.sampled_from(UNIQUE_KEYS))
         first, second = (New(f"t{next(self.ids)}", queue, "x", unique_key=key, hold_ms=ms) for ms in (HOLD_MS, 0))
         self.enqueue_news([first])
@@ -84,7 +86,7 @@ class Faults(Dying, People):
         self.send_cancel(first.id)
 
     def an_owner_is_forgotten(self, data: st.DataObject, delivery: str) -> None:
-        """An owner is deleted by hand. Its list is an orphan until a poller finds it."""
+        """Delete an owner as by hand. Its in-flight list then has no owner until a poller finds it."""
         if self.model.leases.expires:
             owner = self.pick(data, self.model.leases.expires)
             self.fleet.redis.zrem(self.fleet.keys.owners, owner)

@@ -29,8 +29,8 @@ def new_task(new: New) -> NewTask:
 
 
 class Grouping(Opening, People):
-    """Rules by which members are added together or one by one and end in all ways, while groups are closed and
-    cancelled.
+    """Rules for groups. Members are added together or one by one and end in every possible way, while groups are closed
+    and cancelled.
     """
 
     @rule(
@@ -48,7 +48,7 @@ class Grouping(Opening, People):
         closes: bool,
         delivery: str,
     ) -> None:
-        """Add members to a group that is new, known or missing."""
+        """Add members to a new group or to a known one, or enqueue chains without a group."""
         group = data.draw(st.sampled_from([f"g{next(self.ids)}", *self.model.groups, ""]))
         opening = self._chain(data.draw(FOLLOWING)), self._chain(data.draw(FOLLOWING))
         known = self.model.groups.get(group)
@@ -96,7 +96,9 @@ class Grouping(Opening, People):
     @precondition(lambda self: self.model.groups)
     @rule(data=st.data(), delivery=DELIVERIES, cancels=st.booleans())
     def cancel_group(self, data: st.DataObject, delivery: str, cancels: bool) -> None:
-        """Cancel a group, and its members unless the caller died before that."""
+        """Cancel a group and then its members. If `cancels` is not set, the caller dies before it cancels the
+        members.
+        """
         group = self.pick(data, [*self.model.groups, "unknown"])
 
         def check(reply: CancelledGroup) -> None:
@@ -109,7 +111,9 @@ class Grouping(Opening, People):
     @precondition(lambda self: self.workers)
     @rule(data=st.data(), verbs=st.lists(VERBS, min_size=1, max_size=3), queue=st.sampled_from(QUEUES))
     def a_group_is_worked_off(self, data: st.DataObject, verbs: list[str], queue: str) -> None:
-        """Directed, because random steps end few groups. One member of the group is a chain."""
+        """Directed, because random steps end few groups: run all members of a new group. One of the members is
+        a chain.
+        """
         worker = self.workers[self.pick(data, self.workers)]
         new = [self._first(queue, "", ("", 0), 1) for _ in range(3)]
         then, on_dead = self._chain([(queue, "", 1)] * 2), self._chain([(queue, "", 1)])
@@ -143,7 +147,9 @@ class Grouping(Opening, People):
     @precondition(lambda self: self.model.groups)
     @rule(data=st.data())
     def look_at_a_group(self, data: st.DataObject) -> None:
-        """Compare a group with the model, and check that no end of a member was missed."""
+        """Compare the state of a group with the model, and check that `heal_members` finds no member whose end was
+        missed.
+        """
         assert self.fleet.run(self.fleet.store.heal_members("")) == HealedMembers("0", 0)
         name = self.pick(data, self.model.groups)
         group = self.model.groups[name]

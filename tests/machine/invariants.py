@@ -1,4 +1,4 @@
-"""Invariants after each step: every place matches the model, and every promise holds."""
+"""Checks after each step: the data in Redis matches the model, and every promise of the protocol holds."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ def id_of(text: str) -> str:
 
 
 class Invariants(Machine):
-    """Invariants that share one picture."""
+    """The invariants. All of them check the same copy of the data, which is read once after each step."""
 
     @invariant()
     def all_promises_hold(self) -> None:
@@ -71,8 +71,8 @@ class Invariants(Machine):
         self.compared_to = f"({new[-1][0]}" if new else self.compared_to
 
     def i1_each_accepted_id_is_in_exactly_one_place(self, picture: Picture) -> None:
-        """Check the places of accepted ids. Legacy items are not accepted yet. A ticket is kept while a task is delayed
-        or dead.
+        """Check that each accepted id is in exactly one place, and that a ticket is kept exactly while a task is
+        delayed or dead. Legacy items do not count, because they are not accepted yet.
         """
         scheduled = [member for member in picture.delayed if member in picture.tickets]
         texts = [text for lists in (picture.lanes, picture.inflight) for texts in lists.values() for text in texts]
@@ -87,7 +87,9 @@ class Invariants(Machine):
         assert {how: number for how, number in audit.ended.items() if number} == self.model.places.ended
 
     def i3_starts_are_accounted_for(self, picture: Picture) -> None:
-        """Check that each claim except the last ended in a failure, a crash, a loss, or a release."""
+        """Check that the counters of each entry explain its claims: each claim has ended in a failure, a crash, a loss
+        or a release, except that of a task that is still held.
+        """
         held = {id_of(text) for texts in picture.inflight.values() for text in texts}
         lines = [text for lists in (picture.lanes, picture.inflight) for texts in lists.values() for text in texts]
         for line in lines:
@@ -98,13 +100,17 @@ class Invariants(Machine):
             assert self.model.places.tasks[task_id].starts == sum(map(int, ticket.split(" ")[2:6]))
 
     def i5_in_flight_lists_belong_to_registered_owners(self, picture: Picture) -> None:
-        """Check the owners of in-flight lists, except owners that a fault deleted."""
+        """Check that each in-flight list with entries belongs to a registered owner, or to an owner that a fault has
+        deleted.
+        """
         held = {owner for owner, texts in picture.inflight.items() if texts}
         assert not held & self.reaped
         assert held <= set(picture.owners) | self.forgotten
 
     def i6_first_attempts_are_in_order_of_arrival(self, picture: Picture) -> None:
-        """Check the tasks in ready lanes that were never claimed. The model checks the places of returned tasks."""
+        """Check that the tasks in a ready lane that were never claimed are in the order of their enqueues. The
+        positions of returned tasks are checked against the model.
+        """
         for queue in QUEUES:
             texts = [text for text in picture.lanes[queue, "ready"] if not picture.is_tombstone(text)]
             tasks = [self.model.places.tasks.get(id_of(text)) for text in texts]
@@ -119,12 +125,14 @@ class Invariants(Machine):
                     assert int(due) <= int(ready)
 
     def each_occurrence_is_enqueued_once(self) -> None:
-        """Check this for any number of pollers that read a record, and for any jump of the clock."""
+        """Check that no occurrence was enqueued twice, however many pollers read the schedule's record and however the
+        clock jumps.
+        """
         assert all(times == 1 for times in self.model.went_on.values())
 
     def i12_a_unique_key_is_held_by_one_live_task(self, picture: Picture) -> None:
-        """Check that a key is held until its task ends or for the requested time, and is free at the task's end at the
-        latest.
+        """Check that each unique key is held by the live task that the model expects. A key is free when its task ends
+        or when the requested time is over.
         """
         places = self.model.places
         assert picture.keys == places.keys
@@ -134,7 +142,7 @@ class Invariants(Machine):
             assert picture.keys[holder] == key
 
     def attempt_records_are_kept_exactly_as_long_as_its_task(self, picture: Picture) -> None:
-        """Check that there are records of live tasks' attempts and of dead tasks' deaths, and no other records."""
+        """Check that the only stored records are attempt records of live tasks and death records of dead tasks."""
         living = {task_id: text for task_id, text in picture.epitaphs.items() if task_id not in picture.dead}
         assert living == self.model.places.attempt_records
         assert picture.epitaphs.keys() == {*living, *picture.dead}
@@ -142,15 +150,17 @@ class Invariants(Machine):
         assert marked == living.keys()
 
     def no_waiting_task_is_marked_started(self, picture: Picture) -> None:
-        """Check that a task with a start mark is claimed or dead, because it is unknown whether the task was
-        started.
+        """Check that no task in a lane and no delayed task has a start mark. Nobody knows whether such a task was
+        started, so it must be claimed or dead.
         """
         waiting = [text for texts in picture.lanes.values() for text in texts if id_of(text) in picture.tasks]
         flags = [text.rpartition(" ")[2] for text in [*waiting, *picture.tickets.values()]]
         assert not [flag for flag in flags if "b" in flag]
 
     def caps_and_rates_are_kept(self, picture: Picture) -> None:
-        """Check that the start after k other starts comes at least k intervals, less the slack, after the first."""
+        """Check that no queue runs more tasks than its cap, and that any `burst + 1` starts of a rate take at least
+        `burst` intervals less the slack.
+        """
         if not self.forgotten:
             held = [text.split(" ")[1] for texts in picture.inflight.values() for text in texts]
             assert all(held.count(share.queue) <= share.cap for share in SHARES.values() if share.cap)
@@ -162,9 +172,9 @@ class Invariants(Machine):
                 assert last - first >= burst * interval_us - slack_us(interval_us, burst)
 
     def every_waiting_task_has_a_token(self, picture: Picture) -> None:
-        """Check that each claimable task has a token, or a worker that swallowed the token and will report this. If a
-        fault or a bare push left no token, this applies from the next sweep on. Workers have timers for rate limits and
-        conditions.
+        """Check that a worker will notice each claimable task: the doorbell of its queue has a token, or a worker took
+        the token and will report it. After a fault or a push without the client, the token may be missing until the
+        next sweep. Queues with a rate or a condition are not checked, because workers have timers for them.
         """
         told = {queue for worker in self.workers.values() for queue in worker.tokens}
         claims = self.model.claims()
@@ -176,8 +186,8 @@ class Invariants(Machine):
         assert all(tokens <= 1 for tokens in (*picture.bells.values(), picture.poller_bell))
 
     def a_poller_will_check_in_time(self, picture: Picture) -> None:
-        """Check that a poller knows when the first task is due or its bell has a token. It notices a bare ZADD at its
-        next check.
+        """Check that a poller has a timer for the first due task, or that its doorbell has a token. It notices a ZADD
+        by another program only at its next check.
         """
         due = [at for at, item in self.model.places.scheduled.values() if isinstance(item, Task)]
         if due and not self.bare_is_unseen and not picture.poller_bell:
@@ -185,6 +195,8 @@ class Invariants(Machine):
             assert self.poller_knows <= min(due)
 
     def each_move_is_in_the_table_of_states(self, picture: Picture) -> None:
-        """Check that each move was made by a script that has run since the last check."""
+        """Check that the table of states allows each change of a task's state, given the scripts that have run since
+        the last check.
+        """
         self.states.check(picture, self.model.places.ended, self.fleet.scripts_run)
         self.fleet.scripts_run.clear()

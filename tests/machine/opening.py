@@ -1,5 +1,5 @@
-"""Rules for queues that open, close, appear and disappear. They are directed, because random steps are too unlikely to
-do this.
+"""Rules for queues that open, close, appear and disappear. These rules are directed, because random steps rarely get
+that far.
 """
 
 from hypothesis import strategies as st
@@ -19,10 +19,10 @@ BROKEN = Rule("return ready + nil", lambda _: None)
 
 
 class Opening(Dying):
-    """Rules by which workers run everything that may be claimed, while the queues change."""
+    """Rules by which workers run every task that may be claimed, while queues open, close, appear and disappear."""
 
     def empty_what_is_open(self, worker: Worker) -> TurnReply | None:
-        """Take turns until one claims nothing, and return its reply."""
+        """Take turns until one of them claims nothing, and return the reply of the last turn."""
         reply = None
         for _ in range(MOST_TURNS):
             worker.pending += [(claim, DONE) for claim in worker.claims]
@@ -39,7 +39,9 @@ class Opening(Dying):
         shut=st.sampled_from([NEVER, CROWDED, BROKEN]),
     )
     def a_condition_closes_and_opens(self, data: st.DataObject, queue: str, shut: Rule) -> None:
-        """A worker that finds its queue closed receives the time of the next check."""
+        """A condition closes a queue and opens it later. A worker that finds the queue closed receives the time of the
+        next check.
+        """
         worker = self.workers[self.pick(data, self.workers)]
         opens_at = self.now + 2 * SECOND_US
         hours = Hours(self.now + 60 * SECOND_US, ((opens_at, self.now + 60 * SECOND_US),))
@@ -53,7 +55,9 @@ class Opening(Dying):
     @precondition(lambda self: self.workers)
     @rule(data=st.data(), queue=st.sampled_from(sorted(PATTERN_OF)))
     def a_tenant_comes_and_goes(self, data: st.DataObject, queue: str) -> None:
-        """A queue that is empty for long enough is forgotten, and starts afresh when it returns."""
+        """A queue of a pattern that stays empty for long enough is forgotten. When it gets tasks again, it starts like
+        a new queue.
+        """
         worker = self.workers[self.pick(data, self.workers)]
         self.bring(queue, 2)
         self.empty_what_is_open(worker)

@@ -34,7 +34,8 @@ ACTS = st.sampled_from(
     + ["an_entry_is_lost"] * 2
     + ["conditions_change"] * 3
 )
-# The end of the known hours, and the start and end of an open period, in seconds from now.
+# Each tuple has the time up to which the hours are known, then the start and the end of each open period. All are in
+# seconds from now.
 HOURS = [(3600, -60, 3600), (3600, -60, 30), (3600, 5, 60), (3600, -60, -30, 2, 4, 10, 3600), (3600,), (-1, -60, -30)]
 RULES = [
     ALWAYS,
@@ -76,7 +77,7 @@ class People(Working):
     @precondition(lambda self: self.workers)
     @rule(data=st.data(), verb=VERBS, delivery=DELIVERIES)
     def cancel_what_runs(self, data: st.DataObject, verb: str, delivery: str) -> None:
-        """Cancel a running task. Whatever its outcome is, there is no further attempt."""
+        """Cancel a running task, and settle it. Whatever its outcome is, it gets no further attempt."""
         worker = self.workers[self.pick(data, self.workers)]
         if not worker.claims:
             self.bring_if_few(data)
@@ -87,7 +88,9 @@ class People(Working):
             self.take_turn(worker, 1)
 
     def cancel(self, data: st.DataObject, delivery: str) -> None:
-        """Cancel a task. Its place is drawn first, because most tasks are in lanes."""
+        """Cancel a running, dead or any other task. The kind is drawn first, because otherwise nearly all of these
+        tasks would be in lanes.
+        """
         places = self.model.places
         running = [task.id for held in places.inflight.values() for task in held]
         groups = [group for group in (running, list(places.dead), list(places.tasks)) if group]
@@ -98,7 +101,7 @@ class People(Working):
     def cancel_and_enqueue_again(
         self, data: st.DataObject, wish: tuple[str, str, tuple[str, int], int], again: bool
     ) -> None:
-        """Directed: the id of a task that was cancelled while it waited is free."""
+        """Directed: cancel a task that waits in a lane, and enqueue another task with its id, which is free at once."""
         queue, due, (key, hold_ms), _ = wish
         self.bring_if_few(data)
         places = self.model.places
@@ -114,7 +117,7 @@ class People(Working):
         self.call(self.fleet.store.cancel(task_id), check, delivery)
 
     def pause(self, data: st.DataObject, delivery: str) -> None:
-        """Pause a queue, but never more than one, because little would happen otherwise."""
+        """Pause a queue. Only one queue is paused at a time, because otherwise little would happen."""
         queue = next(iter(self.model.paused), None) or data.draw(st.sampled_from(QUEUES))
 
         def check(changed: int) -> None:
@@ -169,7 +172,7 @@ class People(Working):
         self.call(self.fleet.store.trim(seconds * SECOND_US, most), check, delivery)
 
     def heal(self, data: st.DataObject, _: str) -> None:
-        """Corrupt a count by hand, and repair it."""
+        """Set a counter to a wrong number by hand, and let `heal` correct it."""
         field = f"{data.draw(st.sampled_from(['running', 'delayed', 'dead']))}:{data.draw(st.sampled_from(QUEUES))}"
         if not self.is_full:
             self.fleet.redis.hset(self.fleet.keys.counts, field, 7)
@@ -188,7 +191,7 @@ class People(Working):
             assert found.attempt_records.decode() == places.attempt_records.get(task_id, "")
 
     def is_cancelled(self, task_id: str) -> bool:
-        """Whether the task was cancelled while it waited. Nothing else is reported about such a task."""
+        """Whether the task is live and was cancelled. No attempt records are reported for such a task."""
         task = self.model.places.tasks.get(task_id)
         return task is not None and task.cancelled
 
@@ -201,7 +204,7 @@ class People(Working):
     def look_at_queues(self, _: st.DataObject, __: str) -> None:
         overview = self.fleet.run(self.fleet.store.overview(QUEUES))
         places = self.model.places
-        places.at(self.now)  # hours depend on the clock, which may just have jumped
+        places.at(self.now)  # the clock may just have jumped, and hours depend on it
         for row in overview.queues:
             counts = [places.counts[f"{place}:{row.queue}"] for place in ("delayed", "running", "dead")]
             legacy_items = self.model.legacy_items() if row.queue == UNKNOWN_QUEUE else 0
@@ -213,7 +216,7 @@ class People(Working):
             closed_for = 0 if by is None else self.now - self.model.closed.get(row.queue, self.now)
             assert row.closed_age_us == max(
                 0, closed_for
-            )  # if the clock was set back, the queue only counts as closed later
+            )  # if the clock was set back, the time since which the queue is closed may be in the future
             assert row.served == (self.model.served.get(bell_of(row.queue), 0) > self.now)
 
     def announce(self, data: st.DataObject, _: str) -> None:
@@ -236,13 +239,15 @@ class People(Working):
         self.define(dict(list(conditions.items())[:told]), delivery)
 
     def audit(self, _: st.DataObject, __: str) -> None:
-        """Check that the walk finds every task, except the tasks of a deleted owner."""
+        """Check that the audit's search reports only the tasks of deleted owners as unplaced."""
         places, known = self.model.places, self.model.leases.expires
         orphaned = [task.id for owner, held in places.inflight.items() if owner not in known for task in held]
         assert walk(self.fleet) == sorted(task_id for task_id in orphaned if task_id in places.tasks)
 
     def an_entry_is_lost(self, data: st.DataObject, _: str) -> None:
-        """An entry is removed from its lane by hand. The audit finds only this one, and restores it."""
+        """Remove an entry from its lane by hand. The audit must find its task, and `restore` must put only unplaced
+        tasks back.
+        """
         self.bring_if_few(data)
         places, keys = self.model.places, self.fleet.keys
         standing = [task for lane in places.lanes.values() for task in lane if isinstance(task, Task)]

@@ -11,8 +11,9 @@ from support.protocol import Fleet
 
 @dataclass(frozen=True)
 class Picture:
-    """Entries and items as texts, times in microseconds. `turns` has the marks and places of each domain with
-    patterns."""
+    """The whole data of a namespace. Entries and items are texts, and times are in microseconds. `turns` has the marked
+    and placed queues of each domain with patterns.
+    """
 
     lanes: dict[tuple[str, str], list[str]]
     bells: dict[str, int]
@@ -49,8 +50,8 @@ class Picture:
         return task_id in self.former and int(incarnation or 0) < self.former[task_id][0]
 
     def without_bells(self) -> "Picture":
-        """A picture without bells and marks, because a call without effect may still ring and mark a queue for
-        claims.
+        """Return a copy without doorbells and marks, because a call that changes nothing else may still ring a doorbell
+        and mark a queue.
         """
         return replace(self, bells={}, poller_bell=0, turns={}, idle={})
 
@@ -58,7 +59,9 @@ class Picture:
 def take_picture(
     fleet: Fleet, queues: Iterable[str], owners: Iterable[str], unique_keys: Iterable[str], domains: Iterable[str] = ()
 ) -> Picture:
-    """Read these queues, in-flight lists, unique keys and domains with patterns, and everything else."""
+    """Read the whole data of the namespace. Keys of single queues, owners, unique keys and domains are read only for
+    the given names.
+    """
     queues, owners, unique_keys, domains = list(queues), list(owners), list(unique_keys), list(domains)
     answers = iter(fleet.look(_questions(fleet.keys, queues, owners, unique_keys, domains)))
     lanes, bells = _lanes_and_bells(queues, answers)
@@ -71,7 +74,7 @@ def take_picture(
 
 
 def _of_the_namespace(fleet: Fleet, answers: Iterator[Any], times: dict[str, str]) -> dict[str, Any]:
-    """Return the keys that exist once per namespace, by the names of a picture's fields."""
+    """Return the values of the keys that exist once per namespace, by the names of the fields of `Picture`."""
     tasks, tickets, epitaphs, keys, counts, rotation, rates, former, schedules, alive = map(_pairs, islice(answers, 10))
     delayed, dead, owners, schedules_due, idle = map(_scores, islice(answers, 5))
     marked, known = map(set, islice(answers, 2))
@@ -162,7 +165,9 @@ def _sealed(fleet: Fleet, numbers: list[str]) -> dict[int, str]:
 
 
 def _times(of_domains: Iterable[tuple[str, dict[str, str], dict[str, float]]]) -> dict[str, str]:
-    """Return the times in the form in which `rotation` stores them."""
+    """Return the times of queues in domains with patterns, in the same form as the hash `rotation` has them for other
+    domains.
+    """
     return {
         domain if name == "*" else f"{domain} {name}": state
         for domain, states, _ in of_domains

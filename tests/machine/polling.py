@@ -21,7 +21,7 @@ class Polling(Producing):
         self.send_promote(limit, delivery)
 
     def send_promote(self, limit: int = 500, delivery: str = ANSWERED) -> None:
-        """Promote, as a poller does when its bell or its timer wakes it."""
+        """Promote due tasks, as a poller does when its doorbell or its timer wakes it."""
 
         def check(reply: Promoted) -> None:
             expected = self.model.promote(self.now, limit)
@@ -38,7 +38,9 @@ class Polling(Producing):
         self.send_sweep(delivery)
 
     def send_sweep(self, delivery: str = ANSWERED) -> tuple[str, ...]:
-        """Sweep, and return the expired owners. The sweep rings for entries without a token."""
+        """Sweep, and return the expired owners. Check that the sweep rings the doorbells of queues that have entries
+        but no token.
+        """
         known = set(self.model.places.known)
         entries = {queue: len(self.model.places.entries(queue)) for queue in known}
         bells = self.picture().bells
@@ -59,16 +61,20 @@ class Polling(Producing):
             paused, is_closed = self.model.paused, self.model.is_closed_for_sweeps
             unrung = {queue for queue in waiting if queue not in paused and not is_closed(queue)}
             rescued = {bell_of(queue) for queue in unrung - may_be_full}
-            # The queues of a pattern share one bell. The sweep may or may not rescue the first of these queues.
+            # The queues of a pattern share one doorbell. If one of them may be full, it depends on the order of the
+            # queues whether the sweep counts a rescue.
             surely = rescued - {bell_of(queue) for queue in unrung & may_be_full}
             assert len(surely) <= reply.rescues <= len(rescued)
         self._poller_learns(reply.next_due_us)
-        self.without_token &= PATTERN_OF.keys() - known  # no sweep notices a push to one of these queues
+        # A sweep does not know the queues of a pattern that were only pushed to.
+        self.without_token &= PATTERN_OF.keys() - known
         return reply.expired
 
     @rule(data=st.data(), delivery=DELIVERIES)
     def adopt_scheduled(self, data: st.DataObject, delivery: str) -> None:
-        """Adopt waiting legacy items that a poller found. Some of them may no longer exist."""
+        """Adopt the legacy items of the delayed set, as a poller does. The call may also name members that are tasks or
+        do not exist.
+        """
         scheduled = self.model.places.scheduled
         bare = [member for member, (_, item) in scheduled.items() if isinstance(item, LegacyItem)]
         members = [*bare, data.draw(st.sampled_from([*scheduled, "[gone]"]))]
@@ -80,6 +86,8 @@ class Polling(Producing):
         self.call(self.fleet.store.adopt_scheduled([member.encode() for member in members]), check, delivery)
 
     def _poller_learns(self, next_due: int | None) -> None:
-        """Store the time of the poller's next check. Without a reply the poller checks again at once (0)."""
+        """Store the time of the poller's next check. The time is 0 if there was no reply, because the poller then
+        checks again at once.
+        """
         self.poller_knows = next_due
         self.bare_is_unseen = False

@@ -24,7 +24,7 @@ class Producing(Machine):
 
     @rule(wishes=st.lists(WISHES, min_size=1, max_size=3), delivery=DELIVERIES)
     def enqueue(self, wishes: list[tuple[str, str, tuple[str, int], int]], delivery: str) -> None:
-        """Enqueue tasks, sometimes with a live id, or with one id twice in a call."""
+        """Enqueue tasks, sometimes with the id of a live task, and sometimes with the same id twice in a call."""
         live, news = sorted(self.model.places.tasks, key=lambda one: not self.model.places.tasks[one].cancelled), []
         for queue, due, (key, hold_ms), luck in wishes:
             task_id = live[0] if live and not luck else f"t{next(self.ids)}"
@@ -38,7 +38,9 @@ class Producing(Machine):
         self.bring(queue, number, f"@{self.now + 2 * SECOND_US}" if scheduled else "")
 
     def bring_if_few(self, data: st.DataObject) -> None:
-        """Enqueue tasks for a rule that needs some, because randomly chosen rules would enqueue too few."""
+        """Enqueue tasks if few are waiting. Rules that need tasks call this, because the random rules alone would
+        enqueue too few.
+        """
         if sum(len(self.model.places.entries(queue)) for queue in QUEUES) < FEW:
             self.bring(data.draw(st.sampled_from(QUEUES)), FEW)
 
@@ -78,8 +80,8 @@ class Producing(Machine):
         kind=BARE, queue=st.sampled_from(QUEUES), place=st.sampled_from(["ready", "ready", "delayed", "-5", "1", "30"])
     )
     def bare(self, kind: str, queue: str, place: str) -> None:
-        """Push an item by RPUSH or ZADD, as programs in other languages do. This rings no bell and sets no mark. An
-        item that is not a task becomes dead when a worker or a poller finds it.
+        """Push an item by RPUSH or ZADD, as programs in other languages do. That rings no doorbell and marks no queue.
+        An item that is not a valid task becomes dead when a worker or a poller finds it.
         """
         bare, keys = self._bare(kind, queue), self.fleet.keys
         if place in {"ready", "delayed"}:

@@ -1,4 +1,4 @@
-"""Actions of clients, nodes and pollers on schedules. Pollers use the records that they have read, even old ones."""
+"""Actions of clients, nodes and pollers on schedules. A poller may use a record that it read long before."""
 
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
@@ -24,8 +24,8 @@ ACTS = st.sampled_from(["put"] * 2 + ["declare", "pause", "resume", "remove", "f
 
 
 class Schedules(Working):
-    """Rules for schedules: one for all actions of operators and nodes, one for pollers, and one that ends an
-    occurrence.
+    """Rules for schedules: one for all actions of operators and nodes, one for pollers, and one that makes an
+    occurrence due.
     """
 
     @rule(data=st.data(), act=ACTS, name=st.sampled_from(NAMES), delivery=DELIVERIES)
@@ -93,7 +93,7 @@ class Schedules(Working):
         self.call(self.store.forget(name, patience), check, delivery)
 
     def run_schedule(self, data: st.DataObject, name: str, delivery: str) -> None:
-        """Run a schedule with a record that was read before."""
+        """Run a schedule now, with a record that was read before and may be old."""
         if not self.readings:
             self.look_at_schedules(data, name, ANSWERED)
         for _, kept in self.readings[:1]:
@@ -120,7 +120,7 @@ class Schedules(Working):
 
     @rule(data=st.data(), delivery=DELIVERIES)
     def a_poller_advances(self, data: st.DataObject, delivery: str) -> None:
-        """Advance a schedule with a record that may be old."""
+        """A poller advances a schedule, with a record that was read before and may be old."""
         if self.readings:
             self.send_advance(*data.draw(st.sampled_from(self.readings)), delivery)
 

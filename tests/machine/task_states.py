@@ -30,7 +30,7 @@ def states_in(picture: Picture) -> dict[str, State]:
 
 
 def reached(start: State | None, scripts: Iterable[str]) -> set[State | None]:
-    """Return the possible states of a task after these scripts have run one after the other."""
+    """Return the states that a task may have after these scripts, which ran one after the other."""
     states = {start}
     for script in scripts:
         states |= {to for state in states for to in _moves_of(state, script)}
@@ -40,7 +40,7 @@ def reached(start: State | None, scripts: Iterable[str]) -> set[State | None]:
 def _moves_of(state: State | None, script: str) -> Iterable[State]:
     if state is None or state in ENDED or state is State.UNKNOWN:
         yield from (to for to, scripts in CREATED.items() if script in scripts)
-        if script in _ENDING | _GROUPS:  # the task may follow another task
+        if script in _ENDING | _GROUPS:  # the script may create the task, because it follows another task or a group
             yield from (State.READY, State.SCHEDULED)
     if state is not None:
         yield from (to for to, scripts in STATES[state].moves.items() if script in scripts)
@@ -70,5 +70,7 @@ class StateWatch:
 
 
 def _states_of_end(how: str) -> set[State]:
-    """Return the states that may be reported for an end. A dead task that was purged is no longer known."""
+    """Return the states that may be reported after a task ended in this way. A dead task that was purged is no longer
+    known.
+    """
     return {State.CANCELLED, State.UNKNOWN} if how == PURGED else {State(how)}

@@ -13,12 +13,12 @@ PATIENCE = st.sampled_from([None, None, 0, 1_500_000])
 
 
 class Throttling(Working):
-    """Rules for tasks with a rate. Their workers send a request before the start."""
+    """Rules for tasks with their own rate. A worker requests permission from Redis before it starts such a task."""
 
     @precondition(lambda self: self.workers)
     @rule(data=st.data(), name=st.sampled_from(sorted(RATES_OF_TASKS)), patience=PATIENCE, delivery=DELIVERIES)
     def throttle(self, data: st.DataObject, name: str, patience: int | None, delivery: str) -> None:
-        """A worker is about to start a task with its own rate."""
+        """A worker requests permission to start tasks that have their own rate."""
         worker = self.workers[self.pick(data, self.workers)]
         if not worker.claims:
             self.bring_if_few(data)

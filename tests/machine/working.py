@@ -55,12 +55,13 @@ OUTCOMES: dict[str, Outcome] = {
 }
 VERBS = st.sampled_from([*sorted(OUTCOMES), *["done"] * 4])
 PICKS = st.sampled_from([1, 1, 2, 5, 50])
-CLAIM_WITHIN_US = st.sampled_from([0, 1, SECOND_US, SECOND_US])  # 0 means at any time; a call may be late
+# In microseconds; with 0, a turn may claim at any time; a call may arrive too late.
+CLAIM_WITHIN_US = st.sampled_from([0, 1, SECOND_US, SECOND_US])
 LIMITS = st.dictionaries(st.sampled_from(NAMES), st.integers(0, 5), max_size=2)
 
 
 def _has_its_own_line(told: tuple[Settlement, tuple[Claim, Outcome]]) -> bool:
-    """Whether a settlement has a separate line. A turn sends the tasks that are simply done first."""
+    """Whether a turn sends the settlement in a separate line, after the compact list of tasks that are simply done."""
     return not plain_lines(told[0])
 
 
@@ -86,7 +87,7 @@ class Working(Polling):
     @precondition(lambda self: len(self.workers) < 3)
     @rule(pool=st.sampled_from(["all", "all", *SERVINGS]), delivery=DELIVERIES)
     def register(self, pool: str, delivery: str) -> None:
-        """Register a worker. A duplicated call creates an owner that no worker uses."""
+        """Register a worker. If the call arrives twice, it also creates an owner that no worker uses."""
 
         def check(names: tuple[str, ...]) -> None:
             assert list(names) == self.model.register(self.now, ["node:1"])
@@ -100,7 +101,8 @@ class Working(Polling):
     @rule(data=st.data(), limit=st.integers(0, 5), limits=LIMITS, picks=PICKS, delivery=DELIVERIES)
     def turn(self, data: st.DataObject, limit: int, limits: dict[str, int], picks: int, delivery: str) -> None:
         worker = self.workers[self.pick(data, self.workers)]
-        is_pipelined = not worker.tokens and data.draw(st.booleans())  # a worker with a token has just been idle
+        # A worker that took a token has just been idle, so it sends no pipelined turn.
+        is_pipelined = not worker.tokens and data.draw(st.booleans())
         within_us = data.draw(CLAIM_WITHIN_US) if is_pipelined else None
         self.bring_if_few(data)
         claim_by = within_us and self.now + within_us
@@ -113,7 +115,7 @@ class Working(Polling):
     @precondition(lambda self: self.workers)
     @rule(data=st.data(), verbs=st.lists(VERBS, min_size=2, max_size=4), limit=st.integers(1, 6))
     def work(self, data: st.DataObject, verbs: list[str], limit: int) -> None:
-        """Take some turns without faults, so that other rules have a history to act on."""
+        """Take some turns without faults, so that other rules find tasks with a history."""
         worker = self.workers[self.pick(data, self.workers)]
         for verb in verbs:
             self.bring_if_few(data)
@@ -131,8 +133,8 @@ class Working(Polling):
         *,
         claim_by: int | None = None,
     ) -> TurnReply | None:
-        """Take a turn, which repeats all outcomes without a reply. `claim_by` is None for a turn that names the held
-        claims.
+        """Take a turn. It repeats the outcomes that no reply has confirmed. With `claim_by`, the turn does not list the
+        claims that the worker holds, as in a pipelined turn.
         """
         held = [claim.entry.id for claim in worker.claims] if claim_by is None else None
         settled = [Settlement(claim.entry, outcome, RUN_RECORD) for claim, outcome in worker.pending]
@@ -171,7 +173,7 @@ class Working(Polling):
             assert (reply.wait_us, reply.now_us) == (expected.wait, self.now)
             if (
                 expected.status == "lost"
-            ):  # the turn rings for all queues that it names, even if their tokens had been lost
+            ):  # such a turn rings the doorbells of all its queues, even of those whose tokens had been lost
                 self.without_token -= {share.queue for tier in request.serving for share in tier}
 
         return check
@@ -187,14 +189,14 @@ class Working(Polling):
     @precondition(lambda self: self.workers)
     @rule(data=st.data())
     def wake(self, data: st.DataObject) -> None:
-        """A worker that sleeps at its bells takes a token, and reports the token in its next turn."""
+        """A worker that sleeps at its doorbells takes a token. It reports the token in its next turn."""
         worker = self.workers[self.pick(data, self.workers)]
         self.swallow(worker, data.draw(st.sampled_from(worker.queues)))
 
     @precondition(lambda self: any(not worker.claims for worker in self.workers.values()))
     @rule(data=st.data(), limit=st.integers(1, 3))
     def wake_with_a_turn(self, data: st.DataObject, limit: int) -> None:
-        """A turn was sent right after the BLPOP, without knowledge of the token that was taken. The next turn reports
+        """A worker sends a turn right after a BLPOP, before it knows which token the BLPOP took. Its next turn reports
         the token, unless this turn claimed from the same queue or found nothing at all.
         """
         worker = self.workers[self.pick(data, [name for name, one in self.workers.items() if not one.claims])]
@@ -214,8 +216,8 @@ class Working(Polling):
     @precondition(lambda self: self.workers)
     @rule(data=st.data(), verb=VERBS, finished=st.booleans(), delivery=DELIVERIES)
     def return_prefetched(self, data: st.DataObject, verb: str, finished: bool, delivery: str) -> None:
-        """The master settles the entries before a long task, and returns the entries after it. The worker notices this
-        later, and sends the outcomes again.
+        """While a worker runs a long task, the master settles the finished entries of the claim and returns those after
+        the task. The worker notices this later, and sends the outcomes again.
         """
         worker = self.workers[self.pick(data, self.workers)]
         if len(worker.claims) < 3:
@@ -242,7 +244,7 @@ class Working(Polling):
     @precondition(lambda self: any(worker.claims for worker in self.workers.values()))
     @rule(data=st.data(), delivery=DELIVERIES)
     def mark_a_task_as_started(self, data: st.DataObject, delivery: str) -> None:
-        """A worker marks a task that may be started at most once. Without a reply it does not start the task."""
+        """A worker marks a task that may be started at most once. If it gets no reply, it does not start the task."""
         worker = self.workers[self.pick(data, [name for name, one in self.workers.items() if one.claims])]
         at = data.draw(st.integers(0, len(worker.claims) - 1))
         entry, body = worker.claims[at]
@@ -259,7 +261,9 @@ class Working(Polling):
     @precondition(lambda self: self.workers)
     @rule(data=st.data())
     def swallow_a_token_after_a_lost_answer(self, data: st.DataObject) -> None:
-        """The reply of a claim was lost. The next turn, which gets `again`, still passes on a token."""
+        """Directed: the reply to a claim was lost. The next turn gets the status `again`, and must still pass on the
+        tokens that it reports.
+        """
         worker = self.workers[self.pick(data, self.workers)]
         self.bring_if_few(data)
         self.take_turn(worker, 1, delivery=DROPPED)
@@ -270,7 +274,9 @@ class Working(Polling):
     @precondition(lambda self: any(worker.claims for worker in self.workers.values()))
     @rule(data=st.data())
     def release_and_claim_again(self, data: st.DataObject) -> None:
-        """A duplicate of a release finds nothing, although its owner has claimed the same task again."""
+        """Directed: a release arrives a second time, after its owner has claimed the same task again. It must change
+        nothing.
+        """
         worker = self.workers[self.pick(data, [name for name, one in self.workers.items() if one.claims])]
         worker.pending.append((worker.claims.pop(0), Release()))
         self.take_turn(worker, 0, delivery=COPIED)
@@ -281,7 +287,9 @@ class Working(Polling):
     @precondition(lambda self: self.workers)
     @rule(data=st.data(), queue=st.sampled_from([CAPPED.queue, "t-a"]))
     def make_room_under_a_cap(self, data: st.DataObject, queue: str) -> None:
-        """A token was taken while the cap was reached. The call that makes room rings, although it claims nothing."""
+        """Directed: a worker takes a token while the cap is reached. The turn that makes room must ring the doorbell,
+        although it claims nothing.
+        """
         worker = self.workers[self.pick(data, self.workers)]
         self.bring(queue, 4)
         for _ in range(3):

@@ -1,4 +1,4 @@
-"""The entries that a claim takes: from which queue, how many, and which."""
+"""The model of a claim: from which queues a turn takes entries, how many, and which."""
 
 import math
 from collections.abc import Mapping
@@ -18,29 +18,31 @@ class TurnRequest:
     owner: str
     serving: Serving
     limit: int  # the maximum number of entries to claim
-    limits: Mapping[str, int]  # the limits of queues that have their own limit
+    limits: Mapping[str, int]  # the limits of queues and patterns that have their own limit
     holding: int = 0  # the number of entries that the owner already holds
-    picks: int = 1  # if there are several picks, each claims one entry
-    quarantined: str = ""  # the entry for which the owner finishes its other tasks
-    claim_by: int = 0  # nothing is claimed after this time; 0 means no limit
+    picks: int = 1  # how often a queue is chosen; if it is more than 1, each choice claims one entry
+    # The entry that must run alone, and for which the owner is finishing its other tasks; "" for none.
+    quarantined: str = ""
+    claim_by: int = 0  # the time in us after which nothing is claimed; 0 means no limit
 
 
 @dataclass
 class Claimed:
-    """The result of a claim."""
+    """What a claim took and found."""
 
     tasks: list[Task] = field(default_factory=list)
-    dropped: list[str] = field(default_factory=list)  # entries of cancelled tasks
-    wait: int = 0  # time until a rate or a condition must be checked again
+    # Entries of cancelled tasks that the claim removed from their lanes.
+    dropped: list[str] = field(default_factory=list)
+    wait: int = 0  # us until a rate or a condition must be checked again; 0 for none
     quarantined: str = ""  # the entry that must run alone; no other entry was claimed
 
     @property
     def claims(self) -> list[tuple[str, str]]:
-        """Entries with their stored bodies."""
+        """The claimed entries with the bodies that are stored for them."""
         return [(task.text, task.stored_body) for task in self.tasks]
 
     def follow(self, one: "Claimed") -> None:
-        """Continue after another turn."""
+        """Add the result of the next pick."""
         self.tasks += one.tasks
         self.dropped += one.dropped
         self.wait, self.quarantined = one.wait, one.quarantined
@@ -51,7 +53,7 @@ class Claimed:
 
 @dataclass
 class Claims:
-    """The claim of one turn."""
+    """The state that a claim of one turn uses. `verdicts` holds the conditions that were already evaluated."""
 
     places: Places
     rotation: Rotation
@@ -71,8 +73,8 @@ class Claims:
                 break
             self.verdicts.clear()
         if len(claimed.tasks) >= request.picks or claimed.quarantined:
-            claimed.wait = 0  # a worker that is full or must run an entry alone does not wait
-        for task in claimed.tasks:  # all events at once, after the events that the claim caused
+            claimed.wait = 0  # a worker that got all its entries, or must run one alone, does not wait
+        for task in claimed.tasks:  # the events of the starts come after all other events of the claim
             self.places.news.add("started", task, request.owner, begun=1, lag_us=self.places.now - task.due)
         return claimed
 
@@ -84,7 +86,9 @@ class Claims:
         return claimed
 
     def _claim_awaited(self, request: TurnRequest) -> Claimed:
-        """Claim a suspicious task. While this task is the first of its queue, nothing else is claimed."""
+        """Claim the task for which the owner has finished its other tasks. If it is no longer the first of its queue,
+        claim nothing here.
+        """
         claimed, queue = Claimed(), request.quarantined.split(" ")[1]
         items = self.places.lanes[queue, "delayed"] or self.places.lanes[queue, "ready"]
         is_first = bool(items) and isinstance(items[0], Task) and items[0].text == request.quarantined
@@ -96,8 +100,8 @@ class Claims:
         return claimed
 
     def _mark_unmarked(self, serving: Serving) -> bool:
-        """Mark queues that have pushed items, because a push sets no mark. This only happens if there is nothing else
-        to claim.
+        """Mark queues with items that other programs pushed, because a push sets no mark. Claims call this only if they
+        found nothing else. Return whether a queue was marked.
         """
         queues = {share.queue for tier in serving for share in tier}
         unmarked = {queue for queue in queues if self.places.entries(queue)} - self.places.marked
@@ -120,7 +124,9 @@ class Claims:
                     return
 
     def _claim_in_turn(self, tier: tuple[Share, ...], request: TurnRequest, claimed: Claimed) -> bool:
-        """Claim from queues of patterns. An empty queue loses its place, and a queue that may start nothing is shut."""
+        """Claim from a tier that has patterns. A queue that is empty loses its place in the rotation. A queue that may
+        start nothing is shut until a later time.
+        """
         turns = next(each for each in self.places.turns if each.tier == tier)
         turns.open_due_queues(self.places.now)
         turns.place_marked(self.rotation)
@@ -154,7 +160,7 @@ class Claims:
         return not until
 
     def _shut_until(self, share: Share) -> int:
-        """Return the time until which no entry of this queue may start, or 0 if an entry may start."""
+        """Return the time in us until which no entry of this queue may start, or 0 if one may start now."""
         now = self.places.now
         if share.queue in self.paused:
             return SHUT
@@ -168,7 +174,7 @@ class Claims:
         return now + self.verdict(share).after
 
     def verdict(self, share: Share) -> Verdict:
-        """Return the verdict of a condition, which is evaluated once per call."""
+        """Return the verdict of the queue's condition, which is evaluated at most once per pick."""
         if share.queue not in self.verdicts:
             self.verdicts[share.queue] = self.conditions.verdict(share.queue, share.condition)
         return self.verdicts[share.queue]
@@ -183,7 +189,9 @@ class Claims:
         return allowed
 
     def _most(self, share: Share, request: TurnRequest) -> int:
-        """Return how many tasks to claim. If starts are bounded, the queue's own limit has no effect."""
+        """Return how many tasks to claim. The queue's own limit has no effect if a cap, a rate or a condition on counts
+        bounds its starts.
+        """
         if share.cap or share.interval_us or (share.condition and self.verdict(share).by_counts):
             return int(min(max(1, request.limit), self.starts(share)))
         return max(1, request.limits.get(share.pattern or share.queue, request.limit))
@@ -205,8 +213,8 @@ class Claims:
         return True
 
     def _take(self, queue: str, most: int, holding: int, claimed: Claimed) -> list[Task]:
-        """Take entries, first from the delayed lane. A suspicious task is taken alone, and only by a worker without
-        claims.
+        """Remove up to `most` entries from the lanes, first from the delayed lane, and return their tasks. A task that
+        crashed or was lost is taken alone, and only if the owner holds nothing else.
         """
         taken: list[Task] = []
         for lane, kind in (("delayed", "d"), ("ready", "i")):

@@ -1,4 +1,4 @@
-"""Whether the condition of a queue is open."""
+"""The model of conditions: whether the condition of a queue is open, and when to check it again."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ STEP_US, NEAR_US = 50_000, 1_000
 
 
 class Seen(NamedTuple):
-    """The values that a rule may use. `now` is in seconds."""
+    """The values that a rule may use: the numbers of ready, delayed and running tasks, and `now` in Unix seconds."""
 
     ready: int
     delayed: int
@@ -22,7 +22,9 @@ class Seen(NamedTuple):
 
 @dataclass(frozen=True)
 class Hours:
-    """The intervals in which the condition is open, known up to a time."""
+    """A condition that is open in some intervals. They are known up to the time `known_until`. After that, the
+    condition fails.
+    """
 
     known_until: int
     intervals: tuple[tuple[int, int], ...] = ()
@@ -30,7 +32,9 @@ class Hours:
 
 @dataclass(frozen=True)
 class Rule:
-    """A condition that opens its queue. `opens` returns None if the condition fails with an error."""
+    """A condition in Lua. `text` is its code, and `opens` is the same rule in Python. It returns None if the Lua code
+    fails.
+    """
 
     text: str
     opens: Callable[[Seen], bool | None]
@@ -38,8 +42,8 @@ class Rule:
 
 @dataclass(frozen=True)
 class Verdict:
-    """`after` is the time until a closed queue is checked again. `by_counts` is whether claims may change the
-    verdict.
+    """The result of a condition. `after` is the time in us after which a closed queue is checked again. `by_counts` is
+    set if the condition may use the counts of tasks, which each claim changes.
     """
 
     is_open: bool
@@ -49,7 +53,9 @@ class Verdict:
 
 
 def first_opening(opens_in: Callable[[int], bool]) -> int:
-    """Search in steps of 50 ms within a second, and then between two steps."""
+    """Return after how many us a closed condition opens, or a second if it does not open before. The search checks
+    every 50 ms, then between the last two steps to about 1 ms.
+    """
     opens = next((us for us in range(STEP_US, LOOK_AGAIN_US, STEP_US) if opens_in(us)), LOOK_AGAIN_US)
     shut = opens - STEP_US
     while opens < LOOK_AGAIN_US and opens - shut > NEAR_US:
@@ -60,7 +66,7 @@ def first_opening(opens_in: Callable[[int], bool]) -> int:
 
 @dataclass
 class Conditions:
-    """The defined conditions, which expire."""
+    """The conditions that masters have defined, each with the time at which its definition expires."""
 
     places: Places
     defined: dict[str, tuple[int, Hours | Rule]] = field(default_factory=dict)

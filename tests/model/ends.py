@@ -1,4 +1,4 @@
-"""The memory of ends: the reports about the tasks that ended last, in their stored form."""
+"""The model of the memory of ends: how the latest tasks ended, in the form that Redis stores."""
 
 import json
 import re
@@ -9,7 +9,7 @@ from itertools import chain
 from model.items import UNKNOWN_QUEUE, Task
 
 NO_RUN = " 0 0 0 -"
-"""The record of a run that was not started or not reported."""
+"""The run record of a task whose run was not started or not reported."""
 
 
 _LONG = 32768
@@ -18,7 +18,9 @@ _SHORTEST = 16
 
 @dataclass(frozen=True)
 class End:
-    """The end of a task: its last entry, and the records of the run and of earlier attempts."""
+    """The end of one task: its last entry, and in `run_record` the record of its run, followed by the records of
+    earlier attempts.
+    """
 
     entry: str
     run_record: str
@@ -35,7 +37,7 @@ class End:
 
 @dataclass(frozen=True)
 class Block:
-    """Tasks that ended together."""
+    """Tasks that ended together, in one call and in the same way."""
 
     how: str
     at: int
@@ -49,8 +51,9 @@ class Block:
 
 @dataclass
 class Memory:
-    """The blocks of the open text, the blocks of the sealed texts by the number of ends up to each text, and ids
-    without a reported end, with the times of their removal.
+    """The blocks of tasks that ended. `open` has the blocks of the text that still grows, and `sealed` has those of
+    each finished text, by the number of ends up to that text. `untold` has ids whose earlier ends must not be reported,
+    each with the time since when.
     """
 
     keep: int = 0
@@ -60,7 +63,9 @@ class Memory:
     known: int = 0
 
     def note(self, block: Block) -> None:
-        """Store tasks that ended together, if there are any."""
+        """Store a block, unless it is empty. If the open text has become long, seal it and delete sealed texts that are
+        no longer needed.
+        """
         if not self.keep or not block.ends:
             return
         self.open.append(block)
@@ -72,7 +77,7 @@ class Memory:
             del self.sealed[min(self.sealed)]
 
     def forget(self, task_id: str, now: int) -> None:
-        """Report nothing about this task or about earlier incarnations of its id."""
+        """Stop reporting the ends that this id had up to now."""
         if self.keep:
             self.untold.append((task_id, now))
 
@@ -95,12 +100,14 @@ class Memory:
 
 
 def text_of(blocks: Sequence[Block]) -> str:
-    """Return the stored text."""
+    """Return the blocks as the text that Redis stores."""
     return "".join(block.text for block in blocks)
 
 
 def named_in(body: str) -> tuple[str, str]:
-    """Return the queue and the task's name in an item of the full form."""
+    """Return the queue and the task's name from a body with id, queue and name, or placeholders if the body is in
+    another form.
+    """
     try:
         match json.loads(body):
             case [str(), str(queue), str(name), *_]:
@@ -116,8 +123,8 @@ def unstarted(body: str) -> str:
 
 
 def as_looked_up(task: Task, due: int | None) -> Task:
-    """Return a task that is cancelled while it waits. The ticket of a scheduled task is used, and otherwise its body,
-    which is then deleted. No lane is searched for the entry.
+    """Return what a cancel finds out about a task that waits. If the task is scheduled until `due`, its ticket is used.
+    Otherwise only its body is used, because no lane is searched for the entry.
     """
     if due is not None:
         return replace(task, due=due, ready=0)

@@ -1,4 +1,4 @@
-"""Actions of producers and operators on groups and chains."""
+"""The model of the calls that producers and operators make for groups and chains."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,8 +10,8 @@ from model.model import Model
 
 @dataclass(frozen=True)
 class Target:
-    """The group for new members. `opening` has the tasks that follow the group, and the tasks that follow if a member
-    is dead. It is None if the call does not open the group.
+    """The group to which a call adds members. `opening` has the tasks that follow the group, and the tasks that follow
+    it if a member is dead. It is None if the call does not open the group.
     """
 
     group: str
@@ -24,14 +24,14 @@ Member = tuple[New, Chain]
 
 
 class GroupModel(Model):
-    """The fleet with its groups."""
+    """The model of the fleet, with the calls for groups."""
 
     @property
     def groups(self) -> dict[str, Group]:
         return self.places.dependents.groups
 
     def add_members(self, now: int, nonce: str, members: Sequence[Member], to: Target) -> tuple[str, int, list[str]]:
-        """Return the status, the cursor and the statuses of the enqueue."""
+        """Add members. Return the status, the cursor of the group, and the status of each enqueued member."""
         self.places.at(now)
         group, is_repeated = self.groups.get(to.group), nonce in self.nonces
         before = group.cursor if group else 0
@@ -46,8 +46,8 @@ class GroupModel(Model):
         return "ok", self._cursor(to, len(statuses)), statuses
 
     def _cursor(self, to: Target, added: int) -> int:
-        """Return the cursor of a group. If the group has ended and is forgotten, return the cursor that a repeated call
-        expects.
+        """Return the cursor of the group after the call. If the group has ended and is forgotten, the call was a
+        repeated one, which expects the cursor of its first reply.
         """
         if to.group in self.groups:
             return self.groups[to.group].cursor
@@ -78,7 +78,7 @@ class GroupModel(Model):
         return True
 
     def cancel_group(self, now: int, group_id: str) -> tuple[bool, set[str]]:
-        """Return whether the group is known and has not ended, and its members."""
+        """Cancel a group. Return whether the group is known and has not ended, and its live members."""
         self.places.at(now)
         group = self.groups.get(group_id)
         if not group or group.ended is not None:

@@ -1,4 +1,4 @@
-"""Groups and chains: the tasks that must or must not follow each end."""
+"""The model of groups and chains: which tasks follow when a task or a group ends."""
 
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -11,14 +11,16 @@ if TYPE_CHECKING:
     from model.places import Places
 
 ENDED_US = 50_000_000
-"""The time for which a group is known after its end."""
+"""The time in microseconds for which a group is known after its end."""
 
 Chain = tuple[New, ...]
 
 
 @dataclass
 class Group:
-    """`live` has the members that have not ended. For a chain, this is its next task."""
+    """A group. `live` has the ids of the members that have not ended. For a member that is a chain, it has the current
+    task of the chain.
+    """
 
     then: Chain
     on_dead: Chain
@@ -42,20 +44,22 @@ class Group:
 
 @dataclass
 class Dependents:
-    """The tasks that wait for other tasks. `members` has the group of each task (or "") and the rest of its chain."""
+    """All groups, and the tasks that belong to a group or a chain. `members` has, for each task, its group (or "") and
+    the tasks that follow it in its chain.
+    """
 
     members: dict[str, tuple[str, Chain]] = field(default_factory=dict)
     groups: dict[str, Group] = field(default_factory=dict)
 
     def member_texts(self) -> dict[str, str]:
-        """Return the stored texts."""
+        """Return the text that Redis stores for each member."""
         return {
             task_id: "\n".join([group or "-", *([text] if (text := "".join(map(_text_of, chain))) else [])])
             for task_id, (group, chain) in self.members.items()
         }
 
     def join(self, group_id: str, members: Sequence[tuple[str, Chain]]) -> None:
-        """Add accepted tasks."""
+        """Add accepted tasks to a group, and remember their chains. `group_id` is "" for chains without a group."""
         for task_id, chain in members:
             if group_id or chain:
                 self.members[task_id] = (group_id, chain)
@@ -65,7 +69,9 @@ class Dependents:
             group.total += len(members)
 
     def ended(self, places: "Places", how: str, ids: Sequence[str], still_there: Collection[str] = ()) -> None:
-        """End these tasks together. The ids in `still_there` only become free after the script."""
+        """Process the end of these tasks, which ended together in the way `how`, and enqueue what follows. The ids in
+        `still_there` are freed only after the script, so no following task can have them.
+        """
         gone = [(task_id, *self.members.pop(task_id)) for task_id in ids if task_id in self.members]
         for task_id, group_id, chain in gone:
             if group_id and not (how == "done" and chain):
@@ -89,7 +95,7 @@ class Dependents:
             self._leave(group_id, task_id, "cancelled")
 
     def _put_in(self, places: "Places", group_id: str, chain: Chain, still_there: Collection[str]) -> str:
-        """Return the id of the first of these tasks, or "" if that id is taken."""
+        """Enqueue the first task of the chain. Return its id, or "" if the chain is empty or the id is taken."""
         if not chain or chain[0].id in still_there or chain[0].id in places.tasks:
             return ""
         new, *rest = chain
@@ -112,7 +118,7 @@ class Dependents:
             group.followed_by = self._put_in(places, "", following, still_there)
 
     def expire(self, now: int) -> list[str]:
-        """Delete groups that have expired."""
+        """Delete groups whose time after the end has expired, and return their ids."""
         gone = [
             name for name, group in self.groups.items() if group.ended is not None and group.ended + ENDED_US <= now
         ]

@@ -1,13 +1,15 @@
-"""The items of the model: tasks, and items of other producers that are not accepted yet."""
+"""The items in lanes: tasks, and items of other programs that are not accepted as tasks yet."""
 
 from dataclasses import dataclass
 
 UNKNOWN_QUEUE = "unknown"
-"""The queue of dead items whose queue cannot be read in the delayed set."""
+"""The queue of items in the delayed set that name no valid queue and therefore become dead."""
 
 
 def marked_text(text: str) -> str:
-    """Return the entry with the flag `b`, which marks a started task, before the mark of its last crash."""
+    """Return an entry with the start mark. The mark is the letter `b` in the entry's flag, before the capital letter of
+    the last crash.
+    """
     head, _, flag = text.rpartition(" ")
     kept, mark = (flag[:-1], flag[-1]) if flag[-1].isupper() else (flag, "")
     return text if "b" in flag else f"{head} {kept.replace('-', '')}b{mark}"
@@ -15,9 +17,10 @@ def marked_text(text: str) -> str:
 
 @dataclass
 class Task:
-    """One live task with the counters of its entry. `starts` counts its claims, and `order` is its rank by age.
-    `incarnation` counts the cancelled earlier tasks with its id, each of which is a tombstone. `is_front` is set if the
-    task was put at the head of its lane, or will be when it is due."""
+    """One live task with the counters of its entry. `starts` counts its claims, and `order` counts up with each
+    accepted task. `incarnation` counts the cancelled earlier tasks with its id, each of which is a tombstone.
+    `is_front` is set if the task was put at the head of its lane, or will be when it is due.
+    """
 
     id: str
     queue: str
@@ -59,12 +62,12 @@ class Task:
 
     @property
     def is_marked_started(self) -> bool:
-        """Whether the task may be started at most once, and has a start mark but no outcome."""
+        """Whether the task has a start mark. Such a task may be started at most once, and has no outcome yet."""
         return "b" in self.flag
 
     @property
     def suspicious(self) -> bool:
-        """Whether the task must run alone."""
+        """Whether the task must run alone, because it crashed or was lost before."""
         return self.crashes + self.losses > 0
 
 
@@ -81,8 +84,8 @@ class LegacyItem:
 
 @dataclass(frozen=True)
 class New:
-    """A task that will be enqueued. `due` is the argument of the script. If `hold_ms` is 0, the task holds its key
-    until it ends.
+    """A task that is about to be enqueued. `due` is the argument of the script, for example `@` with a time, `+` with a
+    delay, or "". If `hold_ms` is 0, the task holds its unique key until it ends.
     """
 
     id: str
@@ -99,7 +102,9 @@ class New:
 
 @dataclass(frozen=True)
 class Share:
-    """A queue as a pool serves it. `pattern` is the matching pattern, or "" if the queue is configured by name."""
+    """A queue or a pattern as a pool serves it, with its weight and limits. For a queue that was found by a pattern,
+    `pattern` is that pattern, otherwise "".
+    """
 
     queue: str
     weight: int = 1
@@ -115,7 +120,7 @@ class Share:
 
 
 def slack_us(interval_us: int, burst: int) -> int:
-    """Return how far ahead of the clock the starts of a rate may be."""
+    """Return by how many us the starts of a rate may run ahead of an even pace."""
     return max((burst - 1) * interval_us, min(50_000, interval_us // 2))
 
 

@@ -1,11 +1,13 @@
-"""Living owners, in Redis time: leases, the pulse of the pollers, and grace."""
+"""The model of leases, in Redis time: the living owners, the last sweep of the pollers, and the grace period."""
 
 from dataclasses import dataclass, field
 
 
 @dataclass
 class Leases:
-    """Leases of one length. `pulse` is the time of the last sweep."""
+    """The owners with the ends of their leases, which all have the same length. `pulse` is the time of the last
+    sweep.
+    """
 
     length: int
     expires: dict[str, int] = field(default_factory=dict)

@@ -74,7 +74,7 @@ class Model(Schedules, Sweeping, Throttling):
         return Promoted(moved, buried, self.next_due(), len(due) >= limit, left_out)
 
     def _promote(self, member: str) -> str:
-        """Promote a task. Return its queue, or "" for an occurrence that was skipped."""
+        """Promote the member of the delayed set. Return its queue, or "" if it is an occurrence that was left out."""
         due, item = self.places.scheduled.pop(member)
         if isinstance(item, Task) and self.is_left_out(item, due):
             return ""
@@ -92,7 +92,9 @@ class Model(Schedules, Sweeping, Throttling):
         return task.queue
 
     def adopt_scheduled(self, now: int, members: Sequence[str]) -> tuple[int, list[str]]:
-        """Return how many items became tasks, and the queues of the items that are dead at once."""
+        """Adopt legacy items of the delayed set. Return how many became tasks, and the queues of the invalid items,
+        which became dead at once.
+        """
         self.places.at(now)
         adopted, dead = 0, []
         for member in dict.fromkeys(members):
@@ -158,8 +160,9 @@ class Model(Schedules, Sweeping, Throttling):
             answer.status = "backlogged"
 
     def _is_backlogged(self, request: TurnRequest, queue: str) -> bool:
-        """Whether the lane of the claim, or else the other lane, has four entries for each owner. In addition, the
-        queue must be in the highest tier, and no queue in its tier may have a limit.
+        """Whether the reply has the status `backlogged`. That is so if the claim leaves four entries for each owner in
+        the lane that is served next, the queue is in the highest tier, and no queue of that tier has a cap, a rate or a
+        condition.
         """
         beside = request.serving[0]
         is_bounded = any(share.cap or share.interval_us or share.condition for share in beside)
@@ -167,7 +170,7 @@ class Model(Schedules, Sweeping, Throttling):
         return bool(share_in(beside, queue)) and not is_bounded and left >= 4 * len(self.leases.expires)
 
     def claims(self) -> Claims:
-        """Return the state for a claim."""
+        """Return a model of the next claim, which works on the state of this model."""
         return Claims(self.places, self.rotation, self.rates, self.paused, self.conditions, self.closed)
 
     def _look_at_queues_with_room(self, settled: Settled, serving: Serving) -> None:
@@ -189,7 +192,8 @@ class Model(Schedules, Sweeping, Throttling):
             if is_release:
                 self._credit(serving, task.queue)
             if outcome[0] in {"retry", "release"} and not task.cancelled:
-                task.flag = task.flag.replace("b", "") or "-"  # the worker knows the result of the start
+                # The outcome shows that the start mark is no longer needed.
+                task.flag = task.flag.replace("b", "") or "-"
             if outcome[0] == "done" and not task.is_tombstone:
                 done.append(self._done(task, outcome, owner))
             else:
@@ -230,7 +234,9 @@ class Model(Schedules, Sweeping, Throttling):
                 self.places.news.add("released", task, owner)
 
     def _credit(self, serving: Serving, queue: str) -> None:
-        """Credit a queue in the first tier that serves it. In a domain with patterns, its time must still be stored."""
+        """Give a queue its turn back in the first tier that serves it, because a claimed entry was returned. In a
+        domain with patterns this needs a stored time of the queue.
+        """
         for tier in serving:
             share, domain = share_in(tier, queue), frozenset(one.queue for one in tier)
             if share:
@@ -239,7 +245,9 @@ class Model(Schedules, Sweeping, Throttling):
                 return
 
     def _settle_and_look(self, owner: str, outcomes: Sequence[tuple[str, Outcome]], serving: Serving) -> list[str]:
-        """Settle as a master does, and ring for the remaining entries of the queues. Return the stale outcomes."""
+        """Settle outcomes as a master does, and make claims check the queues to which tasks were returned. Return the
+        ids of stale outcomes.
+        """
         settled = self._settle(owner, outcomes, serving)
         for queue in settled.released:
             self.places.look_if_any(queue)
@@ -248,7 +256,9 @@ class Model(Schedules, Sweeping, Throttling):
     def return_prefetched(
         self, now: int, owner: str, running: str, outcomes: Sequence[tuple[str, Outcome]], serving: Serving
     ) -> int:
-        """Settle finished tasks. If the owner holds the running entry, return the entries behind it."""
+        """Settle finished tasks. If the owner still holds the running entry, return the entries behind it to their
+        queues. Return how many these were.
+        """
         self.places.at(now)
         self._settle_and_look(owner, outcomes, serving)
         held = self.places.inflight.get(owner, [])
@@ -264,7 +274,9 @@ class Model(Schedules, Sweeping, Throttling):
         return len(unstarted)
 
     def mark_started(self, owner: str, text: str) -> str:
-        """Mark a task that may be started at most once before its start."""
+        """Set the start mark of a task that may be started at most once. Return the new entry, or "" if the owner no
+        longer holds it.
+        """
         return self.places.mark_started(owner, text) if owner in self.leases.expires else ""
 
     # Owning
@@ -278,7 +290,9 @@ class Model(Schedules, Sweeping, Throttling):
         return owners
 
     def renew(self, now: int, owners: Sequence[str]) -> tuple[list[str], set[str]]:
-        """Return the lost owners, and the entries of cancelled tasks that the other owners hold."""
+        """Renew leases. Return the owners that are no longer registered, and the entries of cancelled tasks that the
+        other owners hold.
+        """
         lost = [owner for owner in owners if not self.leases.renew(owner, now)]
         held = [task for owner in owners if owner not in lost for task in self.places.inflight.get(owner, [])]
         cancelled = [task.id for task in self.places.tasks.values() if task.cancelled]
@@ -310,8 +324,8 @@ class Model(Schedules, Sweeping, Throttling):
         return self._reap(now, owner, ran, Reaped(settled=len(outcomes) - len(stale), stale=stale), serving)
 
     def _reap(self, now: int, owner: str, ran: Mapping[str, str] | None, reaped: Reaped, serving: Serving) -> Reaped:
-        """Reap an owner. `ran` has the running tasks with the records of their crash, or "" for tasks without blame. It
-        is None if the node was lost. In that case every task is charged.
+        """Reap an owner. `ran` has the ids of the tasks that were running. The value is the record of the crash, or ""
+        if the task is not blamed. If the node was lost, `ran` is None and every task is charged with the loss.
         """
         self.places.at(now)
         held = list(self.places.inflight.get(owner, []))
@@ -347,7 +361,9 @@ class Model(Schedules, Sweeping, Throttling):
     def _charge(
         self, task: Task, ran: Mapping[str, str] | None, serving: Serving
     ) -> tuple[tuple[str, str] | None, bool]:
-        """Charge a task. Return its mark and its record, and whether the charge makes the task dead."""
+        """Count a crash, a loss or a release of a task. Return the mark and the record of a crash or loss, and whether
+        it makes the task dead.
+        """
         if ran is None:
             task.losses += 1
             return ("L", LOSS), task.losses >= LOSS_LIMIT

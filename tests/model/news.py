@@ -1,4 +1,4 @@
-"""Task events: the event with its fields that each change must add to the stream."""
+"""The model of task events: which event, with which fields, each change must add to the stream."""
 
 import json
 import re
@@ -11,13 +11,15 @@ _RUN = re.compile(r" (\d+) (\d+) \d+ (\S+)")
 
 @dataclass
 class News:
-    """Task events that the stream must hold. `expected` are the events that were not compared yet."""
+    """The events that the stream must contain. `expected` has those that were not compared with the stream yet."""
 
     is_wanted: bool = False
     expected: list[dict[str, str]] = field(default_factory=list)
 
     def add(self, event: str, task: Task, owner: str = "", name: str = "", begun: int = 0, **more: object) -> None:
-        """Expect an event. `begun` is 1 if the current attempt is not yet included in the task's counters."""
+        """Expect an event about a task. `begun` is 1 if an attempt has begun that the task's counters do not include
+        yet.
+        """
         if not self.is_wanted:
             return
         attempt = task.failures + task.crashes + task.losses + begun
@@ -26,7 +28,7 @@ class News:
         self.expected.append(said | {"attempt": str(attempt), "owner": owner} | rest)
 
     def add_end(self, how: str, task: Task, owner: str, run_record: str) -> None:
-        """Expect the event of an end, with the record of the last run."""
+        """Expect the event that reports the end of a task, with the duration from its run record."""
         run = _RUN.match(run_record)
         assert run
         start, run_us, name = run.groups()
@@ -35,7 +37,9 @@ class News:
 
 
 def name_in(body: str) -> str:
-    """Return the task's name in an item of the full or the short form."""
+    """Return the task's name from a body in the full form (id, queue, name, ...) or the short form (name, arguments),
+    or "".
+    """
     try:
         parsed = json.loads(body)
     except ValueError:

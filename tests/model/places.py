@@ -1,4 +1,4 @@
-"""The place of each task, and all changes of places. `model.model` decides when a change happens."""
+"""Where each task is, and all moves between these places. `model.model` decides when a task moves."""
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
@@ -19,7 +19,9 @@ MOST_RECORDS = 10
 
 @dataclass
 class Places:
-    """A live task is in exactly one of lanes, scheduled, inflight and dead. A legacy item is in a lane or scheduled."""
+    """The tasks of the fleet with the lists and sets that hold them. Each live task is in exactly one of `lanes`,
+    `scheduled`, `inflight` and `dead`. A legacy item is in `lanes` or `scheduled`.
+    """
 
     tasks: dict[str, Task] = field(default_factory=dict)
     lanes: defaultdict[tuple[str, str], list[Item]] = field(default_factory=lambda: defaultdict(list))
@@ -46,7 +48,7 @@ class Places:
     _adopted: int = 0
 
     def at(self, now: int) -> None:
-        """Set the time at which a script begins."""
+        """Begin a script at this time. All following changes belong to it."""
         self.now, self._adopted = now, 0
 
     def mark(self, queue: str) -> None:
@@ -55,12 +57,14 @@ class Places:
         self.look_at(queue)
 
     def look_at(self, queue: str) -> None:
-        """Make claims check the queue if they know it by a pattern, and end the queue's idle time."""
+        """Mark the queue in each domain that serves it by a pattern, so that claims check it. The queue then no longer
+        counts as idle.
+        """
         if sum(turns.mark(queue) for turns in self.turns):
             self.idle.pop(queue, None)
 
     def look_if_any(self, queue: str) -> None:
-        """Call `look_at` if the queue has entries, as a call does that only rings."""
+        """Call `look_at` if the queue has entries. Calls that return tasks but claim none do this."""
         if self.entries(queue):
             self.look_at(queue)
 
@@ -68,7 +72,7 @@ class Places:
         return self.lanes[queue, "delayed"] + self.lanes[queue, "ready"]
 
     def holder_of(self, task_id: str, owners: dict[str, int]) -> str | None:
-        """Return the registered owner that holds a task."""
+        """Return the registered owner that holds a task, or None."""
         return next((owner for owner in owners if self._holds(owner, task_id)), None)
 
     def _holds(self, owner: str, task_id: str) -> bool:
@@ -77,7 +81,9 @@ class Places:
     # Coming
 
     def accept(self, new: New) -> None:
-        """Accept a task from the client."""
+        """Accept a task that a client enqueues. If its id belongs to a cancelled task in a lane, that entry becomes a
+        tombstone.
+        """
         incarnation, tombstones = self.former.get(new.id, (0, 0))
         waits_cancelled = self.tasks.get(new.id)
         if waits_cancelled or tombstones:
@@ -101,12 +107,12 @@ class Places:
         task.due = task.ready = self.now
         was_marked = task.queue in self.marked
         self._line_up(task, "ready")
-        if not was_marked:  # a marked queue has its place, or is shut for a reason
+        if not was_marked:  # a queue that was marked before already has a place, or is shut for a reason
             self.look_at(task.queue)
         self.news.add("enqueued", task)
 
     def _line_up(self, task: Task, name: str) -> None:
-        """Add a task at the tail of its lane, or at the head."""
+        """Add a task to a lane: at the tail, or at the head if the task is enqueued at the front."""
         lane = self.lanes[task.queue, name]
         lane.insert(0 if task.is_front else len(lane), task)
         self.marked.add(task.queue)
@@ -127,8 +133,8 @@ class Places:
             self.former[task.id] = (incarnation, tombstones - 1)
 
     def adopt(self, bare: LegacyItem, queue: str, kind: str, due: int) -> Task:
-        """Create a task of another producer, which has no place yet. It gets a new id if it has no id or its id is
-        live.
+        """Make a task from a legacy item. The caller puts it into a lane or a set. The task gets a new id if the item
+        has none or its id is taken.
         """
         task_id = bare.id
         while not task_id or task_id in self.tasks or task_id in self.former:
@@ -143,7 +149,7 @@ class Places:
         return task
 
     def adopt_occurrence(self, task_id: str, queue: str, body: str) -> Task:
-        """Create a task of a schedule, which has no place yet."""
+        """Make a task for an occurrence of a schedule. The caller puts it into the delayed set or a lane."""
         task = self._accept(task_id, queue, body)
         self.known.add(queue)
         task.kind = "p"
@@ -162,8 +168,8 @@ class Places:
         self.counts[f"delayed:{task.queue}"] += 1
 
     def ready(self, task: Task, due: int) -> None:
-        """Move a task to its lane because it is due, or because its rate permits a start. A rate does not change the
-        due time.
+        """Add a task to the delayed lane, because it is due or because its rate now permits a start. A wait for a rate
+        does not change the due time.
         """
         task.due, task.ready = min(task.due, due) if task.kind == "t" else due, self.now
         self._line_up(task, "delayed")
@@ -173,12 +179,13 @@ class Places:
 
     def hold(self, owner: str, task: Task) -> None:
         task.starts += 1
-        task.is_front = False  # only for the first start, because returned tasks have another place
+        # The front counts only until the first claim, because a returned task has a place of its own.
+        task.is_front = False
         self.inflight.setdefault(owner, []).append(task)
         self.counts[f"running:{task.queue}"] += 1
 
     def mark_started(self, owner: str, text: str) -> str:
-        """Return the new text of an entry, or "" if the owner does not hold this entry."""
+        """Set the start mark of an entry. Return its new text, or "" if the owner does not hold this entry."""
         marked = marked_text(text)
         task = next((held for held in self.inflight.get(owner, []) if held.text in {text, marked}), None)
         if not task:
@@ -187,7 +194,9 @@ class Places:
         return marked
 
     def let_go(self, owner: str, text: str) -> Task | None:
-        """Take the task of this entry from the owner if the owner holds it."""
+        """Remove this entry from the owner's in-flight list. Return its task, or None if the owner does not hold the
+        entry.
+        """
         task = next((held for held in self.inflight.get(owner, []) if held.text == text), None)
         if task:
             self.inflight[owner].remove(task)
@@ -195,8 +204,8 @@ class Places:
         return task
 
     def keep_attempt_record(self, task: Task, mark: str, record: str) -> None:
-        """Store an attempt record. The last ten records are kept while the task is live. The flag has the mark of the
-        last crash or loss, or a mark that there was none.
+        """Store an attempt record of a live task, and keep the last ten. The task's flag gets the mark of the last
+        crash or loss, or `FAILURE` if there was none yet.
         """
         bare = "".join(letter for letter in task.flag if letter.isdigit() or letter == "u")
         if mark != FAILURE or not any(map(str.isupper, task.flag)):
@@ -205,8 +214,8 @@ class Places:
         self.attempt_records[task.id] = "\n".join([*before, record][-MOST_RECORDS:])
 
     def give_back(self, task: Task) -> bool:
-        """Put a task at the head of its lane. Return False if the task becomes dead instead. The caller makes claims
-        check the queue.
+        """Put a task back at the head of its lane. If it has a start mark, make it dead instead and return False. After
+        that, the caller must make claims check the queue.
         """
         if task.is_marked_started:
             self.bury(task, AT_MOST_ONCE)
@@ -227,7 +236,7 @@ class Places:
         self.news.add("revived", task)
 
     def restore(self, task: Task) -> Task:
-        """Give a task without an entry a new incarnation at the tail of its lane."""
+        """Put a task whose entry is lost at the tail of its lane again, as a new incarnation."""
         incarnation, tombstones = self.former.get(task.id, (0, 0))
         self.former[task.id] = (incarnation + 1, tombstones)
         self._order += 1
@@ -266,7 +275,9 @@ class Places:
         self.end(self.tasks[task_id], "purged")
 
     def end(self, task: Task, how: str) -> str:
-        """Remove a task. Return the records of its earlier attempts."""
+        """Remove a task that ended in this way. Return the records of its attempts, as text that follows its run
+        record.
+        """
         del self.tasks[task.id]
         records = self.attempt_records.pop(task.id, None)
         self.free_key(task)
@@ -276,7 +287,7 @@ class Places:
         return "" if records is None else f"\n{records}"
 
     def end_alone(self, task: Task, how: str, owner: str, run_record: str) -> None:
-        """End a task, which gets a separate block in the memory of ends."""
+        """End one task, and store its end as a block of its own in the memory of ends."""
         self.news.add_end(how, task, owner, run_record)
         self.results.pop(task.id, None)
         past = self.end(task, how)

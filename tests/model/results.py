@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 @dataclass
 class TurnResult:
-    """The expected reply of a turn: entry texts, and claims with their bodies."""
+    """The expected reply of a turn. Entries are texts, and each claim has the entry and its body."""
 
     status: str
     stale: list[str] = field(default_factory=list)
@@ -29,8 +29,8 @@ class Reaped:
 
 @dataclass
 class Settled:
-    """The result of outcomes: the stale outcomes, and for each queue the number of other outcomes that returned their
-    task.
+    """The result of settling. `stale` has the outcomes without effect, and `released` has, for each queue, how many
+    tasks were returned to it.
     """
 
     stale: list[str] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""The choice of a queue by fair rotation in exact fractions, and rate limits."""
+"""The model of fair rotation, with exact fractions, and of rate limits."""
 
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -20,32 +20,36 @@ def is_pattern(name: str) -> bool:
 
 
 def _takes_no_turns(domain: Domain) -> bool:
-    """Whether a domain has only one queue. Nothing is stored for it."""
+    """Whether a domain is a single queue. There is nothing to rotate, so no times are stored."""
     return len(domain) == 1 and not any(map(is_pattern, domain))
 
 
 @dataclass
 class Rotation:
-    """Start-time fair queueing. Each queue of each domain has a time, which is counted in entries."""
+    """Start-time fair queueing. In each domain, each queue has a virtual time, which grows by 1 / weight for each
+    claimed entry.
+    """
 
     clocks: dict[Domain, Time] = field(default_factory=dict)
     times: dict[tuple[Domain, str], Time] = field(default_factory=dict)
 
     def as_kept(self) -> dict[str, tuple[int, int]]:
-        """Return the times that Redis stores. An entry at weight 1 takes `UNIT`."""
+        """Return the times as Redis stores them: whole numbers, in which an entry at weight 1 takes `UNIT`."""
         kept = {name_of(domain): state for domain, state in self.clocks.items()}
         kept |= {f"{name_of(domain)} {queue}": state for (domain, queue), state in self.times.items()}
         return {name: (int(time * UNIT), turn) for name, (time, turn) in kept.items()}
 
     def first(self, domain: Domain, candidates: list[Share]) -> Share:
-        """Return the queue to serve: a queue that was never served, else the one with the lowest time. If times are
-        equal, it is the least recently served queue.
+        """Return the queue to serve next. A queue that was never served comes first, then the one with the lowest time.
+        Of several with equal times, the least recently served one is next.
         """
         new = [share for share in candidates if (domain, share.queue) not in self.times]
         return new[0] if new else min(candidates, key=lambda share: self.times[domain, share.queue])
 
     def come_back(self, domain: Domain, queue: str) -> None:
-        """Restore a queue without a place in a domain with patterns."""
+        """Give a queue of a pattern a time when it becomes ready: the time that it had, or that of the domain if this
+        is later.
+        """
         clock, _ = self.clocks.get(domain, (Fraction(0), 0))
         before = self.times.get((domain, queue), (Fraction(0), 0))
         self.times[domain, queue] = before if before[0] > clock else (clock, 0)
@@ -68,19 +72,23 @@ class Rotation:
 
 @dataclass
 class Rates:
-    """The times at which the starts of each queue will be paid off. The times of the starts are recorded to check the
-    bound.
+    """The rate limits of queues. Each start costs one interval, and `paid_off` is when all starts of a queue are paid
+    for. `starts` has the times of the starts, so that a test can check the rate.
     """
 
     paid_off: dict[str, int] = field(default_factory=dict)
     starts: dict[str, list[int]] = field(default_factory=dict)
 
     def debt(self, share: Share, now: int) -> int:
-        """Return the debt, which is at most a full burst. A larger value remains from before the clock went back."""
+        """Return for how many us the starts of a queue are not paid for yet. A full burst is the most, because a larger
+        value can only come from a clock that went back.
+        """
         return min(max(0, self.paid_off.get(share.queue, 0) - now), share.interval_us + share.slack_us)
 
     def set_right(self, share: Share, now: int) -> None:
-        """Limit the debt to a full burst, as each call does when it checks for room."""
+        """Limit the stored time to the debt of a full burst. Each call does this when it checks whether the rate
+        permits a start.
+        """
         if share.queue in self.paid_off:
             self.paid_off[share.queue] = min(self.paid_off[share.queue], now + share.interval_us + share.slack_us)
 
@@ -88,7 +96,7 @@ class Rates:
         return (share.slack_us - self.debt(share, now)) // share.interval_us + 1
 
     def wait(self, share: Share, now: int) -> int:
-        """Return the time until the next task may start."""
+        """Return the time in us until the next task may start, 0 or less if one may start now."""
         return self.debt(share, now) - share.slack_us
 
     def spend(self, share: Share, now: int, entries: int) -> None:

@@ -1,4 +1,4 @@
-"""Schedules in the model: their records, and the occurrences that pollers enqueue in advance."""
+"""The model of schedules: their records, and the occurrences that pollers enqueue in advance."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -12,12 +12,12 @@ SECOND_US = 1_000_000
 Occurrence = tuple[str, int, str]
 """An id, a due time and a body."""
 Read = tuple[str, str]
-"""The name of a schedule, and its record as it was read."""
+"""The name of a schedule, and its record as a poller has read it."""
 
 
 @dataclass
 class Known:
-    """The record of a schedule: see `rota/lua/shared/schedules.lua`."""
+    """The record of a schedule. `rota/lua/shared/schedules.lua` describes its fields."""
 
     text: str
     passed: int
@@ -50,8 +50,8 @@ class Known:
 
 
 class Schedules(Steering):
-    """Actions of clients, nodes and pollers on schedules. `alive` has the last occurrence of schedules that may not
-    overlap, and `went_on` has the number of times each occurrence was enqueued.
+    """The calls of clients, nodes and pollers for schedules. `alive` has the last occurrence of each schedule whose
+    runs may not overlap. `went_on` counts how often each occurrence was enqueued to run.
     """
 
     def __init__(self, lease_us: int, run_record: str, servings: Iterable[Serving] = ()) -> None:
@@ -128,7 +128,7 @@ class Schedules(Steering):
         self.declared.pop(name, None)
         self.alive.pop(name, None)
         for task_id in [one for one in self.went_on if one.startswith(f"{name}:")]:
-            del self.went_on[task_id]  # a schedule that is put again starts from the beginning
+            del self.went_on[task_id]  # if the schedule is stored again later, its occurrences are new
         return "removed"
 
     def _withdraw(self, name: str, known: Known, after: int) -> None:
@@ -210,7 +210,9 @@ class Schedules(Steering):
         return not task.cancelled or self.places.holder_of(task_id, self.leases.expires) is not None
 
     def is_left_out(self, task: Task, due: int) -> bool:
-        """Whether a due occurrence ends without a run because an earlier occurrence is live."""
+        """Whether a due occurrence is left out, because an earlier occurrence is live and runs may not overlap. If so,
+        end its task.
+        """
         name = task.id.rpartition(":")[0]
         if task.kind != "p":
             return False

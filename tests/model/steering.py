@@ -1,4 +1,6 @@
-"""The state of the model, and the effects of operators, other languages and the server's clock."""
+"""The state of the model, and everything that changes it from outside the fleet: operators, programs in other
+languages, and the server's clock.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -14,7 +16,7 @@ NONCE_US = 60_000_000
 
 
 class Steering:
-    """The whole state, and the actions from outside the fleet."""
+    """The whole state of the model, with the calls of operators and masters and the pushes of other programs."""
 
     def __init__(self, lease_us: int, run_record: str, servings: Iterable[Serving] = ()) -> None:
         """`run_record` is the record that workers send about each run. `servings` are the tiers that may have
@@ -37,7 +39,7 @@ class Steering:
     # The server
 
     def keys_expire(self, now: int) -> tuple[list[str], list[str], list[str]]:
-        """Delete the nonces, unique keys and groups that have expired on the server."""
+        """Delete the nonces, unique keys and groups that have expired by now, and return their names."""
         nonces = [nonce for nonce, (_, until) in self.nonces.items() if until <= now]
         keys = [key for key, (_, until) in self.places.holders.items() if 0 < until <= now]
         for nonce in nonces:
@@ -93,8 +95,8 @@ class Steering:
         return "cancelled"
 
     def _note_waiting(self, task: Task, past: str = "", due: int | None = None) -> None:
-        """Store the end of a task that was cancelled while it waited. An entry in a lane stays there until a claim
-        drops it.
+        """Store the end of a task that was cancelled while it waited. If its entry is in a lane, the entry stays there
+        until a claim drops it.
         """
         self.places.results.pop(task.id, None)
         found = as_looked_up(task, due)
@@ -155,7 +157,9 @@ class Steering:
         return self.purge_dead(old + surplus)
 
     def restore(self, now: int, ids: Sequence[str]) -> list[str]:
-        """Return the status of each id. None of them is in a lane."""
+        """Restore tasks that have no entry. Return the status of each id. The caller names no task that is in a
+        lane.
+        """
         self.places.at(now)
         return [self._restore(task_id) for task_id in ids]
 
@@ -175,7 +179,9 @@ class Steering:
     def check_conditions(
         self, now: int, ttl_us: int, conditions: Mapping[str, Hours | Rule]
     ) -> set[tuple[str, int, str, bool]]:
-        """Return the closed queues with the time, the condition, and whether the condition fails."""
+        """Define conditions, and return the closed queues. Each row has the queue, for how many us it is closed, the
+        condition, and whether the condition fails.
+        """
         self.places.at(now)
         defined = self.conditions.defined
         defined.update((name, (now + ttl_us, each)) for name, each in conditions.items())
@@ -194,7 +200,9 @@ class Steering:
         return self.places.now - self.closed[queue], by, fails
 
     def closed_by(self, queue: str) -> tuple[str | None, bool]:
-        """Return the condition that closes a queue, or "" if the queue is paused, and whether the condition fails."""
+        """Return the condition that closes a queue, "" if the queue is paused, or None if it is open. The second value
+        is whether the condition fails.
+        """
         if queue in self.paused:
             return "", False
         name = self._condition_of(queue)
@@ -202,7 +210,7 @@ class Steering:
         return (name, verdict.fails) if verdict and not verdict.is_open else (None, False)
 
     def _condition_of(self, queue: str) -> str:
-        """Return the latest published condition of the queue or its patterns."""
+        """Return the condition that is announced for the queue, or else for its pattern, or "" for none."""
         patterns = [share.pattern for turns in self.places.turns if (share := share_in(turns.tier, queue))]
         known = [self.published[name] for name in (queue, *patterns) if name in self.published]
         return next((name for until, name in known if until > self.places.now), "")

@@ -1,4 +1,4 @@
-"""The corrections, replies and deletions of a poller's sweep."""
+"""The model of a poller's sweep: what it corrects, returns and deletes."""
 
 from model.steering import Steering
 from model.turns import share_in
@@ -8,10 +8,10 @@ SOON_US = 1_000_000
 
 
 class Sweeping(Steering):
-    """The sweep over all known queues and over the owners."""
+    """The part of the model that sweeps: over all known queues, and over the owners."""
 
     def sweep(self, now: int, forget_after_us: int) -> list[str]:
-        """Return the owners whose lease has expired."""
+        """Sweep, and return the owners whose lease has expired."""
         self.places.at(now)
         for queue in sorted(self.places.known):
             self._look_at_known(queue)
@@ -28,22 +28,26 @@ class Sweeping(Steering):
                 self.places.look_at(queue)
 
     def is_closed_for_sweeps(self, queue: str) -> bool:
-        """Whether a condition keeps the queue closed. Workers check the condition again without a sweep."""
+        """Whether the queue is closed, so that a sweep need not wake a worker for it. Workers check conditions again by
+        themselves.
+        """
         return bool(self.conditions.defined) and self.closed_by(queue)[0] is not None
 
     def _opens_soon(self, queue: str) -> bool:
-        """Whether the condition opens before the next sweep, because a bare push must be noticed by then."""
+        """Whether the condition opens before the next sweep. If so, this sweep must wake a worker, because no other
+        call notices an item that was pushed without the client.
+        """
         name = self._condition_of(queue)
         return bool(name) and queue not in self.paused and self.conditions.verdict(queue, name).after < SOON_US
 
     def may_be_full(self, queue: str, now: int) -> bool:
-        """Whether the queue may have no token because of a cap or a rate."""
+        """Whether the queue may lack a token because a cap or a rate may permit no start."""
         return self.places.counts[f"running:{queue}"] > 0 or self.rates.paid_off.get(queue, 0) > now
 
     # Queues that are known only by a pattern
 
     def _look_whether_idle(self, queue: str, forget_after_us: int) -> None:
-        """Store the time since which a queue is empty. After a while, forget the queue."""
+        """Store since when the queue of a pattern is empty, and forget the queue if that is long enough ago."""
         pattern = self._pattern_of(queue)
         if not pattern or not self._is_empty(queue):
             self.places.idle.pop(queue, None)
@@ -60,7 +64,9 @@ class Sweeping(Steering):
         return "" if is_named or not shares else shares[0].pattern
 
     def _is_empty(self, queue: str) -> bool:
-        """Whether the queue has no tasks anywhere, is not delayed by a rate, and is not paused."""
+        """Whether the queue has no waiting, running, delayed or dead task, is not held back by a rate, and is not
+        paused.
+        """
         counts = [self.places.counts[f"{place}:{queue}"] for place in ("running", "delayed", "dead")]
         is_held_back = self.rates.paid_off.get(queue, 0) > self.places.now
         return not (self.places.entries(queue) or queue in self.paused or any(counts) or is_held_back)

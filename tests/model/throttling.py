@@ -1,4 +1,4 @@
-"""Tasks with their own rate: the tasks that may start, and the times until which the other tasks wait."""
+"""The model of tasks with their own rate: which of them may start, and until when the others are delayed."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -12,8 +12,8 @@ IN_HAND_US = 5_000
 
 @dataclass
 class Rate:
-    """The time at which all past starts are paid off, the time at which all waiting starts will be, and the next turn
-    of tasks that returned too early.
+    """A rate of tasks. Each start costs one interval. `starts` is when all past starts are paid for, and `line` is when
+    those of the waiting tasks will be too. `vain` is the next time for a task that came back and still could not start.
     """
 
     starts: int = 0
@@ -21,13 +21,15 @@ class Rate:
     vain: int = 0
 
     def turn_of(self, now: int, interval_us: int, burst: int, *, is_back: bool) -> int:
-        """Return the time at which the next task may start. A new task queues behind the waiting tasks."""
+        """Return the time at which the task may start. A task that requests its first start comes after those that
+        already wait.
+        """
         slack = slack_us(interval_us, burst)
         starts = min(self.starts, self.most(now, interval_us, burst))
         return max(now, starts - slack, 0 if is_back else self.line - slack)
 
     def most(self, now: int, interval_us: int, burst: int) -> int:
-        """Return how far ahead starts can be. A larger value remains from before the clock went back."""
+        """Return the highest possible value of `starts`. A larger one can only come from a clock that went back."""
         return now + interval_us + slack_us(interval_us, burst) + IN_HAND_US
 
     def grant(self, at: int, interval_us: int, *, is_back: bool) -> None:
@@ -35,7 +37,7 @@ class Rate:
         self.line = max(self.line, self.starts) if is_back else max(self.line, at) + interval_us
 
     def put_off(self, at: int, interval_us: int, burst: int, *, is_back: bool) -> int:
-        """Return the time at which the task comes back."""
+        """Delay a task that may not start before `at`, and return the time at which it comes back."""
         if not is_back:
             self.line = max(self.line, at) + interval_us
             return at
@@ -46,7 +48,7 @@ class Rate:
 
 
 class Throttling(Steering):
-    """The request before such a task is started."""
+    """The call that a worker makes before it starts a task with its own rate."""
 
     def __init__(self, lease_us: int, run_record: str, servings: Iterable[Serving] = ()) -> None:
         super().__init__(lease_us, run_record, servings)
@@ -56,7 +58,9 @@ class Throttling(Steering):
     def throttle(
         self, now: int, owner: str, text: str, rate: tuple[str, int, int], latest: int | None
     ) -> tuple[str, int]:
-        """Request a start. `rate` has the name, the interval and the burst of the rate."""
+        """Request permission to start a task. `rate` has the name, the interval and the burst of the rate. Return the
+        status, and the wait or the time until which the task is delayed.
+        """
         self.places.at(now)
         task = next((held for held in self.places.inflight.get(owner, []) if held.text == text), None)
         if owner not in self.leases.expires or not task or task.is_tombstone or task.cancelled:
@@ -81,7 +85,7 @@ class Throttling(Steering):
         self.starts_by_rate.clear()
 
     def _put_off(self, owner: str, task: Task, until: int) -> None:
-        """Delay a task that was not started."""
+        """Take a task that may not start from its owner, and delay it until this time."""
         self.places.let_go(owner, task.text)
         self.places.look_if_any(task.queue)
         task.starts -= 1

@@ -1,4 +1,4 @@
-"""Queues of a pattern: the queues that have a turn in a domain, and the time since when."""
+"""The model of domains with patterns: which of their queues take part in the rotation, and which are shut."""
 
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -9,12 +9,12 @@ from model.rotation import UNIT, Domain, Rotation, Time, is_pattern
 MARK: Final = -1
 OPEN: Final = 0
 SHUT: Final = 9_000_000_000_000_000
-"""The time of a queue that stays shut until it is marked."""
+"""The value in `Turns.placed` for a queue that stays shut until it is marked again."""
 
 
 def share_in(tier: tuple[Share, ...], queue: str) -> Share | None:
-    """Return the share by which a tier serves a queue. A share with the queue's name wins over the longest matching
-    pattern.
+    """Return the share by which a tier serves a queue, or None. A share with the queue's own name comes before
+    patterns, and a longer pattern before a shorter one.
     """
     fitting = [
         share
@@ -28,8 +28,8 @@ def share_in(tier: tuple[Share, ...], queue: str) -> Share | None:
 
 @dataclass
 class Turns:
-    """One domain. A queue is marked when it gets an entry or room, and is placed at the next claim. `placed` has the
-    time until which each queue is shut.
+    """The queues of one domain. A queue is marked when it gets an entry or room for a start, and the next claim places
+    it in the rotation. `placed` has, for each of these queues, the time until which it is shut.
     """
 
     tier: tuple[Share, ...]
@@ -41,7 +41,7 @@ class Turns:
         return frozenset(share.queue for share in self.tier)
 
     def mark(self, queue: str) -> bool:
-        """Mark a queue. Return whether it belongs to this domain."""
+        """Mark a queue if it belongs to this domain, and return whether it does."""
         if not share_in(self.tier, queue):
             return False
         self.marks.add(queue)
@@ -51,8 +51,8 @@ class Turns:
         self.placed = {queue: OPEN if until <= now else until for queue, until in self.placed.items()}
 
     def place_marked(self, rotation: Rotation) -> None:
-        """Place marked queues at the clock, or at their own time if that is later, so that an idle queue gains no
-        advantage.
+        """Place the marked queues in the rotation. Each gets the domain's current time, or its own time if that is
+        later, so that a queue gains nothing by having been idle.
         """
         for queue in self.marks - self.placed.keys():
             rotation.come_back(self.domain, queue)
@@ -60,12 +60,12 @@ class Turns:
         self.marks.clear()
 
     def in_order(self, rotation: Rotation) -> list[str]:
-        """Return the open queues, in order."""
+        """Return the queues that are not shut, the next one to serve first."""
         found = [queue for queue, until in self.placed.items() if until == OPEN]
         return sorted(found, key=lambda queue: self._place(rotation, queue))
 
     def next_to_open(self, rotation: Rotation) -> list[tuple[int, str]]:
-        """Return the shut queues that a time opens, each after its time, in order."""
+        """Return the queues that are shut until a known time, with that time, earliest first."""
         found = [(until, queue) for queue, until in self.placed.items() if OPEN < until < SHUT]
         return sorted(found, key=lambda each: (each[0], self._place(rotation, each[1])))
 
@@ -73,13 +73,15 @@ class Turns:
         return rotation.times[self.domain, queue], queue
 
     def forget(self, queue: str, rotation: Rotation) -> None:
-        """Remove a queue."""
+        """Remove a queue and its time from the domain."""
         self.marks.discard(queue)
         self.placed.pop(queue, None)
         rotation.times.pop((self.domain, queue), None)
 
     def as_kept(self, rotation: Rotation) -> dict[str, int]:
-        """Return the data that Redis stores: marks, and places in order."""
+        """Return the domain as Redis stores it: the marked queues, and the placed ones with their times as sortable
+        text.
+        """
         kept = dict.fromkeys(self.marks, MARK)
         for queue, until in self.placed.items():
             time, turn = rotation.times[self.domain, queue]

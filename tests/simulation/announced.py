@@ -1,4 +1,6 @@
-"""The masters' announcements as stored on the server: nodes, served queues, conditions and closed queues."""
+"""The announcements of the masters, as the simulated server stores them: nodes, served queues, conditions and closed
+queues.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -15,21 +17,21 @@ FAILS: Final = "attempt to perform arithmetic on a nil value"
 
 
 def fault_of(chunk: str) -> str | None:
-    """Return the fault of a condition that closes its queue, or "" if it closes the queue without a fault. Return None
-    if the condition opens the queue.
-    """
+    """Return None if a condition opens its queue. If it closes the queue, return its error, or "" if it works."""
     return {SHUT: "", BROKEN: FAILS, "": UNDEFINED}.get(chunk)
 
 
 @dataclass(slots=True)
 class Announcements:
-    """The announcements, each valid until a given microsecond. Every queue with a condition has waiting tasks."""
+    """The announcements, each with the time in us until which it is valid. Every queue with a condition counts as if it
+    had waiting tasks.
+    """
 
     nodes: dict[str, int] = field(default_factory=dict)
     domains: dict[str, int] = field(default_factory=dict)
-    shares: dict[str, tuple[int, str]] = field(default_factory=dict)  # the condition of each queue, by name
-    conditions: dict[str, tuple[int, str]] = field(default_factory=dict)  # the Lua chunk of each condition, by name
-    closed: dict[str, int] = field(default_factory=dict)  # the time since which each queue is closed
+    shares: dict[str, tuple[int, str]] = field(default_factory=dict)  # the name of each queue's condition, by queue
+    conditions: dict[str, tuple[int, str]] = field(default_factory=dict)  # the Lua code of each condition, by its name
+    closed: dict[str, int] = field(default_factory=dict)  # the time in us since which each queue is closed
 
     def announce(self, now: int, node: str, until: int, announced: Announced) -> int:
         """Store the announcements of a node, and return the number of nodes."""
@@ -40,7 +42,7 @@ class Announcements:
         return len(self.nodes)
 
     def check_conditions(self, now: int, until: int, conditions: Iterable[QueueCondition]) -> tuple[ClosedQueue, ...]:
-        """Define these conditions, and return the queues from which no worker may claim."""
+        """Define these conditions, and return the queues that a condition closes."""
         self.conditions |= {each.name: (until, each.text) for each in conditions}
         self.conditions = {name: known for name, known in self.conditions.items() if known[0] >= now}
         rows = [row for queue in self.shares if (row := self._closed_row(queue, now))]

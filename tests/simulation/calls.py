@@ -1,4 +1,6 @@
-"""The boundary to the server. The store returns calls, and a simulated connection executes them on the model."""
+"""The boundary between the product's code and the simulated server. The store returns calls, and a simulated connection
+executes them on the model of the server.
+"""
 
 import asyncio
 import math
@@ -30,7 +32,7 @@ STILL_ALIVE: Final = Reaped(True, 0, (), ())
 
 @dataclass(frozen=True, slots=True)
 class Call(ScriptCall[T]):
-    """A command that the model executes."""
+    """A command that the model of the server executes, in place of a script."""
 
     execute: Callable[[Server], T]
 
@@ -44,13 +46,15 @@ def _parse_nothing(raw: Any) -> Any:
 
 
 def _outcomes_in(settlements: Packed) -> dict[str, str]:
-    """Return the verbs by id. In each group of four arguments, the first is an entry and the second is its verb."""
+    """Return the verb of each outcome by task id. A settlement has four arguments. The first is the entry and the
+    second is the verb.
+    """
     texts = settlements.data.decode().split("\r\n")[1::2]
     return {entry.partition(" ")[0]: verb for entry, verb in zip(texts[::4], texts[1::4], strict=True)}
 
 
 class Calls(Store):
-    """The transitions that masters and pollers request."""
+    """The transitions that masters and pollers call, as calls of the model."""
 
     def register(self, lease_ms: int, node_slots: Sequence[str]) -> ScriptCall[tuple[str, ...]]:
         return _call(lambda server: tuple(server.register(lease_ms, list(node_slots))))
@@ -107,7 +111,7 @@ class Calls(Store):
 
 
 class ScheduleCalls(ScheduleStore):
-    """The commands for schedules that a master sends."""
+    """The calls for schedules that masters and pollers make, as calls of the model."""
 
     def declare(self, ttl_ms: int, declared: Sequence[DeclaredSchedule]) -> ScriptCall[list[DeclareStatus]]:
         return _call(lambda server: [server.declare(ttl_ms, *each) for each in declared])
@@ -127,10 +131,10 @@ class MasterConnection(AioConnection):
         self._caller = caller
         self._network = network
         self._server = server
-        self.silent_since = math.inf  # the master itself also does this when it watches the connection
+        self.silent_since = math.inf  # no reply is outstanding, as in the connection that the master watches
 
     async def execute(self, *args: object, seconds: float | None = None) -> Any:  # noqa: ARG002 - as above
-        """Return the time of the server's clock, because a master sends no other command directly."""
+        """Return the time of the server's clock. TIME is the only command that a master sends without a script."""
         assert args == ("TIME",), args
         return await self.run(_call(lambda server: divmod(server.now_us, MICROSECONDS)))
 
@@ -153,8 +157,8 @@ class MasterConnection(AioConnection):
 
 
 class PollerConnection(Connection):
-    """The connection of a poller when a call reaches the server. `reply_arrives` is whether the reply reaches the
-    poller.
+    """The connection of a poller for one step that has reached the server. If `reply_arrives` is False, the calls are
+    executed, but their replies are lost.
     """
 
     def __init__(self, server: Server, *, reply_arrives: bool) -> None:
@@ -170,7 +174,7 @@ class PollerConnection(Connection):
 
 
 class SilentReport(PollerReport):
-    """A report that discards everything."""
+    """A report of a poller that discards what it receives, except that it raises refusals."""
 
     def __init__(self) -> None:
         pass

@@ -15,7 +15,7 @@ from simulation.server import Server
 
 
 class OrdersLine(AioConnection):
-    """The connection that blocks on the list of a node."""
+    """The connection of a master that blocks until the list of its node has an order."""
 
     def __init__(self, caller: Caller, network: Network, server: Server) -> None:
         self._caller = caller

@@ -1,5 +1,5 @@
-"""The check that the master never reduces a pool below its floor. Only deaths or a higher count may leave fewer
-workers.
+"""The check that the master never reduces the READY workers of a pool below a floor. They may be fewer only after
+deaths, or after the configured count has risen.
 """
 
 from typing import TYPE_CHECKING
@@ -24,7 +24,9 @@ class Capacity:
         self._excused: set[str] = set()
 
     def drained(self, child: Child, still_there: list[Child]) -> None:
-        """Check the drain of a READY worker. The workers in `still_there` will be drained after this one."""
+        """Check that enough READY workers remain when this one is ordered to drain. The workers in `still_there` are
+        drained later in the same step, so they still count.
+        """
         counts = self._wanted()
         if child.pool not in counts:
             return
@@ -60,11 +62,13 @@ class Capacity:
             self._check_replaced(pool, count)
 
     def _check_replaced(self, pool: str, count: int) -> None:
-        """Require that a draining worker is replaced in the same step, unless something prevents this."""
+        """Require that a draining worker is replaced in the same step, unless there is no zygote or the pool is in
+        back-off.
+        """
         state = self._node.state
         children = self._node.state.children
         generation = state.rollout.in_force
-        # A zygote that dumps its stack is about to be killed, so it forks no worker.
+        # A zygote whose stack was requested is about to be killed, so it forks no worker.
         dumped_after = self._node.boottime() - DUMP_SECONDS
         zygotes = {
             each.generation for each in children.of(Role.ZYGOTE, ChildState.READY) if each.dumped_at < dumped_after

@@ -1,4 +1,4 @@
-"""The conditions that must hold at every instant. A violation ends the run."""
+"""The conditions that must hold at every moment of a simulation. A violation ends the run."""
 
 import math
 from typing import TYPE_CHECKING, Final
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from simulation.node import Node
 
 ROUNDING_SECONDS: Final = 0.001
-SLACK_SECONDS: Final = 0.1  # tolerance, for example for the time from a wake of the master to its step
+SLACK_SECONDS: Final = 0.1  # a tolerance, for example because the master needs a moment from its wake-up to its step
 _NOTED: Final = {Order.LEAVE: "Drain", Order.INTERRUPT: "Interrupt", Order.WRITE_STACK: "Dump", Order.KILL: "Kill"}
 
 
@@ -104,14 +104,16 @@ class Checks:
             require(not early, f"a {child.role} is ordered to leave before the workers have left")
 
     def _drained_later(self, pool: str, later: list[Effect]) -> list[Child]:
-        """Return the pool's READY workers that are drained after this worker. Their records have already changed."""
+        """Return the pool's workers that were READY and are drained by a later effect of the same step. Their records
+        already say that they drain.
+        """
         told = [each.child for each in later if isinstance(each, SignalChild) and each.order is Order.LEAVE]
         children = [self._node.state.children.in_slot(child.slot) for child in told]
         return [child for child in children if child.pool == pool and child.ready_at is not None]
 
     def _check_free(self, slot: int) -> None:
         if any(child.slot == slot for child in self._node.state.children):
-            return  # the slot does not accept a worker that is too late
+            return  # the record is gone, but a worker that comes too late is refused by the slot
         owner = self._reaped.pop(slot, "")
         registered = owner in self._node.world.server.owners
         require(not registered, f"slot {slot} is free, and its owner {owner} is not reaped")
@@ -124,7 +126,9 @@ class Checks:
         require(all(each.age_seconds >= 0 for each in effect.schedules), "a schedule is declared before its time")
 
     def _check_announced(self, effect: RenewLeases) -> None:
-        """Check that the announcement matches the configuration in force, which consumers and sweeps rely on."""
+        """Check that the announced queues and conditions are those of the configuration in force. Consumers and sweeps
+        rely on the announcement.
+        """
         config = self._node.state.config
         told = {share.name: share.condition for share in effect.announced.shares}
         wanted = {name: queue.condition for name, queue in config.queues.items()}
@@ -134,8 +138,8 @@ class Checks:
         )
 
     def _note_declared(self) -> None:
-        """Record the schedules of the code in force. Until the code is loaded, the previous schedules are still
-        declared.
+        """Record the schedules that the master must declare. While the code in force is not loaded yet, these are still
+        the previous ones.
         """
         state = self._node.state
         if state.code_of(state.rollout.in_force.code).is_loaded:
@@ -152,7 +156,7 @@ class Checks:
         self._node.world.note(self._node.name, what, f"{child.role} {child.slot}.{child.nonce} {child.why or ''}")
 
     def signalled_at(self, child: Child) -> float:
-        """Return the time of the child's order to leave, or `inf` if there was no order."""
+        """Return when the child was ordered to leave, in seconds of the node's clock, or `inf` if it was not."""
         return self._signalled_at.get(child.nonce, math.inf)
 
     def _check_kill(self, child: Child) -> None:
@@ -195,8 +199,8 @@ class Checks:
             require(late <= DUMP_SECONDS + SLACK_SECONDS, f"slot {child.slot} is killed {late:.2f} s too late")
 
     def _is_unresponsive(self, child: Child, process: Process | None, now: float) -> bool:
-        """Whether the child has not begun to leave although it had enough time, apart from the task in which the order
-        arrived.
+        """Whether the child had enough time to respond to the order to leave. A worker that still runs the task in
+        which the order arrived does not have to respond.
         """
         signalled_at = self.signalled_at(child)
         if isinstance(process, Worker) and process.running and process.began_at <= signalled_at:
@@ -227,7 +231,7 @@ class Checks:
 
 
 def runs_a_task(process: Process) -> bool:
-    """Whether the child's deadline is the time limit of its task rather than the heartbeat."""
+    """Whether the child is killed by the time limit of its task instead of the heartbeat limit."""
     return isinstance(process, Worker) and process.running and not process.several
 
 

@@ -1,4 +1,6 @@
-"""The children that the master spawns: exporter, poller (which uses the product's rounds) and zygote."""
+"""The children that a master spawns: the exporter, the poller and the zygote. The poller runs the sweeps of the
+product.
+"""
 
 import contextlib
 from collections import deque
@@ -34,7 +36,7 @@ class Exporter(Process):
 
 
 class Poller(Process):
-    """A poller, which sweeps and reaps owners with the product's rounds."""
+    """A poller, which sweeps and reaps owners with the product's `SweepRound`."""
 
     role = Role.POLLER
 
@@ -75,7 +77,7 @@ class Poller(Process):
 
 
 class Zygote(Process):
-    """A zygote, which imports, then forks each worker through an intermediate."""
+    """A zygote, which imports the application and then forks workers on request."""
 
     role = Role.ZYGOTE
 
@@ -114,7 +116,7 @@ class Zygote(Process):
             self.later(0.0, self._serve)
 
     def receive_term(self) -> None:
-        """Leave after a Bye, once the workers that were requested before it are forked."""
+        """Leave soon after the order, once the workers that were requested before are forked."""
         if self.was_ready:
             self.later(self.world.random.uniform(0.001, 0.01), self._leave)
 
@@ -141,7 +143,9 @@ class Zygote(Process):
 
 
 class Line:
-    """The master's end of a zygote's channel. It closes soon after the zygote ends, before or after it is reaped."""
+    """The channel from a zygote to the master, at the master's end. It closes shortly before or after the zygote is
+    reaped.
+    """
 
     def __init__(self, zygote: Zygote) -> None:
         self.zygote = zygote

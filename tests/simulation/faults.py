@@ -1,4 +1,4 @@
-"""The faults. Each is a function that causes the fault and plans its end."""
+"""The faults of the simulation. Each is a function that causes the fault and plans its end."""
 
 from typing import Final
 
@@ -35,7 +35,7 @@ def kill_all_workers(nemesis: Nemesis) -> None:
 
 
 def kill_all_workers_of(node: Node) -> None:
-    """Kill all workers of a node one after the other at a single instant."""
+    """Kill all workers of a node, at the same simulated time."""
     for process in list(node.processes.values()):
         if process.role is Role.WORKER:
             process.kill()
@@ -263,7 +263,8 @@ NETWORK: Final[tuple[Fault, ...]] = (
     start_slowly,
 )
 FILES: Final[tuple[Fault, ...]] = (*ORDERS, block_signals_of_one, have_one_wish_to_go, have_all_wish_to_go)
-AT_STAKE: Final[tuple[Fault, ...]] = (  # faults that endanger leases and the fences before the end of leases
+# Faults that may cost a node its leases, so that the fences of its workers are needed.
+AT_STAKE: Final[tuple[Fault, ...]] = (
     cut_off,
     cut_off,
     freeze_a_node,

@@ -1,4 +1,6 @@
-"""The layer between the master and its children: it applies effects to simulated processes, and reports the results."""
+"""The layer between a master and its children. It applies the master's effects to simulated processes, and reports what
+happens to them.
+"""
 
 import json
 from collections import deque
@@ -157,7 +159,9 @@ class SimulatedKernel:
             yield ZygoteReported(0, messages.Spawned(number, nonce, slot.pid))
 
     def reap(self, _now: float, listen: Callable[[Child | None], None]) -> None:
-        """Report the children that have stopped, continued or died."""
+        """Report the children that have stopped, continued or died to the master. `listen` is called around each death,
+        as the product does.
+        """
         while self.reports:
             pid, status = self.reports.popleft()
             if isinstance(status, bool):

@@ -12,7 +12,9 @@ T = TypeVar("T")
 
 
 class Loop:
-    """A loop that runs ready callbacks on request, at a given time. It supports the master's coroutines."""
+    """A loop that runs due callbacks when it is called. It has the methods of an event loop that the master's
+    coroutines use.
+    """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -25,7 +27,7 @@ class Loop:
 
     @property
     def next_at(self) -> float | None:
-        """Return the time of the next callback, by the loop's clock."""
+        """The time of the next callback by the loop's clock, or None if there is none."""
         while self._timers and self._timers[0][2].cancelled():
             heappop(self._timers)
         if self._ready:
@@ -45,7 +47,7 @@ class Loop:
             events._set_running_loop(None)
 
     def run(self, action: Callable[[], None]) -> None:
-        """Run an action that starts asyncio tasks."""
+        """Call a function while this loop counts as running, so that the function can start asyncio tasks."""
         events._set_running_loop(self._itself)
         try:
             action()
@@ -59,12 +61,12 @@ class Loop:
         return bool(self._ready)
 
     def close(self) -> None:
-        """End every task. Nothing runs afterwards."""
+        """Cancel every asyncio task and run it to its end. The loop must not be used after that."""
         for task in list(self._tasks):
             task.cancel()
         self.turn()
 
-    # The methods that asyncio requires
+    # The methods of an event loop that asyncio calls
 
     def time(self) -> float:
         return self._clock()
@@ -86,7 +88,7 @@ class Loop:
         return handle
 
     def _timer_handle_cancelled(self, _: asyncio.TimerHandle) -> None:
-        pass  # the handle is skipped when it is due
+        pass  # a cancelled handle stays in the heap, and is skipped when it is due
 
     def create_future(self) -> "asyncio.Future[Any]":
         return asyncio.Future(loop=self._itself)

@@ -1,4 +1,4 @@
-"""The adversary of the world: faults that are drawn from the seed, each with an end."""
+"""The nemesis of a simulation. It draws faults from the seed, causes them, and ends each of them."""
 
 from collections.abc import Callable
 from random import Random
@@ -18,8 +18,9 @@ from simulation.world import World
 Fault = Callable[["Nemesis"], None]
 
 SPELLS: Final = (0.05, 0.5, 1.5, 3.0, 6.0)  # the possible durations of a fault in seconds
-LARGE: Final = 17  # a number of workers of which two may be replaced at once
-LEASES: Final = ((1.0, 0.25), (2.0, 0.5), (4.0, 1.0), (8.0, 4.0))  # pairs of a lease and a renewal interval in seconds
+LARGE: Final = 17  # a number of workers so large that the master may replace two of them at once
+# Each pair is a lease and its renewal interval, in seconds.
+LEASES: Final = ((1.0, 0.25), (2.0, 0.5), (4.0, 1.0), (8.0, 4.0))
 
 
 def draw_config(random: Random) -> Config:
@@ -28,7 +29,8 @@ def draw_config(random: Random) -> Config:
         time_limit_seconds=random.choice([1.0, 2.0]),
         drain_seconds=random.choice([0.0, 1.0, 3.0]),
         boot_seconds=random.choice([2.0, 4.0]),
-        beat_seconds=random.choice([4.0, 6.0]),  # more than 3 s, the longest suspension that a master does not notice
+        # Longer than 3 s, because a master notices no suspension that is shorter than that.
+        beat_seconds=random.choice([4.0, 6.0]),
     )
     config = Config(
         namespace="simulated",
@@ -49,7 +51,9 @@ def draw_config(random: Random) -> Config:
 
 
 class Nemesis:
-    """A source of faults, one after the other, which the trace records. `busy_until` is the end of the last fault."""
+    """The source of all faults, which it adds to the trace. `busy_until` is the time at which the last planned fault
+    ends.
+    """
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -75,12 +79,12 @@ class Nemesis:
         self.after(seconds, lambda: self.strike(fault))
 
     def after(self, seconds: float, action: Action) -> None:
-        """Plan an action that belongs to the faults."""
+        """Plan an action of a fault, for example its end, after this number of seconds."""
         self.busy_until = max(self.busy_until, self.world.timeline.now + seconds)
         self.world.timeline.after(seconds, action)
 
     def spell(self) -> float:
-        """Draw a random duration."""
+        """Draw the duration of a fault, in seconds."""
         return self.random.choice(SPELLS)
 
     def node(self) -> Node:
@@ -88,7 +92,9 @@ class Nemesis:
         return self.random.choice(self.world.living)
 
     def process(self, node: Node, *roles: Role) -> Process | None:
-        """Draw a random process of a node."""
+        """Draw a random process of a node with one of these roles, or of any role if none is given. Return None if
+        there is no such process.
+        """
         found = [process for process in node.processes.values() if not roles or process.role in roles]
         return self.random.choice(found) if found else None
 
@@ -98,11 +104,13 @@ class Nemesis:
         return self._version
 
     def excuse(self, *names: str) -> None:
-        """Allow these nodes to lose their leases because of the fault."""
+        """Allow these nodes to lose their leases from now on, because a fault can be the reason."""
         self.world.excused.update(names)
 
     def heal(self) -> None:
-        """End all remaining faults. Stopped children stay stopped, because the master must handle them."""
+        """End all remaining faults. Children that are stopped stay stopped, because the master must kill them at their
+        deadline.
+        """
         world = self.world
         world.network.set_up(Up.UP)
         world.network.cut.clear()

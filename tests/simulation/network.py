@@ -17,7 +17,9 @@ SLOW_SECONDS: Final = 0.3
 
 
 class Up(Enum):
-    """The states of a server. A DOWN server refuses connections. A STALLED server accepts data, and replies later."""
+    """The state of the server. While it is DOWN, it refuses connections. While it is STALLED, it accepts requests and
+    replies to them later.
+    """
 
     UP = auto()
     DOWN = auto()
@@ -32,7 +34,7 @@ class Caller(Protocol):
         """The name of its node."""
 
     def later(self, seconds: float, action: Action) -> None:
-        """Plan an action that the process runs when it is not stopped."""
+        """Plan an action after this number of seconds. A stopped process runs it when it continues."""
 
 
 @dataclass(slots=True)
@@ -44,7 +46,7 @@ class _Question(Generic[T]):
     is_done: bool = False
 
     def receive(self, reply: T | ServerError) -> None:
-        """Accept the reply or the timeout, whichever comes first."""
+        """Accept a reply or a timeout. Only the first of them has an effect."""
         if not self.is_done:
             self.is_done = True
             self.done(reply)
@@ -52,9 +54,9 @@ class _Question(Generic[T]):
 
 @dataclass(slots=True)
 class Network:
-    """The network. `cut` has the nodes whose packets vanish, and `slow` the nodes with a slow link. `losing` is the
-    share of lost replies, and `late` the longest delay of a reply. `was_away` is whether the server was ever
-    unavailable.
+    """The network with its current faults. `cut` has the names of the nodes whose packets are lost, and `slow` those of
+    the nodes with a slow link. `losing` is the share of replies that are lost, and `late` the longest additional delay
+    of a reply in seconds. `was_away` is whether the server was ever unavailable.
     """
 
     timeline: Timeline
@@ -91,13 +93,13 @@ class Network:
             self.timeline.after(self._seconds(caller), lambda: self._arrive(question))
 
     def reply(self, caller: Caller, action: Action) -> None:
-        """Deliver a reply to the caller, unless it is lost."""
+        """Let the caller run an action when a reply has reached it, unless the reply is lost."""
         seconds = self._seconds_home(caller)
         if seconds is not None:
             caller.later(seconds, action)
 
     def _arrive(self, question: "_Question[T]") -> None:
-        if self.up is Up.DOWN:  # the kernel of the server refuses the connection
+        if self.up is Up.DOWN:  # the kernel of the server's machine resets the connection
             question.caller.later(REFUSED_SECONDS, lambda: question.receive(ConnectionLost("reset", "network")))
             return
         if self.up is Up.STALLED:

@@ -1,4 +1,4 @@
-"""One node: the product's master. Its effects are applied to the node's own loop and process table."""
+"""One node of a simulated fleet. It runs the product's master, and applies its effects to simulated processes."""
 
 import asyncio
 import math
@@ -46,7 +46,7 @@ from simulation.timeline import MICROSECOND, NANOSECONDS, Action
 if TYPE_CHECKING:
     from simulation.world import World
 
-_AWAKE_WITHIN: Final = 0.005  # the most seconds from a wake to the master's step
+_AWAKE_WITHIN: Final = 0.005  # the longest time from a wake-up to the master's step, in seconds
 
 
 def _ignore(_: Any) -> None:
@@ -54,7 +54,7 @@ def _ignore(_: Any) -> None:
 
 
 class CheckedInbox(Inbox):
-    """The master's inbox. It checks effects before they are carried out."""
+    """The master's inbox, with checks of the effects before they are carried out."""
 
     def __init__(self, state: MasterState, node: "Node") -> None:
         super().__init__(state)
@@ -66,7 +66,7 @@ class CheckedInbox(Inbox):
 
 
 class ReloadRequest:
-    """A requested reload, and its result."""
+    """A reload that was requested with this configuration, None for an invalid file, and its result."""
 
     def __init__(self, config: Config | None) -> None:
         self.config = config
@@ -161,7 +161,7 @@ class Node:
         return round((self.world.timeline.now - self.booted_at) * NANOSECONDS) / NANOSECONDS
 
     def enter(self) -> None:
-        """Make this node's clock and log current, because its code runs next."""
+        """Make this node's clock the current one. Call this before code of the node runs."""
         self.world.clock.booted_at = self.booted_at
 
     def nudge(self, seconds: float | None = None) -> None:
@@ -183,7 +183,7 @@ class Node:
         if self.inbox.wake.is_set() or self.boottime() >= self._tick_at:
             self.loop.run(self.master.step)
             self._check_step()
-            self.loop.turn()  # runs the tasks that the event has started
+            self.loop.turn()  # runs the asyncio tasks that the step has started
         if self.loop.errors:
             raise AssertionError(f"an exception that no code handled: {self.loop.errors}")
         if self.alive:
@@ -204,8 +204,8 @@ class Node:
         self.lose()
 
     def later(self, seconds: float, action: Action) -> None:
-        """Plan data that reaches the master after this number of seconds. Its socket accepts data even while it is
-        stopped.
+        """Plan that data reaches the master after this number of seconds. Its kernel accepts the data even while the
+        master is stopped.
         """
         self.world.timeline.after(seconds, lambda: self._reach(action))
 
@@ -229,7 +229,9 @@ class Node:
         return self._pids
 
     def ended(self, process: Process, status: int) -> None:
-        """Make a process a zombie. Its pid is free once the process is reaped."""
+        """Record that a process has ended with this wait status, and report it to the master. The channel of a zygote
+        ends a little earlier or later.
+        """
         del self.processes[process.pid]
         self.world.gone(process, status)
         lingers = self.world.random.uniform(0, self.world.trouble.channel_lingers)
@@ -237,7 +239,7 @@ class Node:
             self._zombie(process.pid, status)
         elif (
             self.world.random.random() < self.world.trouble.channel_ends_first
-        ):  # the kernel closes its files before the process can be reaped
+        ):  # the kernel closes the files of a process before the process can be reaped
             process.line.send(None)
             self.world.timeline.after(lingers, lambda: self._zombie(process.pid, status))
         else:  # an intermediate or a new worker still has a copy of the channel
@@ -249,7 +251,7 @@ class Node:
         self.ring()
 
     def note_stop(self, pid: int, *, stopped: bool) -> None:
-        """Record a stop or a continuation, which SIGCHLD also reports."""
+        """Report to the master that a process was stopped or continued, as SIGCHLD does."""
         self.kernel.reports.append((pid, stopped))
         self.ring()
 
@@ -262,7 +264,7 @@ class Node:
     # Requests and faults
 
     def reload(self, config: Config | None, *, fresh: bool = False) -> None:
-        """Write the file and send a HUP, or USR2 for `fresh` code."""
+        """Write this configuration to the file and request a reload, or a restart with `fresh` code."""
         self.file = config
         if self.state.stop.is_requested:
             return
@@ -271,15 +273,15 @@ class Node:
         self._request(RequestKind.RESTART if fresh else RequestKind.RELOAD, reload_request)
 
     def adjust(self, more: int) -> None:
-        """Send TTIN or TTOU."""
+        """Request one worker more or one fewer, as the signals TTIN and TTOU do."""
         self._request(RequestKind.MORE if more > 0 else RequestKind.LESS)
 
     def quiet(self, *, on: bool) -> None:
-        """Send TSTP or CONT."""
+        """Request that the node is quiet, or that it resumes, as TSTP and CONT do."""
         self._request(RequestKind.QUIET if on else RequestKind.RESUME)
 
     def stop(self, *, at_once: bool = False) -> None:
-        """Send TERM or QUIT."""
+        """Request a drain, or a stop at once, as TERM and QUIT do."""
         self._request(RequestKind.STOP_NOW if at_once else RequestKind.DRAIN)
 
     def _request(self, request: RequestKind, reload_request: ReloadRequest | None = None) -> None:
@@ -290,7 +292,7 @@ class Node:
         self.nudge()
 
     def freeze(self) -> None:
-        """Freeze all processes. The clock continues."""
+        """Freeze all processes of the node, including the master. Its clock continues."""
         self.enter()
         for process in self.processes.values():
             if process.is_beating:
@@ -298,7 +300,7 @@ class Node:
         self.frozen = True
 
     def thaw(self) -> None:
-        """Continue all processes."""
+        """Let the master and all processes continue, except those that were stopped before."""
         self.frozen = False
         self.awake_since = self.boottime()
         self.nudge()

@@ -1,4 +1,6 @@
-"""The actions of operators on a fleet, as one function each. Some are mistakes, and all of them come at a bad time."""
+"""The actions of operators on a fleet, one function for each. Some of them are mistakes, and they come at
+random times.
+"""
 
 from typing import Final
 
@@ -40,7 +42,7 @@ def reload_lease(nemesis: Nemesis) -> None:
 
 
 def reload_serving(nemesis: Nemesis) -> None:
-    """Reload with other patterns, conditions and schedules."""
+    """Reload a node with a random choice of patterns, conditions and schedules."""
     node = nemesis.node()
     node.reload(draw_serving(nemesis.random, node.file or node.state.config))
 

@@ -15,19 +15,19 @@ if TYPE_CHECKING:
 
 KILLED_STATUS: Final = 9
 SEGFAULT_STATUS: Final = 11
-FIRST_BEAT_WITHIN: Final = 0.02  # the most seconds from a continuation to the first heartbeat
+FIRST_BEAT_WITHIN: Final = 0.02  # the longest time from a SIGCONT to the next heartbeat, in seconds
 
 
 class Code(StrEnum):
-    """The behaviour of the imported module, whose name is the first of the configuration's `imports`."""
+    """How the application behaves. The first name in the configuration's `imports` selects this."""
 
     GOOD = "good"
     RAISES = "raises"
     HANGS = "hangs"
-    DIES = "dies"  # the zygote dies at the import
+    DIES = "dies"  # the zygote dies when it imports the module
     WORKERS_DIE = "workers_die"  # each worker dies before it is READY
     WORKERS_FLAP = "workers_flap"  # each worker dies soon after it is READY
-    UNSERVED = "unserved"  # it declares a task for a queue that no tier serves
+    UNSERVED = "unserved"  # the module declares a task for a queue that no tier serves
 
 
 def tick_of(module: str) -> str:
@@ -70,7 +70,7 @@ class Process:
 
     @property
     def is_beating(self) -> bool:
-        """Whether the main thread is responsive. The slot's heartbeat depends on this."""
+        """Whether the main thread is responsive, so that the heartbeat in the slot is current."""
         if not self.alive or self.hung or self.stopped_since is not None or self.node.frozen:
             return False
         if self.boottime() < self.silent_until:
@@ -83,11 +83,15 @@ class Process:
         return self.node.boottime()
 
     def later(self, seconds: float, action: Action) -> None:
-        """Run an action after this number of seconds, or when the process is continued after that."""
+        """Run an action after this number of seconds. If the process is stopped then, it runs the action when it
+        continues.
+        """
         self.world.timeline.after(seconds, lambda: self.act(action))
 
     def act(self, action: Action) -> None:
-        """Run an action now, or when this process runs again."""
+        """Run an action now, or when this process continues if it is stopped. A process that has ended or hangs never
+        runs it.
+        """
         if not self.alive or self.hung:
             return
         if self.stopped_since is not None or self.node.frozen:
@@ -109,7 +113,7 @@ class Process:
             self.later(0.0, self.receive_term)
 
     def receive_term(self) -> None:
-        """Leave at once, as a waiting child does."""
+        """Leave at once, as a child does that has no work to finish."""
         self.later(0.001, lambda: self.exit(EXIT_DRAINED))
 
     def stop(self) -> None:
@@ -126,7 +130,9 @@ class Process:
             self.go_on()
 
     def go_on(self) -> None:
-        """Run the actions that were due while the process was stopped. Its first heartbeat takes a moment."""
+        """Continue after a stop: run the actions that became due in the meantime. The first heartbeat comes a moment
+        later.
+        """
         self.silent_until = self.boottime() + self.world.random.uniform(0.0, FIRST_BEAT_WITHIN)
         waiting = self._held_up
         self._held_up = deque()
@@ -134,7 +140,7 @@ class Process:
             self.later(0.0, action)
 
     def enter_slot(self) -> bool:
-        """Take the slot, or leave if the slot belongs to another process."""
+        """Take the slot and return True. If the slot belongs to another process now, exit and return False."""
         if self.slot.enter_slot(self):
             self.has_moved_in = True
             return True
@@ -148,7 +154,7 @@ class Process:
         self.node.ring()
 
     def hang(self) -> None:
-        """Stop the heartbeat and ignore all signals except those that kill."""
+        """Stop the heartbeat, and do nothing more until the process is killed."""
         if self.stopped_since is not None or self.node.frozen:
             return
         self.node.enter()

@@ -1,4 +1,4 @@
-"""One seed from the first start to the last stop: faults, a quiet phase, recovery, and a drain."""
+"""The simulation of one seed: fleets start, suffer faults, must recover, and are stopped."""
 
 import random as the_random_module
 from collections.abc import Iterator
@@ -28,20 +28,21 @@ from simulation.world import World
 PROFILES: Final[tuple[tuple[Fault, ...], ...]] = (KILLS, PROCESSES, NETWORK, AT_STAKE, FILES, CHANGES, EVERYTHING)
 FIRST_BOOT_FAILS: Final = 0.03
 SIGNAL_HEARD_WITHIN: Final = 0.05
-SERVER_AWAY: Final = 0.2  # the share of runs in which the server is away at the stop
+SERVER_AWAY: Final = 0.2  # the share of runs in which the server is unavailable when the fleet is stopped
 ENCORES: Final = 0.3
-ENCORE_SECONDS: Final = 0.15  # time for two or three failed starts
+ENCORE_SECONDS: Final = 0.15  # enough for two or three failed starts
 FLAPS: Final = 0.005
 LOOK_SECONDS: Final = 0.25
 FLAPPING_SECONDS: Final = 20.0
-KILLS_MENDED_WITHIN: Final = 1.5  # an import of at most 0.3 s, 0.5 s for workers, and 0.3 s for failed starts
+# At most 0.3 s for an import, 0.5 s for workers, and 0.3 s for failed starts, and a reserve.
+KILLS_MENDED_WITHIN: Final = 1.5
 TASKS_ENDED_WITHIN: Final = 120.0
 FORGOTTEN_WITHIN: Final = 2 * max(seconds for seconds, _ in LEASES) + 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The result of a seed. `fault` is the violation, "" if there was none."""
+    """The result of a seed. `fault` describes the violation, or is "" if there was none."""
 
     seed: int
     fault: str
@@ -74,7 +75,7 @@ class _Log(log.Logger):
 
 @contextmanager
 def simulated(world: World, seed: int) -> Iterator[None]:
-    """Replace the product's clock, log and random numbers with those of the world."""
+    """Use the world's clock and log and random numbers from the seed in the product, for a block of code."""
     logger = _Log(world)
     drawn = the_random_module.getstate()
     the_random_module.seed(seed)
@@ -104,7 +105,7 @@ def simulate(seed: int) -> Run:
 
 
 class _Story:
-    """The course of events in a world, and the checks at its end."""
+    """The events of one simulation, and the checks at its end."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -112,11 +113,11 @@ class _Story:
         self._nemesis = Nemesis(world)
         self._profile = self._random.choice(PROFILES)
         self._config = draw_config(self._random)
-        if self._profile is KILLS:  # processes may need time to drain
+        if self._profile is KILLS:  # workers that drain at the end of their life would need more time
             world.trouble.life_length = 0
 
     def write(self) -> None:
-        """Run from the first start to the last stop."""
+        """Run the whole simulation, from the first start of a node to the last stop."""
         draw = self._random.random()
         if draw < FIRST_BOOT_FAILS:
             self._run_failing_first_boot()
@@ -175,17 +176,21 @@ class _Story:
         world.note("faults", "whole", f"after {world.timeline.now - since:.2f} s")
 
     def _start_missing_nodes(self) -> None:
-        """Restart the masters that gave up because of too many kills during their start."""
+        """Start the nodes again whose master gave up, because too many processes were killed during its start. Do the
+        same for all nodes if none is left.
+        """
         for node in list(self._world.nodes.values()):
             if node.failure is not None or not self._world.living:
                 self._world.start(node.name, self._config)
 
     def _fail_once_more(self) -> None:
-        """Check that a single failure after success is repaired at once, because earlier failures are forgotten."""
+        """Check that a fleet that is whole again recovers at once from new failures, because it forgets earlier
+        ones.
+        """
         world = self._world
         node = self._random.choice(self._world.living)
         if any(not process.is_beating for process in node.processes.values()):
-            return  # a process must still be killed at its deadline
+            return  # such a process is only replaced after its deadline
         world.trouble.boots_die = 1.0
         kill_all_workers_of(node)
         self._run(ENCORE_SECONDS)
@@ -195,8 +200,8 @@ class _Story:
         require(not why, f"not whole {KILLS_MENDED_WITHIN} s after a failure as those that were over: {why}")
 
     def _whole_within(self) -> float:
-        """Return the seconds until all nodes must be whole. Killed processes are replaced at once. Otherwise each
-        deadline and a back-off may have to pass.
+        """Return within how many seconds after the last fault all nodes must be whole. Killed processes are replaced at
+        once. After other faults, each deadline and one back-off may have to pass first.
 
         A back-off doubles as long as the problem lasts, so its last delay is about as long as the problem.
         """
@@ -232,20 +237,24 @@ class _Story:
                 require(node.state.config == node.reload_requests[-1].config, "the last configuration does not win")
 
     def _check_what_is_announced(self) -> None:
-        """Check the announcements. If a heartbeat's reply was lost, the next heartbeat may wait for its timeout."""
+        """Wait until every node has announced its last configuration, and check the announcements. If the reply to a
+        heartbeat was lost, the next heartbeat comes only after the timeout.
+        """
         world = self._world
         renew_seconds = max(node.state.config.lease.renew_seconds for node in world.living)
         self._run(PATIENCE_SECONDS + renew_seconds + LOOK_SECONDS)
         check_schedules(world)
         if world.clock_moved_at is not None:
-            return  # an announcement may stay valid until the clock has caught up
+            return  # after the clock went back, an announcement may stay valid for longer
         if seconds := longest_declaration(world):
             self._run(seconds + renew_seconds + LOOK_SECONDS)
             check_serving(world)
         self._wait_until_forgotten()
 
     def _wait_until_forgotten(self) -> None:
-        """Wait until undeclared schedules are removed, one lease and a sweep after their last declaration."""
+        """Wait until schedules that no node declares are removed. That takes a lease and a sweep from their last
+        declaration.
+        """
         world = self._world
         since = self._world.timeline.now
         while gone := world.server.schedules.keys() - schedules_declared(world):

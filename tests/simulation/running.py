@@ -20,7 +20,7 @@ _RETRIES: Final = 1
 
 
 def kill_policy_of(task: Task) -> KillPolicy:
-    """Return the worker's kill policy for a task that starts."""
+    """Return the kill policy that the worker writes into its slot for a task that starts."""
     if task.once:
         return KillPolicy()
     return KillPolicy(True, 0 if task.failures < _RETRIES else None, task.crash_limit)
@@ -28,7 +28,9 @@ def kill_policy_of(task: Task) -> KillPolicy:
 
 @dataclass(slots=True, eq=False)
 class Hand:
-    """A running task. Times are seconds of the node's clock. `interrupted_for` is the last announced soft limit."""
+    """A running task. Times are in seconds of the node's clock. `interrupted_for` is the soft deadline for which the
+    task was interrupted last.
+    """
 
     task: Task
     record: TaskRecord
@@ -68,17 +70,19 @@ class Running(Process):
 
     @property
     def read_at(self) -> float:
-        """The start or last heartbeat of the task with the earliest deadline."""
+        """The time of the start or last heartbeat of the task whose deadline comes first, or 0 if no task runs."""
         return min((hand.read_at for hand in self.hands.values()), default=0.0)
 
     @property
     def began_at(self) -> float:
-        """The start of the task during which the process ignores signals."""
+        """The time at which the running task began, or `inf` if the process can run several. A worker with one task
+        does not respond to an order to leave until the task ends.
+        """
         return math.inf if self.several else min((hand.began_at for hand in self.hands.values()), default=0.0)
 
     @property
     def soft_until(self) -> float:
-        """The first soft limit that was not signalled yet."""
+        """The earliest soft deadline for which the task was not interrupted yet."""
         return min(
             (hand.soft_until for hand in self.hands.values() if hand.interrupted_for != hand.soft_until),
             default=math.inf,
@@ -91,5 +95,5 @@ class Running(Process):
 
     @property
     def free(self) -> list[int]:
-        """The task indexes without a running task."""
+        """The task indexes at which no task runs."""
         return [task_index for task_index in range(self.settings.concurrency) if task_index not in self.hands]

@@ -19,8 +19,8 @@ _READY: Final = 1  # the generation of every entry, because the simulation uses 
 
 @dataclass(slots=True)
 class Task:
-    """A task and its counters, which must explain its `starts`. A task with `once` may be started at most once.
-    `is_marked_started` is set while only the worker knows whether the task was started. A `crash_limit` of 0 means the
+    """A task and its counters. The counters must explain its number of `starts`. A task with `once` may be started at
+    most once. `is_marked_started` is set from its start mark until its outcome is known. A `crash_limit` of 0 means the
     fleet's limit.
     """
 
@@ -45,7 +45,7 @@ class Task:
 
 
 class Witness(Protocol):
-    """A receiver of events that must be checked as soon as they happen."""
+    """A receiver of events that a simulation checks as soon as they happen."""
 
     def reaped(self, owner: str, *, expired: bool) -> None:
         """Report that an owner is being reaped."""
@@ -54,7 +54,7 @@ class Witness(Protocol):
         """Report that an owner was registered."""
 
     def blamed(self, task: Task, crash_limit: int) -> None:
-        """Report that a task is charged with a crash and subject to this limit."""
+        """Report that a crash was counted for a task, and that this crash limit was applied to it."""
 
     def removed(self, schedule: str) -> None:
         """Report that a schedule was removed."""
@@ -62,7 +62,9 @@ class Witness(Protocol):
 
 @dataclass(slots=True)
 class Parked:
-    """A turn that waits at the doorbells. `reply` is called with its claims. `held` has the ids of running tasks."""
+    """A worker's call that blocks at the doorbells and then takes a turn. `held` has the ids of the tasks that the
+    worker holds. `reply` is called with the status and the claims.
+    """
 
     owner: str
     held: list[str]
@@ -71,11 +73,11 @@ class Parked:
 
 @dataclass(slots=True)
 class Server:
-    """The server with one namespace. `now_us` reads the server's clock, which may jump."""
+    """A model of the server with one namespace. `now_us` is the time of the server's clock, which may jump."""
 
     clock: Callable[[], float]
     witness: Witness
-    ahead: float = 0.0  # the seconds by which the clock was moved forward
+    ahead: float = 0.0  # the number of seconds by which the clock is ahead because it was moved
     lives: int = 0
     owners: dict[str, int] = field(default_factory=dict)
     inflight: dict[str, list[Task]] = field(default_factory=dict)
@@ -83,12 +85,13 @@ class Server:
     tasks: list[Task] = field(default_factory=list)
     pulse_at: int | None = None
     grace_until: int = 0
-    longest_us: int = 0  # the longest lease in use
+    longest_us: int = 0  # the longest lease in use, in us
     longest_at: int = 0  # the time at which that lease was requested
     parked: list[Parked] = field(default_factory=list)
     orders: dict[str, list[bytes]] = field(default_factory=dict)
     lines: dict[str, Callable[[bytes], None]] = field(default_factory=dict)
-    # Text, rank and end of validity of each schedule, by name.
+    # For each schedule, by name: its text, its rank (the higher one wins), and the time in us until which it is
+    # declared.
     schedules: dict[str, tuple[bytes, int, int]] = field(default_factory=dict)
     announced: Announcements = field(default_factory=Announcements)
 
@@ -104,7 +107,7 @@ class Server:
         self._ring()
 
     def turn(self, owner: str, held: list[str], done: list[str], limit: int) -> tuple[str, list[Task]]:
-        """Settle and claim. Return `ok`, `again` or `lost`, with the claims."""
+        """Settle the tasks in `done` and claim others. Return the status `ok`, `again` or `lost`, and the claims."""
         for task in self._settle(owner, done):
             task.ended = "cancelled" if task.cancelled else "done"
         if owner not in self.owners:
@@ -118,10 +121,10 @@ class Server:
         return "ok", claims
 
     def release(self, owner: str, released: list[str]) -> None:
-        """Return tasks to their queue."""
+        """Return unstarted tasks to their queue."""
         for task in self._settle(owner, released):
             task.releases += 1
-            task.is_marked_started = False  # the worker reports this
+            task.is_marked_started = False  # a worker that releases a task did not start it
             self._give_back(task, dead=False)
 
     def mark_started(self, owner: str, task: Task) -> bool:
@@ -131,7 +134,7 @@ class Server:
         return holds
 
     def park(self, parked: Parked) -> None:
-        """Block in a BLPOP that is followed by a turn."""
+        """Let a worker's call block until there is a task, then take the turn."""
         self.parked.append(parked)
         self._ring()
 
@@ -157,7 +160,9 @@ class Server:
     # Cancelling
 
     def cancel(self, task: Task, kill_after: str) -> None:
-        """Cancel a task. A waiting task ends. A running task is marked, and its owner's node gets an order."""
+        """Cancel a task. A waiting task ends at once. A running task is marked, and the node of its owner gets an order
+        to end it.
+        """
         task.cancelled = True
         owner = next((owner for owner, held in self.inflight.items() if task in held), None)
         if owner is None:
@@ -169,7 +174,7 @@ class Server:
         self._serve_line(node)
 
     def wait_for_order(self, node: str, reply: Callable[[bytes], None]) -> None:
-        """Wait for the first order of a node, without removing it."""
+        """Call `reply` with the first order of a node as soon as there is one. The order stays in the list."""
         self.lines[node] = reply
         self._serve_line(node)
 
@@ -178,7 +183,7 @@ class Server:
         return self.lines.get(node) is reply
 
     def take_off(self, node: str, order: object) -> None:
-        """Remove an order that was received."""
+        """Remove an order from the list of its node, because the master has received it."""
         self.orders[node] = [each for each in self.orders.get(node, []) if each != order]
 
     def _serve_line(self, node: str) -> None:
@@ -188,7 +193,9 @@ class Server:
     # Schedules
 
     def declare(self, ttl_ms: int, name: str, text: bytes, age_seconds: float) -> DeclareStatus:
-        """Store a node's declaration of a schedule. The last declaration applies as long as a node repeats it."""
+        """Store a node's declaration of a schedule. If nodes declare different texts, the newest one wins as long as
+        its node repeats it.
+        """
         until = self.now_us + ttl_ms * 1000
         rank = self.now_us - round(age_seconds * MICROSECONDS)
         if name not in self.schedules:
@@ -204,7 +211,7 @@ class Server:
         return DeclareStatus.CHANGED
 
     def forget(self, name: str, patience_us: int) -> RemoveStatus:
-        """Remove a schedule that no node has declared for this time."""
+        """Remove a schedule whose last declaration expired this long ago."""
         if name not in self.schedules:
             return RemoveStatus.UNKNOWN
         if self.schedules[name][2] > self.now_us - patience_us:
@@ -226,7 +233,9 @@ class Server:
         return names
 
     def renew(self, lease_ms: int, owners: Sequence[str]) -> tuple[tuple[str, ...], frozenset[bytes]]:
-        """Renew leases. Return the lost owners, and the entries of cancelled tasks that the other owners hold."""
+        """Renew leases. Return the owners that are no longer registered, and the entries of cancelled tasks that the
+        other owners hold.
+        """
         expires = self.now_us + lease_ms * 1000
         self._note_lease(lease_ms * 1000)
         for owner in owners:
@@ -289,8 +298,8 @@ class Server:
             self._ring()
 
     def sweep(self, lease_ms: int) -> list[str]:
-        """Return the owners whose lease expired, or none during the grace after a time in which no owner could
-        renew.
+        """Return the owners whose lease has expired. Return none during the grace period, which follows a time in which
+        no owner could renew its lease.
         """
         now = self.now_us
         lease = lease_ms * 1000
@@ -305,6 +314,6 @@ class Server:
                 self.owners[owner] = now + longest
         if self.grace_until > now:
             return []
-        for name in list(self.schedules):  # as the poller does when it receives the expired schedules
+        for name in list(self.schedules):  # a poller does this with the schedules that a sweep finds expired
             self.forget(name, longest)
         return [owner for owner, expires in self.owners.items() if expires <= now]

@@ -1,4 +1,6 @@
-"""Configurations with conditions, queue patterns and schedules, and checks that the last configuration took effect."""
+"""Random configurations with conditions, queue patterns and schedules, and checks that the last configuration took
+effect.
+"""
 
 from collections import defaultdict
 from random import Random
@@ -26,7 +28,7 @@ _NAMES: Final = ("billing", "tenant-*")
 
 
 def draw_serving(random: Random, config: Config) -> Config:
-    """Draw a change of conditions, patterns and schedules."""
+    """Return the configuration with a random choice of conditions, patterns and schedules."""
     served = [name for name in _NAMES if random.random() < 0.6]
     under = {name: OFFICE if random.random() < 0.6 else "" for name in served}
     has_schedule = random.random() < 0.6
@@ -40,13 +42,13 @@ def draw_serving(random: Random, config: Config) -> Config:
 
 
 def schedules_of(config: Config) -> dict[str, bytes]:
-    """Return the schedules of the file and the schedules of the code."""
+    """Return the schedules that a node with this configuration declares: those of the file and that of the code."""
     of_file = schedules_in_force(config, {"work": "default"})
     return {each.name: encode_schedule(each) for each in of_file} | {"tick": tick_of(config.imports[0]).encode()}
 
 
 def longest_declaration(world: "World") -> float:
-    """Return the seconds until every unrepeated announcement of queues and patterns has expired."""
+    """Return after how many seconds every announcement of queues and patterns has expired, unless a node repeats it."""
     announced = world.server.announced
     now = world.server.now_us
     ends = [*(until for until, _ in announced.shares.values()), *announced.domains.values()]
@@ -54,7 +56,7 @@ def longest_declaration(world: "World") -> float:
 
 
 def schedules_declared(world: "World") -> dict[str, set[bytes]]:
-    """Return the declarations of the nodes by schedule name."""
+    """Return the texts that the nodes declare for each schedule, by its name."""
     declared: defaultdict[str, set[bytes]] = defaultdict(set)
     for node in world.living:
         for name, text in schedules_of(node.state.config).items():
@@ -63,16 +65,14 @@ def schedules_declared(world: "World") -> dict[str, set[bytes]]:
 
 
 def check_schedules(world: "World") -> None:
-    """Check that the server's text of each schedule is one that a node in force declares. With only one node, it must
-    be the node's last declaration.
-    """
+    """Check that the server has each declared schedule, with a text that one of the nodes declares."""
     for name, texts in schedules_declared(world).items():
         text, _, _ = world.server.schedules[name]
         require(text in texts, f"the schedule {name} is {text!r}, and no node declares that: {texts}")
 
 
 def check_serving(world: "World") -> None:
-    """Check that closed queues, known patterns and tiers match the configurations in force."""
+    """Check that the closed queues, the known patterns and the workers' tiers match the configurations in force."""
     _check_closed(world)
     declared = {domain.name for node in world.living for domain in pattern_domains(node.state.config)}
     known = set(world.server.announced.domains)
@@ -82,7 +82,9 @@ def check_serving(world: "World") -> None:
 
 
 def _check_closed(world: "World") -> None:
-    """Check the closed queues. If nodes disagree about a queue, both states are valid."""
+    """Check which queues the masters see as closed. If the configurations of two nodes differ for a queue, both states
+    are valid.
+    """
     configs = [node.state.config for node in world.living]
     may_be: defaultdict[str, set[str | None]] = defaultdict(set)
     for queue, given in ((queue, given) for config in configs for queue, given in config.queues.items()):

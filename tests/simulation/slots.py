@@ -26,7 +26,9 @@ class Tenant(Protocol):
 
 
 class SimulatedSlot(Slot):
-    """A slot whose heartbeats need no events. While the process is responsive, the last heartbeat is always now."""
+    """A slot that needs no events for heartbeats. While its process is responsive, the time of the last heartbeat is
+    always the current time.
+    """
 
     tenant: Tenant | None = None
 

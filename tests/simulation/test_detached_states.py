@@ -1,4 +1,6 @@
-"""A preview applies events to a copy of the state. No event on a copy may change the original."""
+"""Tests of copies of a master's state. A preview applies events to such a copy, and no event may change the
+original.
+"""
 
 from collections import Counter
 from typing import Final
@@ -27,7 +29,7 @@ from simulation.run import simulate
 from support.cores import Core, picture
 
 SEEDS: Final = 30
-MOST_COPIES: Final = 2  # the number of checks of each kind of event per seed
+MOST_COPIES: Final = 2  # how often each kind of event is checked per seed
 # One event of each kind that does not occur in a simulated fleet.
 OTHERS: Final = (
     ClaimHeldUp(8, 1, HeldUp(TaskInSlot(b"id mail i 1 1 0 0 0 0 -", "send", 1, 0), (0, b""))),
@@ -67,7 +69,7 @@ def test_events_of_a_detached_copy_never_change_the_original(monkeypatch: pytest
 def test_unsimulated_events_of_a_copy_never_change_the_original(event: Event) -> None:
     core = Core(Config(workers=1))
     core.child(Role.WORKER, 8)
-    core.state.scaling_rounds.is_exchanging = True  # which ScalingSeen ends
+    core.state.scaling_rounds.is_exchanging = True  # ScalingSeen resets this, so it has an effect
     before = picture(core.state)
     copied = core.state.detached()
     take(copied, event, 1.0)

@@ -50,14 +50,15 @@ MET: Final = (
 )
 
 
-RARE: Final = (1252, 861)  # a life that is abandoned before its start; many deaths in a row
+# Seeds with rare events: an owner that is given up before its worker starts, and many deaths in a row.
+RARE: Final = (1252, 861)
 TRACED_SEEDS: Final = frozenset([*range(220), *RARE])
 """The seeds whose traces are searched for these events."""
 _told_before: dict[int, Run] = {}
 
 
 def lived(seed: int) -> Run:
-    """Return the result of a seed. Seeds are slow, so the results of seeds that several tests use are cached."""
+    """Return the result of a seed. A simulation is slow, so the results of seeds that several tests use are cached."""
     if seed not in TRACED_SEEDS:
         return simulate(seed)
     if seed not in _told_before:

@@ -9,12 +9,12 @@ from heapq import heappop, heappush
 from typing import Final
 
 NANOSECONDS: Final = 1_000_000_000
-MICROSECOND: Final = 1e-6  # added to a time so that the time has certainly passed despite rounding of floats
+MICROSECOND: Final = 1e-6  # added to a wait so that the time has passed for certain, although floats are rounded
 Action = Callable[[], None]
 
 
 class Timeline:
-    """Events in the order of their times. Events at the same time are in the order in which they were planned."""
+    """The planned events, ordered by time. Events with the same time run in the order in which they were planned."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -22,7 +22,7 @@ class Timeline:
         self._planned = 0
 
     def after(self, seconds: float, action: Action) -> None:
-        """Plan an event."""
+        """Plan an action after this number of seconds."""
         self._planned += 1
         heappush(self._events, (self.now + seconds, self._planned, action))
 
@@ -35,7 +35,9 @@ class Timeline:
 
 
 class Clock:
-    """A replacement for the module `time` in `rota.child.slots`: CLOCK_BOOTTIME of the node whose code runs now."""
+    """A replacement for the module `time` in `rota.child.slots`. It returns the CLOCK_BOOTTIME of the node whose code
+    runs now.
+    """
 
     CLOCK_BOOTTIME: Final = time.CLOCK_BOOTTIME
 

@@ -1,4 +1,4 @@
-"""The temporary troubles of the processes, as probabilities that the simulated parts use."""
+"""The temporary faults of simulated processes, as probabilities and times."""
 
 from dataclasses import dataclass
 from random import Random
@@ -8,7 +8,7 @@ from rota_supervisor.layout import Role
 
 @dataclass(slots=True)
 class Trouble:
-    """The current troubles. Probabilities and shares are in [0, 1]."""
+    """The current values. Probabilities and shares are between 0 and 1."""
 
     fork_fails: float = 0.0
     reports_lost: float = 0.0
@@ -19,8 +19,8 @@ class Trouble:
     claim_limit: int = 1
     life_length: int = 0  # the number of attempts after which a worker stops claiming; 0 means never
     soft_limits: float = 0.0  # the share of tasks with a soft limit
-    swallowed: float = 0.0  # the share of those tasks that continue after the soft limit
-    beats: float = 0.0  # the share of tasks that send one heartbeat
+    swallowed: float = 0.0  # the share of interrupts and cancellations that a task ignores
+    beats: float = 0.0  # the share of tasks that record a heartbeat, once
     stacks: float = 1.0  # the share of children that can dump their stack
     boot_seconds: float = 0.05  # the longest time until a worker's first turn
     import_seconds: float = 0.3  # the longest time until a zygote is ready

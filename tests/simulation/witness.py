@@ -1,4 +1,4 @@
-"""Checks at the time of an event: of leases, starts of tasks, and restarts."""
+"""Checks that are made as soon as an event happens: of leases, starts of tasks, limits, and restarts of processes."""
 
 import math
 from collections import defaultdict, deque
@@ -18,14 +18,14 @@ from simulation.workers import START_WITHIN_SHARE, Worker
 if TYPE_CHECKING:
     from simulation.world import World
 
-FENCE_MARGIN_SHARE: Final = 0.1  # the share of a lease before its end in which no task starts
+FENCE_MARGIN_SHARE: Final = 0.1  # no task starts in this last share of a lease
 ROUNDING_SECONDS: Final = 0.001
 MINUTE: Final = 60.0
 Key = tuple[str, str, int]  # node, pool and generation
 
 
 class Witness:
-    """Checks of all events that concern leases. They also record the reasons for starts."""
+    """Checks of the events that the simulated server, the workers and the processes report."""
 
     def __init__(self, world: "World") -> None:
         self._world = world
@@ -54,12 +54,14 @@ class Witness:
             require(excused, f"{owner} is reaped as expired, and only the server was away")
 
     def blamed(self, task: Task, crash_limit: int) -> None:
-        """Check that a task is subject to its own crash limit, if it has one."""
+        """Check that the crash limit that was applied to a task is its own limit, or the default if it has none."""
         limit = task.crash_limit or DEFAULT_CRASH_LIMIT
         require(crash_limit == limit, f"{task.id} is judged by {crash_limit} crashes, and its limit is {limit}")
 
     def removed(self, schedule: str) -> None:
-        """Check that no node has declared a removed schedule recently, unless the declaration may have expired."""
+        """Check that no node declares a schedule that was removed. Nodes whose declarations may have expired because of
+        a fault do not count.
+        """
         world = self._world
         world.note("server", "removed", schedule)
         if world.network.was_away or world.clock_moved_at is not None:
@@ -71,9 +73,11 @@ class Witness:
             require(not is_declared, f"{schedule} is removed, and {node.name} declares it")
 
     def allowed(self, worker: Worker, task: Task) -> None:
-        """Check that the lease of a worker that passed its fence lasts until the start of the task."""
+        """Check that a worker whose fence permits a start still has its lease, with the margin that the fence keeps,
+        and was not ordered to be quiet.
+        """
         is_quiet = worker.slot.quiet_requested or worker.node.state.quiet.is_requested
-        # The started task continues, so no other worker may start it.
+        # A task with a start mark is started even then, because no other worker may start it.
         require(
             task.is_marked_started or not is_quiet,
             f"{worker.owner} starts {task.id}, although it was ordered to be quiet",
@@ -83,16 +87,17 @@ class Witness:
         require(expires is not None, f"{worker.owner} is allowed to start {task.id}, and it was reaped")
         assert expires is not None
         if self._world.clock_moved_at is not None:
-            return  # leases end sooner or later than planned, and the grace period compensates for this
+            # After a jump of the clock, leases end sooner or later than planned, for which the grace period makes up.
+            return
         left = (expires - server.now_us) / MICROSECONDS
         margin = worker.settings.lease_seconds * FENCE_MARGIN_SHARE - ROUNDING_SECONDS
         require(left >= margin, f"{worker.owner} is allowed to start {task.id} {left:.3f} s before its lease ends")
 
     def started(self, worker: Worker, task: Task, read_ns: int) -> None:
-        """Check the call of a task's function."""
+        """Check that a worker still has its lease when it calls a task's function."""
         took = worker.boottime() - read_ns / NANOSECONDS
         if took > worker.settings.lease_seconds * START_WITHIN_SHARE + ROUNDING_SECONDS:
-            # The worker was stopped after it read the clock and before the call. No client can close that gap.
+            # The worker was stopped after it had read the clock and before the call. No client can prevent that.
             self._world.note(worker.location, "starts late", task.id)
             return
         require(
@@ -103,7 +108,9 @@ class Witness:
     # Limits
 
     def interrupted(self, worker: Worker) -> None:
-        """Check that a worker is notified of an expired soft limit once for each task, promptly, and not early."""
+        """Check that a worker is interrupted for an expired soft limit only once, soon after the limit, and not before
+        it.
+        """
         now = worker.boottime()
         slot = worker.slot_number
         require(worker.running and now > worker.soft_until, f"slot {slot} is interrupted before a soft limit, or again")
@@ -120,11 +127,12 @@ class Witness:
         """Check that repeated deaths soon after READY slow further starts."""
         times = self._remember(self._flapped, worker)
         probes = _probes_a_minute(worker.node.state.config.restarts)
-        most = (TOLERATED + 1) * _counted(worker) + 2 * probes  # workers that die together count once
+        # Several workers that die together count as one death for the back-off.
+        most = (TOLERATED + 1) * _counted(worker) + 2 * probes
         require(len(times) <= most, f"{len(times)} sudden deaths within a minute, more than {most}")
 
     def failed_to_boot(self, worker: Process) -> None:
-        """Check that starts are slowed after a child died without a kill before it was READY."""
+        """Check that starts are slowed after a child died by itself before it was READY."""
         times = self._remember(self._failed, worker)
         most = _counted(worker) + _probes_a_minute(worker.node.state.config.restarts)
         require(len(times) <= most, f"{len(times)} failed starts within a minute, more than {most}")
@@ -147,7 +155,9 @@ class Witness:
 
 
 def _counted(process: Process) -> int:
-    """Return how many processes may exist at once. All of them may die before the first death slows restarts."""
+    """Return how many processes of the node may exist at once. All of them may die before the first death slows further
+    starts.
+    """
     return sum(process.node.state.wanted.counts.values()) + 2
 
 

@@ -1,4 +1,4 @@
-"""The simulated worker. `decide` and `Fence` are those of the product. The actions between decisions are simulated."""
+"""The simulated worker. It decides with the product's `decide` and `Fence`, and only the actions are simulated."""
 
 from collections import deque
 from collections.abc import Callable
@@ -28,8 +28,8 @@ settings_of = lru_cache(maxsize=64)(worker_settings_from_json)
 
 
 class Worker(Running):
-    """One life of a worker. The worker checks its situation, takes one step, and checks again. A worker that runs
-    several tasks also does this while they run and when one of them ends.
+    """A worker process. It decides what to do next, does it, and decides again. A worker that runs several tasks also
+    decides while they run, and when one of them ends.
     """
 
     role = Role.WORKER
@@ -46,7 +46,7 @@ class Worker(Running):
         self._short_limits = ShortLimits(self.slot, self.node.ring)
         self._attempts = 0
         self.unresponsive = False
-        # The time of this wish, as a share of the worker's life.
+        # The share of the worker's life after which it requests to be replaced.
         self._wishes_after = self.world.random.uniform(0.5, 1.0)
         self._parked: Parked | None = None
         self._backoff = Backoff(0.05, 2.0, self.world.random.uniform)
@@ -118,7 +118,7 @@ class Worker(Running):
         )
 
     def term(self) -> None:
-        """Receive SIGTERM. A worker that ignores signals misses the signal, unless it received SIGTERM before."""
+        """Receive SIGTERM. An unresponsive worker ignores it."""
         if not self.unresponsive:
             super().term()
 
@@ -129,7 +129,7 @@ class Worker(Running):
     # Replacement
 
     def wish(self, wish: RecycleReason) -> None:
-        """Request in the slot that the worker is replaced. It continues to work."""
+        """Request in the slot that the worker is replaced, for this reason. Until then the worker continues to work."""
         if self.slot.recycle_reason is RecycleReason.NONE:
             self.slot.recycle_reason = wish
             self.node.ring()
@@ -198,16 +198,18 @@ class Worker(Running):
         self._take_turn()
 
     def receive_term(self) -> None:
-        """Check the situation between two tasks, or at once if the worker sleeps."""
+        """Let a worker that sleeps decide at once. Any other worker decides when its current step ends."""
         self.look_up()
 
     def look_up(self) -> None:
-        """Check the slot, because the master has written to it."""
+        """Decide again if the worker sleeps, for example because the master has written to its slot."""
         if self._parked is not None:
             self._patience_over(self._parked)
 
     def leave_the_bells(self) -> None:
-        """Close the connection when the worker ends, if the server can notice this."""
+        """End the worker's blocking call on the server when the worker ends. If its node is cut off, the server cannot
+        notice the end.
+        """
         if self._parked is not None and self.location not in self.world.network.cut:
             self.world.server.unpark(self._parked)
 
@@ -238,7 +240,9 @@ class Worker(Running):
             self._take_turn()
 
     def _mark_started(self, hand: Hand, _read_ns: int) -> None:
-        """Begin a task that may be started at most once. Mark the task in Redis, then check the fence again."""
+        """Mark a task in Redis that may be started at most once. If the mark is set and the fence still permits it,
+        start the task.
+        """
         server = self.world.server
         task = hand.task
 
@@ -261,18 +265,20 @@ class Worker(Running):
             self.later(self.settings.time_limit_seconds / 2, lambda: self._heartbeat(hand))
         hand.give_up = lambda: self._end_task(hand)
         self.later(hand.task.seconds, hand.give_up)
-        self.receive_cancel()  # the cancellation may have arrived before the start
+        self.receive_cancel()  # the order to cancel may have arrived before the start
 
     def _runs(self, hand: Hand) -> bool:
         return self.hands.get(hand.record.task_index) is hand
 
     def _heartbeat(self, hand: Hand) -> None:
-        """Record a heartbeat of the task, which restarts its limits."""
+        """Record a heartbeat of the task, from which its time limits are counted again."""
         if self._runs(hand):
             hand.record.extend(*hand.extend(boottime_ns(), self.settings.time_limit_seconds))
 
     def interrupt(self) -> None:
-        """Interrupt the tasks whose soft limit has expired, as the master requests. Some tasks ignore it."""
+        """Interrupt the tasks whose soft limit has expired, because the master has requested it. Some tasks ignore the
+        interrupt.
+        """
         self.world.witness.interrupted(self)
         for hand in list(self.hands.values()):
             if hand.interrupted_for != hand.soft_until < self.boottime():
@@ -280,7 +286,7 @@ class Worker(Running):
                 self._cancel(hand)
 
     def receive_cancel(self) -> None:
-        """Interrupt cancelled tasks, as the master requests. The request may be old, and some tasks ignore it."""
+        """Interrupt the running tasks that are cancelled. Some tasks ignore the interrupt."""
         for hand in list(self.hands.values()):
             if hand.record.is_cancelled():
                 self.world.witness.cancelled(self, hand.task)

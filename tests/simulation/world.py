@@ -18,7 +18,7 @@ from simulation.workers import Worker
 
 
 class World:
-    """The world. All random numbers are drawn from one seed."""
+    """Everything that one simulation consists of. All random numbers come from its seed."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
@@ -34,7 +34,8 @@ class World:
         # Nodes that may lose leases because they are frozen, stopped, or badly connected.
         self.excused: set[str] = set()
         self.clock_moved_at: float | None = None
-        self._cancels = Random(~seed)  # these random numbers are separate, so that cancels change no others
+        # Separate random numbers, so that cancels do not change the rest of a seed's simulation.
+        self._cancels = Random(~seed)
         self._cancelled_share = self._cancels.choice([0.0, 0.0, 0.5])
 
     def note(self, where: str, what: str, about: object = "") -> None:
@@ -53,7 +54,7 @@ class World:
         return [node for node in self.nodes.values() if node.alive]
 
     def gone(self, process: Process, status: int) -> None:
-        """Report that a process has ended."""
+        """Record that a process has ended, and check the deaths that must slow further starts."""
         node = process.node
         self.note(node.name, "ended", f"{process.role} {process.slot_number}.{process.nonce} status {status}")
         if isinstance(process, Worker):
@@ -79,7 +80,9 @@ class World:
     # Checks
 
     def not_whole(self, *nodes: Node) -> str:
-        """Return how these nodes, or all living nodes, differ from their configuration, or "" if they do not."""
+        """Return how one of these nodes (default: all living nodes) differs from its configuration, or "" if
+        none does.
+        """
         return next((f"{node.name}: {why}" for node in nodes or self.living if (why := _not_whole(node))), "")
 
     def unfinished(self) -> list[Task]:
@@ -87,7 +90,7 @@ class World:
         return [task for task in self.server.tasks if not task.ended]
 
     def check_counters(self) -> None:
-        """Check that every task is in exactly one place, and that every start has a reason."""
+        """Check that every task is in exactly one place, and that its counters explain every start."""
         server = self.server
         entries = [task.id for task in server.lane] + [task.id for held in server.inflight.values() for task in held]
         ended = [task.id for task in server.tasks if task.ended]
@@ -111,8 +114,8 @@ def _not_whole(node: Node) -> str:
     wanted.append((Role.ZYGOTE, f"generation-{generation.code}", generation.code, 1))
     wanted.append((Role.POLLER, "pollers", state.wanted.versions.pollers, rollout.in_force.config.pollers))
     wanted.append((Role.EXPORTER, "exporter", state.wanted.versions.exporter, 1))
-    # Code with dying workers is accepted if no worker was wanted that could reveal this. Its workers are then in
-    # back-off.
+    # Code whose workers die is accepted by a reload if no worker was configured at that time. Workers that are added
+    # later are in back-off.
     is_hopeless = code_of(rollout.in_force.config.imports) is Code.WORKERS_DIE
     for role, pool, number, count in wanted:
         if is_hopeless and role is Role.WORKER:

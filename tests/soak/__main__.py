@@ -1,4 +1,4 @@
-"""A fleet under faults for a given time, and the proof that nothing was lost: `make soak`.
+"""The soak, `make soak`: run a fleet under faults for a given time, and prove that nothing was lost.
 
 The seed determines which faults happen and when. Their effects depend on the machine, so a second run repeats the
 faults but not every step.
@@ -69,7 +69,7 @@ def main() -> None:
 
 
 def print_result(evidence: Evidence, ran: Ran) -> bool:
-    """Print the verdict. Return whether the run passed."""
+    """Check the evidence and print the verdict. Return whether the run passed."""
     result = judge(evidence)
     odd = [f"ODD: {each}" for each in ran.oddities]
     for line in (*faults_by_kind(evidence), *held(ran), *report(evidence, result), *odd):
@@ -84,19 +84,21 @@ def _again(wanted: Wanted, faults: list[str]) -> str:
 
 
 def print_line(line: str) -> None:
-    """Print a line at once."""
+    """Print a line and flush it."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 
 
 def faults_by_kind(evidence: Evidence) -> list[str]:
-    """Return how often each kind of fault occurred."""
+    """Return a line for each kind of fault, with the number of times that it occurred."""
     counts = Counter(strike.fault for strike in evidence.strikes if strike.what is Edge.BEGIN)
     return [f"{count:>10}  {fault}" for fault, count in sorted(counts.items())]
 
 
 def held(ran: Ran) -> Iterator[str]:
-    """Return the largest holdings of any process of each role, before the first task and in the quiet window."""
+    """Yield a line for each role, with the most descriptors and the most memory that a process of this role held before
+    the first task and in the quiet window.
+    """
     for role in ROLES:
         then = ran.at_start.most(role)
         today = ran.at_end.most(role)

@@ -1,4 +1,6 @@
-"""The steps of the nemesis for one fault. They are chosen first, so that they can be recorded before they happen."""
+"""The steps that the nemesis takes for one fault. They are chosen first, so that the fault can be recorded before it
+begins.
+"""
 
 import contextlib
 import signal
@@ -13,12 +15,12 @@ def nothing() -> None:
 
 
 def at_once() -> bool:
-    """Return True, because the fault ends as soon as it is undone."""
+    """Return True. This is the default of `is_over`, for faults whose effects end as soon as they are undone."""
     return True
 
 
 def no_words() -> str:
-    """Return "", because nothing odd was found."""
+    """Return "". This is the default of `odd`, for faults that need no check."""
     return ""
 
 
@@ -57,7 +59,7 @@ def living(pids: Iterable[int]) -> list[psutil.Process]:
 
 
 def lives(process: psutil.Process) -> bool:
-    """Whether the process is still alive, has not been replaced under its pid, and is not a zombie."""
+    """Whether the process is still alive. It is not if it is a zombie, or if another process has its pid."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -65,12 +67,12 @@ def lives(process: psutil.Process) -> bool:
 
 
 def kill(processes: list[psutil.Process], detail: str = "") -> Act:
-    """Return the steps of a SIGKILL."""
+    """Return the steps of a fault that sends SIGKILL to these processes."""
     return Act(lambda: send(processes, signal.SIGKILL), pids=_pids(processes), detail=detail)
 
 
 def stop(processes: list[psutil.Process], detail: str = "") -> Act:
-    """Return the steps of a SIGSTOP and a later SIGCONT."""
+    """Return the steps of a fault that sends SIGSTOP to these processes, and SIGCONT when it is undone."""
     return Act(
         lambda: send(processes, signal.SIGSTOP),
         undo=lambda: send(processes, signal.SIGCONT),

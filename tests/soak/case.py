@@ -1,4 +1,4 @@
-"""The case that all checks examine: the evidence, and facts derived from it."""
+"""The case that all checks of a soak examine: the evidence, and what follows from it."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,13 +12,13 @@ from soak.histories import History, histories_of
 
 @dataclass(frozen=True)
 class Case:
-    """The evidence, and facts that are derived once for all checks."""
+    """The evidence of a soak, and values that are computed from it only once for all checks."""
 
     evidence: Evidence
 
     @cached_property
     def histories(self) -> dict[str, History]:
-        """The history of each task."""
+        """The history of each task, by its id."""
         return histories_of(self.evidence.sent, self.evidence.ran)
 
     @cached_property
@@ -28,8 +28,8 @@ class Case:
 
     @cached_property
     def settled(self) -> frozenset[tuple[str, int]]:
-        """The (task, process) pairs of runs whose outcome was safe in the worker's slot. The worker logs the outcome
-        only then.
+        """The runs whose outcome the worker has logged, as pairs of task id and pid. A worker logs an outcome only once
+        it is safe in its slot.
         """
         return frozenset(
             (str(line.fields.get("task_id")), int(line.fields.get("pid", 0)))
@@ -38,7 +38,7 @@ class Case:
 
     @cached_property
     def deaths(self) -> dict[str, str]:
-        """The tasks that became dead, with the logged reasons."""
+        """The ids of the tasks that became dead, each with the logged reason."""
         deaths = self.logged(log_events.TASK_DEAD)
         return {
             str(line.fields["task_id"]): str(line.fields.get("reason")) for line in deaths if "task_id" in line.fields
@@ -52,19 +52,19 @@ class Case:
         return returns
 
     def given_back(self, task_id: str, since: float, until: float) -> float:
-        """Return the first time at which a log reported within this span that a task was returned to its lane, or
-        `until` if no log did.
+        """Return when a task was first returned to its lane between these times, as a master or a poller logged it, or
+        `until` if that was not logged.
         """
         return min((boot for boot in self._returns.get(task_id, []) if since <= boot <= until), default=until)
 
     @cached_property
     def last_seen_of(self) -> dict[int, list[float]]:
-        """The times at which each process wrote to the tasks' journal."""
+        """The times at which each process wrote to the tasks' journal, by pid."""
         seen: dict[int, list[float]] = {}
         for mark in self.evidence.ran:
             seen.setdefault(mark.pid, []).append(mark.boot)
         return seen
 
     def logged(self, *names: str) -> Iterator[Logged]:
-        """Return the lines of these events."""
+        """Return the log lines of these events, from all nodes."""
         return (line for line in self.evidence.logged if line.event in names)

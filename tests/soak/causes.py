@@ -1,4 +1,6 @@
-"""Possible causes: the nemesis's faults as spans of time, with the processes, nodes and links that they hit."""
+"""The recorded faults as possible causes of what happened: each as a span of time, with the processes, node or link
+that it hit.
+"""
 
 import math
 from bisect import bisect_right
@@ -10,12 +12,12 @@ from soak.evidence import Edge, Evidence, Logged, RunEvent, Setup, Strike
 from soak.faults import KINDS, Fault, FaultScope
 from soak.histories import Run
 
-# Faults that kill the named processes, and faults that end a whole node.
+# `KILLS` kill the processes that their record lists, and `ENDS_NODE` end a whole node.
 KILLS = frozenset({Fault.KILL_WORKER, Fault.KILL_SEVERAL, Fault.KILL_WORKERS, Fault.KILL_CHILDREN})
 ENDS_NODE = frozenset({Fault.KILL_MASTER, Fault.KILL_NODE, Fault.LOSE_HOST})
 LEAVES = frozenset({Fault.TERM_NODE, Fault.UPGRADE, Fault.ROLL_BACK})
-# Faults that make workers leave. A worker that does not leave in time is killed, and its tasks are returned without
-# blame.
+# Faults that make workers leave. A worker that does not leave in time is killed, and its tasks are returned without a
+# crash being counted.
 DRAINS = LEAVES | {Fault.RESIZE, Fault.HUP_STORM, Fault.BAD_TOML, Fault.BAD_IMPORT, Fault.SCALE, Fault.RESTART}
 # Faults that prevent a node from renewing its leases while other nodes can reap its owners.
 SILENCES = frozenset(
@@ -32,13 +34,13 @@ SILENCES = frozenset(
 # Faults of the connection between a node and the server.
 ON_THE_WAY = frozenset({Fault.PARTITION, *(fault for fault, kind in KINDS.items() if kind.scope is FaultScope.LINK)})
 OUTAGES = frozenset({Fault.PAUSE_WRITES, Fault.SERVER_SLEEP, Fault.KILL_SERVER, Fault.LONG_OUTAGE, Fault.KILL_CLIENTS})
-CONNECTED_SECONDS = 3.0  # the time from the end of an outage until all processes are connected again
-MARGIN_SECONDS = 1.0  # the error of a recorded time, because the journal is written before and after the event
+CONNECTED_SECONDS = 3.0  # after an outage, all processes are connected again within this time
+MARGIN_SECONDS = 1.0  # how wrong a recorded time may be, because the journal is written before and after the event
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A fault from its beginning to its end. `end` is infinite if the fault never ended."""
+    """A fault with the times of its beginning and end (CLOCK_BOOTTIME). `end` is infinite if the fault never ended."""
 
     number: int
     fault: Fault
@@ -49,7 +51,7 @@ class Span:
     lost_seconds: float
 
     def overlaps(self, begin: float, end: float, after: float = 0.0) -> bool:
-        """Whether the span, extended by this number of seconds, overlaps these times."""
+        """Whether any of the time from `begin` to `end` is within the fault or at most `after` seconds after it."""
         return self.begin <= end and begin <= self.end + after
 
     def __str__(self) -> str:
@@ -57,7 +59,7 @@ class Span:
 
 
 def spans_of(strikes: Iterable[Strike]) -> list[Span]:
-    """Return a span for each beginning and its end."""
+    """Return the span of each recorded fault, from the records of its beginning and its end."""
     begins: dict[int, Strike] = {}
     ended: dict[int, Strike] = {}
     for strike in strikes:
@@ -72,7 +74,9 @@ def _span(begin: Strike, end: Strike | None) -> Span:
 
 
 class Causes:
-    """The possible causes of an event. The methods return None if no recorded fault explains it."""
+    """The recorded faults, and searches for a fault that explains an event. A search returns None if no recorded fault
+    explains it.
+    """
 
     def __init__(self, evidence: Evidence) -> None:
         self._setup: Setup = evidence.setup
@@ -88,22 +92,24 @@ class Causes:
         return (span for span in self.spans if span.fault in faults)
 
     def node_in_force(self, target: str, boot: float) -> str:
-        """Return the name that a node had at a time. The node gets a new name at each start."""
+        """Return the name under which the node `target` ran at a time, or "" if it was not started yet. A node gets a
+        new name at each start.
+        """
         lives = self._lives.get(target, [])
         at = bisect_right(lives, (boot, "\uffff"))
         return lives[at - 1][1] if at else ""
 
     def target_of(self, node: str) -> str:
-        """Return the node's name in the journal of faults."""
+        """Return the target in the journal of faults for the name of a node, or "" if no node had that name."""
         for target, lives in self._lives.items():
             if any(name == node for _, name in lives):
                 return target
         return ""
 
-    # Causes of the end of a run that was not the last run of its task
+    # Causes for another start of a task
 
     def of_death(self, run: Run, until: float) -> str | None:
-        """Return the fault that killed the process of a run before `until`."""
+        """Return what killed the process of a run before `until`."""
         pid = run.start.pid
         began = run.began
         for span in self.spans:
@@ -140,16 +146,18 @@ class Causes:
             if span.begin <= latest and run.began <= span.end + MARGIN_SECONDS:
                 return str(span)
         for silence in self.silences(self.target_of(run.start.node), until):
-            # A node that returns just before its lease expires may renew the lease too late, and start a task in the
-            # meantime.
+            # A node that returns just before its lease expires may renew the lease too late, and may start a task
+            # before it notices.
             if silence.begin <= latest and run.began <= silence.end + 2 * MARGIN_SECONDS:
                 return str(silence)
         return None
 
     def _latest(self, run: Run, until: float) -> float:
-        """Return the latest beginning of a cause for another start. An end is settled by the turn that follows its
-        claim, or by the master if a task of that claim takes long. The settlement waits while the server cannot be
-        reached, no reply arrives, or the master is stopped.
+        """Return the time by which a run's outcome was settled for certain. A fault after this time cannot be the
+        reason why the task was started again.
+
+        The outcome is settled by the worker's next turn, or by the master if another task of the claim takes long. Both
+        have to wait while the server cannot be reached, replies are lost, or the master is stopped.
         """
         if run.finished is None:
             return until
@@ -163,24 +171,26 @@ class Causes:
         return min(until, latest)
 
     def silences(self, target: str, until: float) -> Iterator[Span]:
-        """Return the node's silences that lasted long enough before `until` for the node to lose its leases."""
+        """Yield the times before `until` in which a node could not renew its leases for so long that it may have lost
+        them.
+        """
         enough = self._setup.lease_seconds - self._setup.renew_seconds - MARGIN_SECONDS
         for silence in self._silences(target):
             if min(silence.end, until) - silence.begin >= enough:
                 yield silence
 
     def away_seconds(self, begin: float, end: float) -> float:
-        """Return how long the server was away between these times. A lost lease is only noticed when the server is
-        back.
+        """Return for how many seconds the server was unavailable between these times. A lost lease is only noticed when
+        the server is back.
         """
         return sum(max(0.0, min(span.end, end) - max(span.begin, begin)) for span in self.of(*OUTAGES))
 
     def _silences(self, target: str) -> Iterator[Span]:
-        """Return the silences of one node. Consecutive silences are joined, together with outages in between that cut
-        off every node from the server.
+        """Yield the times in which a node could not renew its leases. Times that follow closely are joined, and so are
+        short outages of the server in between.
 
-        An outage of every node that lasts half a lease or more does not count, because it is followed by a lease of
-        grace.
+        An outage of the server that lasts half a lease or longer does not count, because it is followed by a grace
+        period of one lease.
         """
         graced: list[Span] = []
         short: list[Span] = []
@@ -202,7 +212,7 @@ class Causes:
         return not between and piece.begin <= end + self._setup.renew_seconds + MARGIN_SECONDS
 
     def of_lost_writes(self, began: float, until: float, margin: float = MARGIN_SECONDS) -> str | None:
-        """Return the end of a server that may have lost data that it wrote between these times."""
+        """Return the kill of the server after which writes between these times may be lost."""
         for span in self.spans:
             if span.lost_seconds and span.begin - span.lost_seconds - margin <= until and began <= span.begin + margin:
                 return str(span)
@@ -210,7 +220,7 @@ class Causes:
 
 
 def _outside(span: Span, others: list[Span]) -> list[Span]:
-    """Return the parts of a span that no other span covers."""
+    """Return the parts of a span that none of the other spans covers."""
     pieces = [(span.begin, span.end)]
     for other in others:
         before = [(begin, min(end, other.begin)) for begin, end in pieces]

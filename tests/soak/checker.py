@@ -1,4 +1,4 @@
-"""Check a soak by its evidence: `python -m soak.checker FOLDER` prints the findings, and fails if there are any.
+"""The checker of a soak's evidence: `python -m soak.checker FOLDER` prints the findings, and fails if there are any.
 
 The checker knows the requests, the runs, the faults and the logs, and uses nothing that is stored in Redis. A promise
 may allow exceptions after a fault. They are accepted only if this fault is recorded at that time for that process or
@@ -40,15 +40,15 @@ _SHOWN: Final = 20
 
 
 def judge(evidence: Evidence) -> CheckResult:
-    """Return all findings, earliest first, and the numbers."""
+    """Run all checks. Return the findings, earliest first, and the numbers."""
     case = Case(evidence)
     found = [finding for check in CHECKS for finding in check(case)]
     return CheckResult(tuple(sorted(found, key=lambda each: each.boot)), numbers_of(case))
 
 
 def numbers_of(case: Case) -> dict[str, float]:
-    """Return the counts and measurements. `explained` counts repeats with a recorded cause. `forgiven` counts accepted
-    tasks that a dying server may have forgotten. Recovery is measured only if no other fault interfered.
+    """Return the counts and measurements by name. `forgiven` counts the accepted tasks that never started and that a
+    killed server may have forgotten. Recoveries are measured only if no other fault interfered.
     """
     histories = case.histories.values()
     again = [pair for history in histories for pair in pairwise(history.runs) if not pair[0].did(RunEvent.RAISED)]
@@ -74,7 +74,7 @@ def numbers_of(case: Case) -> dict[str, float]:
 
 
 def report(evidence: Evidence, result: CheckResult) -> Iterator[str]:
-    """Return the verdict as text: the numbers, the findings, and the timeline of the first affected task."""
+    """Yield the lines of the verdict: the numbers, the findings, and the timeline of the first affected task."""
     setup = evidence.setup
     yield f"seed {setup.seed}, profile {setup.profile}"
     yield from (f"{value:>10g}  {name}" for name, value in result.numbers.items())

@@ -1,4 +1,4 @@
-"""Checks of the fleet's own counters, of the deaths of processes, of lost leases, and of things that are left over."""
+"""Checks of the fleet's counters, of deaths of processes, of lost leases, and of what is left at the end."""
 
 from collections.abc import Iterator
 
@@ -21,7 +21,9 @@ _STOPS = frozenset({Fault.STOP_WORKER, Fault.STOP_NODE, Fault.STOP_POLLER})
 
 
 def deaths_without_cause(case: Case) -> Iterator[Finding]:
-    """Return the deaths of children that are explained by neither the nemesis, nor their own task, nor a drain."""
+    """Yield the deaths of children that no fault, no task and no drain explains, and the masters that gave up without a
+    recorded cause.
+    """
     suicides = {mark.pid for mark in case.evidence.ran if mark.what is RunEvent.DIES}
     for line in case.logged(*log_events.DEATHS):
         if str(line.fields.get("reason")) not in _UNEXPLAINED or int(line.fields.get("child_pid", 0)) in suicides:
@@ -36,8 +38,8 @@ def deaths_without_cause(case: Case) -> Iterator[Finding]:
 
 
 def _may_have_kept_away(span: Span, line: Logged) -> bool:
-    """Whether a starting master may have failed to reach the server. Such a master exits, and the keeper starts it
-    again.
+    """Whether a fault may have kept a starting master from reaching the server. Such a master exits, and its keeper
+    starts it again.
     """
     scope = KINDS[span.fault].scope
     is_own = span.target == line.target and span.fault in _DISTURBS_START
@@ -55,9 +57,7 @@ def _may_have_killed(span: Span, line: Logged) -> bool:
 
 
 def leases_without_cause(case: Case) -> Iterator[Finding]:
-    """Return the leases that were lost although nothing, such as an outage, prevented their master from
-    renewing them.
-    """
+    """Yield the leases that were lost although no recorded fault prevented the master from renewing them."""
     for line in case.logged(log_events.WORKER_LOST, log_events.TASK_RECOVERED, log_events.TASK_DEAD):
         owner = str(line.fields.get("owner", ""))
         is_by_lease = line.event == log_events.WORKER_LOST or line.fields.get("role") == "poller"
@@ -67,7 +67,9 @@ def leases_without_cause(case: Case) -> Iterator[Finding]:
 
 
 def _may_have_lost(case: Case, owner: str, boot: float) -> bool:
-    """Whether the node had ended or was silent for long enough, or a fault made the server forget the owner."""
+    """Whether a recorded fault may have cost an owner its lease: its node had ended or could not renew for long enough,
+    or the server forgot the owner.
+    """
     causes = case.causes
     node = owner.rpartition(":")[0].rpartition(":")[0]
     lease = case.evidence.setup.lease_seconds
@@ -87,7 +89,9 @@ def _may_have_lost(case: Case, owner: str, boot: float) -> bool:
 
 
 def counters_off(case: Case) -> Iterator[Finding]:
-    """Compare the server's totals with the evidence. If a server died with unwritten data, check only the audit."""
+    """Compare the server's totals with the evidence. If the server was killed and may have lost writes, check only that
+    the audit misses no task.
+    """
     quiet = case.evidence.quiet
     if quiet is None:
         yield Finding(Wrong.LEFT, "the quiet window was not reached")
@@ -110,7 +114,9 @@ def counters_off(case: Case) -> Iterator[Finding]:
 
 
 def left_over(case: Case) -> Iterator[Finding]:
-    """Return findings about things that should not exist at the end of the quiet window, or that are missing."""
+    """Yield what must not be there or is missing at the end of the quiet window, such as tasks, orphans, or workers
+    that are not ready.
+    """
     quiet = case.evidence.quiet
     if quiet is None:
         return

@@ -1,4 +1,4 @@
-"""The evidence of a soak: requests, runs, faults, and logs. Nothing of it is read from Redis.
+"""The evidence of a soak: requests, runs, faults, and logs. The checker uses only these files, not the data in Redis.
 
 A folder holds `setup.json`, `producer-*.jsonl`, `runs.jsonl`, `nemesis.jsonl`, `NODE/fleet.log` (event logs, in JSON)
 and `quiet.json`. Each line of a journal is one record, which a single `write` appends to the file. So several processes
@@ -34,23 +34,25 @@ _TREE: Final = Path(__file__).resolve().parents[2]
 
 
 class CallEvent(StrEnum):
-    """The records of a producer. Each call has one record before the call and one for its reply."""
+    """The kinds of records of a producer. Each task of a call has one record before the call, and one for the reply."""
 
-    INTENDED = "intended"  # written before an enqueue, with all facts about the task
+    INTENDED = "intended"  # written before an enqueue, with everything about the task
     ACCEPTED = "accepted"
     REFUSED = "refused"  # an error that guarantees that nothing was changed
-    UNKNOWN = "unknown"  # any other error
+    UNKNOWN = "unknown"  # any other error, after which the task may or may not exist
     HELD = "held"  # another task has the unique key; `reply` is its id
     DUPLICATE = "duplicate"  # the id belongs to a live task
     CANCEL = "cancel"  # written before a request to cancel
-    CANCELLED = "cancelled"  # the task waited, and will not start
-    CANCELLING = "cancelling"  # the task runs, and gets no further attempt
+    CANCELLED = "cancelled"  # the task was waiting, and will not start
+    CANCELLING = "cancelling"  # the task was running, and gets no further attempt
     NOT_CANCELLED = "not cancelled"  # the task was not live
-    CANCEL_UNKNOWN = "cancel unknown"  # there was no reply
+    CANCEL_UNKNOWN = "cancel unknown"  # the request to cancel got no reply
 
 
 class RunEvent(StrEnum):
-    """The records of a task: at its start, and just before it returns, raises, or kills its own worker."""
+    """The kinds of records of a task: one at its start, and one just before it returns, raises, or kills its own
+    worker.
+    """
 
     START = "start"
     END = "end"
@@ -83,17 +85,17 @@ class Sent:
     fails: int = 0  # the number of attempts that raise, or ALWAYS
     kills: int = 0  # the number of attempts that kill their own worker
     gives_up: bool = False  # whether the first attempt raises an error that makes the task dead
-    # The place of the task in the queue whose order is checked. Each task of this queue is sent after the reply to the
-    # previous call.
+    # The number of the task in the queue whose order is checked, counted in the order of the calls. A call for this
+    # queue waits for the reply to the previous one.
     number: int = NO_NUMBER
     # The ids of the tasks that must end before this task may start: the members of a group, or the previous task of a
     # chain, which must be done.
     follows: str = ""
-    reply: str = ""  # more data of the reply: the holder of the key, or the error's class and text
+    reply: str = ""  # more from the reply: the id of the task that holds the key, or the class and text of the error
 
     @property
     def before(self) -> tuple[str, ...]:
-        """The ids in `follows`."""
+        """The ids in `follows`, as a tuple."""
         return tuple(self.follows.split())
 
 
@@ -132,8 +134,8 @@ class Strike:
     target: str
     at: float
     boot: float
-    pids: tuple[int, ...] = ()  # the killed or stopped processes, which are known at the `END` at the latest
-    lost_seconds: float = 0.0  # a killed server may have lost the writes of this many seconds before the kill
+    pids: tuple[int, ...] = ()  # the processes that were killed or stopped; the record of the `END` has all of them
+    lost_seconds: float = 0.0  # the writes of this many seconds before the kill of a server may be lost
     detail: str = ""  # a description for people
 
 
@@ -160,12 +162,12 @@ class Setup:
     beat_seconds: float
     tiers: tuple[tuple[str, ...], ...]  # the queues by priority
     weights: Mapping[str, int] = field(default_factory=dict)  # the weights that are not 1
-    # Queues with a cap, a rate or a separate pool. Their tasks may wait although a worker is idle.
+    # The queues with a cap, a rate or a separate pool. Their tasks may have to wait although a worker is idle.
     apart: tuple[str, ...] = ()
     order_queue: str = ""  # the queue that one worker serves, "" for none
-    together: str = ""  # the queue whose tasks run concurrently in separate workers, "" for none
-    # Queues of one tier with equal weights. From time to time they are filled with tasks that take over 5 ms, so that
-    # each claim takes one task.
+    together: str = ""  # the queue whose tasks run concurrently, in one worker of each node; "" for none
+    # Queues of one tier with equal weights, whose fairness is checked. From time to time they are filled with tasks
+    # that take over 5 ms. The tasks are that long so that each claim takes only one of them.
     fair: tuple[str, ...] = ()
     crash_limit: int = 3
     loss_limit: int = 5
@@ -183,16 +185,16 @@ class Quiet:
     cancelled: int
     expired: int
     missing: int
-    # The next three come from commands.
+    # The next three are read with plain commands.
     in_lanes: int
     in_flight: int
     delayed: int
-    groups: int  # groups that have not ended, and tasks with follow-up tasks
+    groups: int  # the number of groups that have not ended, and of tasks that other tasks still follow
     workers_wanted: int
     workers_ready: int
     zombies: int
     orphans: int
-    # The growth of the process that grew most between the first and the last quiet reading.
+    # The largest growth of any process between the two readings in the quiet window.
     descriptors_grown: int = 0
     memory_grown_mb: float = 0.0  # resident memory
     dead_ids: tuple[str, ...] = ()
@@ -214,12 +216,12 @@ Record = Sent | Ran | Strike
 
 
 def now() -> tuple[float, float]:
-    """Return `at` and `boot` of a record that is created now."""
+    """Return the current times `at` and `boot` for a new record."""
     return time.time(), time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def ran_now(what: RunEvent, task: rota.CurrentTask) -> Ran:
-    """Return the record of the running task."""
+    """Return a record of this kind about the running task."""
     owner = os.environ.get("ROTA_OWNER", "")
     due = task.due_at.timestamp()
     counts = (task.attempt, task.crashes, os.getpid())
@@ -235,7 +237,7 @@ def _is_earlier() -> bool:
 
 
 _LINE_BYTES: Final = (
-    512  # this divides the page size, because the kernel ends a killed process's write at a page boundary
+    512  # a divisor of the page size, because the kernel ends the write of a killed process at a page boundary
 )
 
 
@@ -257,7 +259,7 @@ class Journal:
 
 
 def line_of(record: Record) -> bytes:
-    """Return the line of a record without its line end. Default values are omitted."""
+    """Return a record as a line of JSON, without its line end. Fields with default values are left out."""
     given = {name: value for name in record.__slots__ if (value := getattr(record, name)) or value == 0}
     return json.dumps(given, separators=(",", ":")).encode()
 

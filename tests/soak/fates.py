@@ -1,4 +1,4 @@
-"""The fate of each task: tasks that were lost, and tasks that ran although they should not."""
+"""Checks of each task's fate: tasks that were lost, and tasks that were started although they must not run."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ from soak.histories import History
 
 
 def lost(case: Case) -> Iterator[Finding]:
-    """Return tasks that were accepted or started, and that did not end in a permitted way."""
+    """Yield the tasks that were accepted or started but did not end in a permitted way."""
     for history in case.histories.values():
         if history.accepted is None and not (history.may_exist and history.runs):
             continue
@@ -23,7 +23,9 @@ def lost(case: Case) -> Iterator[Finding]:
 
 
 def is_dead_by_right(case: Case, history: History) -> bool:
-    """Whether the attempts were used up by failures or by recorded crashes or losses."""
+    """Whether the task had to become dead, because failures, recorded crashes or recorded losses used up its
+    attempts.
+    """
     request = history.request
     setup = case.evidence.setup
     raised = history.count(RunEvent.RAISED)
@@ -38,13 +40,15 @@ def is_dead_by_right(case: Case, history: History) -> bool:
 
 
 def is_dropped(case: Case, history: History) -> bool:
-    """Whether the task had to follow another task of a chain that was never done."""
+    """Whether the task was rightly dropped from its chain, because the task before it was never done."""
     before = () if history.request is None else history.request.before
     return len(before) == 1 and not any(case.histories[each].ends for each in before)
 
 
 def has_ended(case: Case, history: History, boot: float) -> bool:
-    """Whether the task is known to have ended by then: it was done, dead or cancelled, or never accepted."""
+    """Whether the task may count as ended at that time: it was done or rightly dead by then, or it may have been
+    cancelled, or it was never accepted.
+    """
     if history.accepted is None or _may_be_cancelled(history):
         return True
     ends = [run.end.boot for run in history.ends if run.end is not None]
@@ -55,7 +59,7 @@ def has_ended(case: Case, history: History, boot: float) -> bool:
 
 
 def is_gone_with_the_server(causes: Causes, history: History) -> bool:
-    """Whether the server may have forgotten the task because it died shortly after the task was accepted."""
+    """Whether the server may have forgotten the task, because it was killed shortly after it had accepted the task."""
     first = history.request
     last = history.accepted
     return first is not None and bool(causes.of_lost_writes(first.boot, last.boot if last else first.boot))
@@ -79,7 +83,9 @@ def _summary(history: History) -> str:
 
 
 def phantoms(case: Case) -> Iterator[Finding]:
-    """Return starts of tasks that were never requested, were refused, or had ended permanently."""
+    """Yield starts of tasks that nobody sent, that were refused, or that had used up their attempts or were
+    cancelled.
+    """
     for history in case.histories.values():
         if not history.runs:
             continue
@@ -94,7 +100,7 @@ def phantoms(case: Case) -> Iterator[Finding]:
 
 
 def _after_its_last_attempt(case: Case, history: History) -> Iterator[Finding]:
-    """Return findings for starts after the last permitted failure. (Starts after a success are `repeats`.)"""
+    """Yield a start after the last permitted failure. Starts after a success are the subject of `repeats`."""
     request = history.request
     raised = 0
     for run in history.runs:
@@ -123,5 +129,5 @@ def _after_cancel(case: Case, history: History) -> Iterator[Finding]:
 
 
 def _is_excused(causes: Causes, cancelled: float, started: float) -> bool:
-    """Whether the server may have forgotten the cancel."""
+    """Whether the server may have forgotten the cancel, because it was killed and lost writes."""
     return bool(causes.of_lost_writes(cancelled, cancelled)) and started > cancelled

@@ -1,4 +1,6 @@
-"""The nemesis's faults, their targets and lengths, and the profiles that select from them. Pure."""
+"""All faults of the nemesis, with their targets and lengths, and the profiles that select from them. This module does
+no I/O.
+"""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -62,16 +64,16 @@ class Fault(StrEnum):
 
 
 class FaultScope(StrEnum):
-    """The type of target of a fault. A target has at most one fault of each scope with a length at a time. Only one
-    fault of the scope `VERSION` happens at a time, because nodes change their version one after the other.
+    """What a fault hits. Two faults that last for a while never overlap if they have the same scope and target. Only
+    one fault of the scope `VERSION` happens at a time, because nodes change their version one after the other.
     """
 
-    PROCESSES = "processes"  # of a node
-    NODE = "node"  # the life of a node
+    PROCESSES = "processes"  # single processes of a node
+    NODE = "node"  # a whole node, that is, its master or all of its processes
     LINK = "link"  # the link of a node or of the producers to the server
     SERVER = "server"
-    FILES = "files"  # of a node
-    VERBS = "verbs"  # requests of a node's operator
+    FILES = "files"  # the `rota.toml` of a node
+    VERBS = "verbs"  # requests from a node's operator
     HOST = "host"  # a node's host, which is a network namespace
     VERSION = "version"  # the version of Rota that a node runs
 
@@ -95,7 +97,7 @@ _OF_THREE_NODES: Final = (FaultScope.HOST, FaultScope.VERSION)
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """The scope of a fault, its length in seconds, and its relative frequency."""
+    """The scope of a kind of fault, its length in seconds, and its relative frequency."""
 
     scope: FaultScope
     shortest_seconds: float = 0.0
@@ -103,7 +105,8 @@ class Kind:
     weight: int = 6
 
 
-# The lease is 5 s, and the heartbeat limit is 3 s. Long faults outlast both and short faults neither. Both must occur.
+# The lease is 5 s, and the heartbeat limit is 3 s. A soak needs faults that are shorter than both, and faults that are
+# longer than both.
 KINDS: Final = {
     Fault.KILL_WORKER: Kind(FaultScope.PROCESSES, weight=24),
     Fault.KILL_SEVERAL: Kind(FaultScope.PROCESSES),

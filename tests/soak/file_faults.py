@@ -1,4 +1,6 @@
-"""Faults of a node's file: a different size, text that is not TOML, a missing module, or several of these in a row."""
+"""Faults of a node's `rota.toml`: another number of workers, text that is not TOML, a module that does not exist, or
+several of these in a row.
+"""
 
 import signal
 from collections.abc import Callable
@@ -14,7 +16,7 @@ _MOST_WORKERS: Final = WORKERS + 2
 
 
 def choose(fault: Fault, node: Node, random: Random) -> Act:
-    """Return the steps of a fault of a node's file."""
+    """Return the steps of a fault of a node's `rota.toml`."""
     return _ACTS[fault](node, random)
 
 

@@ -25,7 +25,9 @@ class Wrong(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One broken promise: the task ("" for none), the time (CLOCK_BOOTTIME), and a description."""
+    """One broken promise, with a description, the id of the task ("" for none), and the time (CLOCK_BOOTTIME in
+    seconds).
+    """
 
     wrong: Wrong
     text: str

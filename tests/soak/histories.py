@@ -1,4 +1,4 @@
-"""The combined journals of producers and tasks: the request for each task, and the course of each of its runs."""
+"""The journals of producers and tasks, combined into one history for each task: its request, and its runs."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ class Run:
 
     @property
     def began(self) -> float:
-        """The time of the start (CLOCK_BOOTTIME)."""
+        """The time of the start (CLOCK_BOOTTIME in seconds)."""
         return self.start.boot
 
     @property
@@ -28,7 +28,7 @@ class Run:
         return self.end.boot if self.end is not None and self.end.what is not RunEvent.DIES else None
 
     def did(self, what: RunEvent) -> bool:
-        """Whether the run ended in this way."""
+        """Whether the last record of the run is of this kind."""
         return self.end is not None and self.end.what is what
 
 
@@ -43,11 +43,11 @@ class History:
     runs: list[Run] = field(default_factory=list)
 
     def reply(self, what: CallEvent) -> Sent | None:
-        """Return the first reply of this kind."""
+        """Return the first reply of this kind to the request, or None."""
         return next((each for each in self.replies if each.what is what), None)
 
     def cancel(self, what: CallEvent) -> Sent | None:
-        """Return the first reply of this kind to a request to cancel."""
+        """Return the first record of this kind about a cancellation, or None."""
         return next((each for each in self.cancels if each.what is what), None)
 
     @property
@@ -71,7 +71,7 @@ class History:
         return [run for run in self.runs if run.did(RunEvent.END)]
 
     def count(self, what: RunEvent) -> int:
-        """Return how many runs ended in this way."""
+        """Return the number of runs that ended with a record of this kind."""
         return sum(run.did(what) for run in self.runs)
 
     @property
@@ -81,7 +81,7 @@ class History:
 
 
 def histories_of(sent: Iterable[Sent], ran: Iterable[Ran]) -> dict[str, History]:
-    """Return the histories by id, ordered by their first records."""
+    """Return the history of each task by its id, in the order of their first records."""
     found: dict[str, History] = {}
     for each in sent:
         history = found.setdefault(each.id, History(each.id))
@@ -102,4 +102,4 @@ def _add(history: History, mark: Ran) -> None:
         if run.start.pid == mark.pid and run.start.owner == mark.owner and run.end is None:
             run.end = mark
             return
-    history.runs.append(Run(mark, mark))  # an end without a start counts as a separate run
+    history.runs.append(Run(mark, mark))  # an end whose start is not recorded counts as a run of its own

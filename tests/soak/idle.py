@@ -1,4 +1,4 @@
-"""The descriptors and the memory of the processes of an idle fleet, and processes that should not exist."""
+"""Readings of an idle fleet: the descriptors and the memory of its processes, zombies, and orphans."""
 
 import contextlib
 import time
@@ -17,7 +17,7 @@ _MEGABYTE: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """The holdings of one process."""
+    """What one process holds: its open file descriptors and its memory."""
 
     role: str
     descriptors: int
@@ -26,7 +26,9 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class FleetHoldings:
-    """All processes of some nodes, by pid. `orphans` run in a node's folder but are not children of its processes."""
+    """What all processes of some nodes hold, by pid. `orphans` describes the processes that run in a node's folder
+    although they are not descendants of its master.
+    """
 
     holdings: Mapping[int, Holding]
     zombies: int
@@ -42,7 +44,9 @@ class FleetHoldings:
         )
 
     def grown_since(self, earlier: "FleetHoldings") -> Holding:
-        """Return the growth of the process that grew most, among the processes that existed at the earlier reading."""
+        """Return the largest growth of descriptors and of memory since the earlier reading, among the processes that
+        are in both.
+        """
         both = [(holding, earlier.holdings[pid]) for pid, holding in self.holdings.items() if pid in earlier.holdings]
         descriptors = max((now.descriptors - then.descriptors for now, then in both), default=0)
         memory_mb = max((now.memory_mb - then.memory_mb for now, then in both), default=0.0)
@@ -50,10 +54,10 @@ class FleetHoldings:
 
 
 def holdings_of(nodes: Iterable[Node]) -> FleetHoldings:
-    """Return the current holdings of the processes of these nodes."""
+    """Read what the processes of these nodes hold now."""
     nodes = list(nodes)
     roles = dict(role for node in nodes for role in _roles(node))
-    time.sleep(_HANG_UP_SECONDS)  # the connection of a request occupies a descriptor until it is closed
+    time.sleep(_HANG_UP_SECONDS)  # until the master closes the connection of the request, it uses a descriptor
     holdings: dict[int, Holding] = {}
     orphans: list[str] = []
     for process in (process for node in nodes for process in node.processes()):

@@ -1,4 +1,6 @@
-"""The keeper of a node, similar to an init system: it restarts a master that has ended, and reports an odd end."""
+"""The keeper of a node. It restarts a master that has ended, as an init system does, and reports an end that it did not
+expect.
+"""
 
 import time
 from typing import Final
@@ -7,14 +9,14 @@ from rota_supervisor.exits import ExitCode
 from soak.node import Node
 
 _PAUSE_SECONDS: Final = 0.3
-_LEAVE_SECONDS: Final = 40.0  # the limit of a drain is 6 s
+_LEAVE_SECONDS: Final = 40.0  # much longer than the drain limit of 6 s
 # Exit codes of a master that was never ready: there was no server, or faults disturbed its first start until it gave
 # up.
 _AT_START: Final = frozenset({ExitCode.UNREACHABLE, ExitCode.GAVE_UP})
 
 
 class Keeper:
-    """The keeper of one node. Call `check` continuously."""
+    """The keeper of one node. Its `check` must be called repeatedly."""
 
     def __init__(self, node: Node, oddities: list[str]) -> None:
         self._node = node
@@ -23,7 +25,7 @@ class Keeper:
         self._stop_requested_at: float | None = None
 
     def check(self) -> None:
-        """Restart the node's master if it is time."""
+        """Record an unexpected end of the node's master, and restart the master shortly after it has ended."""
         node = self._node
         now = time.monotonic()
         code = node.ended_with()

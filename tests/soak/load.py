@@ -1,4 +1,4 @@
-"""The calls of the producers, as streams that are generated from a seed. Pure."""
+"""The calls of the producers, as streams that are generated from a seed. This module does no I/O."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -8,13 +8,14 @@ from typing import Any, Final
 
 from soak.evidence import ALWAYS, NO_NUMBER
 
-ORDER: Final = "order"  # served by one worker of one node
+ORDER: Final = "order"  # the queue whose order is checked; one worker of one node serves it
 CAPPED: Final = "capped"
 CAP: Final = 2
 RATED: Final = "rated"
 RATE: Final = "10/s"
-FAIR: Final = ("east", "west", "north")  # from time to time filled at once with tasks that are claimed one by one
-TOGETHER: Final = "together"  # its tasks run concurrently in one worker of each node
+# The queues whose fairness is checked; they are filled at the same time, with tasks that are claimed one by one.
+FAIR: Final = ("east", "west", "north")
+TOGETHER: Final = "together"  # the queue whose tasks run concurrently, in one worker of each node
 TIERS: Final = (("urgent",), ("mail", "news"), ("default", CAPPED, RATED), FAIR, ("bulk", "import"))
 WEIGHTS: Final = {"bulk": 3}
 _BULK_TASKS: Final = 120
@@ -22,19 +23,19 @@ _BURST_TASKS: Final = 40
 _GROUP_TASKS: Final = 7
 _CHAIN_TASKS: Final = 4
 _UNIQUE_KEYS: Final = 4
-_REMEMBERED: Final = 50  # the number of recent ids from which a cancel selects one
+_REMEMBERED: Final = 50  # a cancellation selects one of this number of recent ids
 
 Draw = Callable[[Random, int], tuple[Any, ...]]
 
 
 class Verb(StrEnum):
-    """The way in which a task is sent, or another request for it."""
+    """The kind of a call: how tasks are sent, or a request to cancel one."""
 
     ENQUEUE = "enqueue"
     MANY = "many"  # several tasks in one call
     UNIQUE = "unique"
-    PUSH = "push"  # a bare RPUSH
-    SCHEDULE = "schedule"  # a bare ZADD
+    PUSH = "push"  # a plain RPUSH to a lane, without the client
+    SCHEDULE = "schedule"  # a plain ZADD to the delayed set, without the client
     GROUP = "group"  # the last task follows when all other tasks have ended
     CHAIN = "chain"  # each task follows when the previous task is done
     CANCEL = "cancel"
@@ -45,8 +46,8 @@ FLOWS: Final = frozenset({Verb.GROUP, Verb.CHAIN})
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """One call, which sends tasks with these ids, one name and one queue. They are due `delay_seconds` after
-    the call.
+    """One call of a producer. It sends tasks with these ids, which all have the same name, queue and arguments and are
+    due `delay_seconds` after the call.
     """
 
     verb: Verb
@@ -59,7 +60,7 @@ class Intent:
 
     @property
     def nature(self) -> "Nature":
-        """The behaviour of its tasks."""
+        """How the tasks of this call behave."""
         return NATURES.get(self.task, Nature())
 
     @property
@@ -68,7 +69,7 @@ class Intent:
         return int(self.args[0]) if self.task == "fail" else self.nature.fails
 
     def before(self, task_id: str) -> tuple[str, ...]:
-        """The ids of the tasks that this task follows."""
+        """Return the ids of the tasks that must end before this task may start."""
         at = self.ids.index(task_id)
         if self.verb is Verb.CHAIN:
             return self.ids[max(0, at - 1) : at]
@@ -77,11 +78,11 @@ class Intent:
 
 @dataclass(frozen=True, slots=True)
 class Nature:
-    """The behaviour of a task: the number of retries, of attempts that raise, and of attempts that kill their worker,
-    and whether the first attempt makes the task dead.
+    """How a task behaves. It has `retries`, `fails` attempts that raise, and `kills` attempts that kill their worker.
+    If `gives_up` is set, its first attempt makes it dead.
     """
 
-    retries: int = 10  # the default of a declared task
+    retries: int = 10  # the default number for tasks
     fails: int = 0
     kills: int = 0
     gives_up: bool = False
@@ -98,7 +99,9 @@ NATURES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """Calls of one task at a steady rate. `longest_delay` is in seconds, or 0 for tasks that are due at once."""
+    """Calls for one task at a steady rate. `longest_delay` is in seconds, or 0 if the tasks are due at once. `tasks` is
+    the number of tasks of each call.
+    """
 
     verb: Verb
     task: str
@@ -129,8 +132,8 @@ def _sequence(_random: Random, number: int) -> tuple[Any, ...]:
     return (number,)
 
 
-# The streams of one producer. The whole load is a fifth of the capacity of two cores, so the fleet mostly waits when a
-# fault occurs.
+# The streams of each producer. The whole load takes a fifth of the capacity of two cores, so workers are mostly idle
+# when a fault occurs.
 STREAMS: Final = (
     Stream(Verb.ENQUEUE, "short", "urgent", 4, _nothing),
     Stream(Verb.ENQUEUE, "short", "mail", 8, _nothing),
@@ -138,7 +141,8 @@ STREAMS: Final = (
     Stream(Verb.ENQUEUE, "work", "news", 2, _seconds(0.005, 0.2)),
     Stream(Verb.ENQUEUE, "wait", "news", 1, _seconds(0.01, 0.1)),
     Stream(Verb.ENQUEUE, "work", "default", 0.15, _seconds(1.5, 4.0)),
-    Stream(Verb.ENQUEUE, "work", "default", 0.05, _seconds(3.5, 6.0)),  # longer than the heartbeat limit
+    # These tasks take longer than the heartbeat limit.
+    Stream(Verb.ENQUEUE, "work", "default", 0.05, _seconds(3.5, 6.0)),
     Stream(Verb.ENQUEUE, "short", "default", 4, _nothing, longest_delay=4.0),
     Stream(Verb.ENQUEUE, "work", "default", 2, _seconds(0.01, 0.1), longest_delay=8.0),
     Stream(Verb.ENQUEUE, "work", CAPPED, 3, _seconds(0.02, 0.1)),
@@ -167,7 +171,8 @@ STREAMS: Final = (
     Stream(Verb.CHAIN, "work", "mail", 0.2, _seconds(0.005, 0.1), tasks=_CHAIN_TASKS),
     Stream(Verb.CANCEL, "", "", 1.5, _nothing),
 )
-# The streams of only one producer: the ordered calls, and the bursts, which fill their queues right after each other.
+# The streams that only one producer sends: the calls whose order is checked, and the bursts. The bursts fill their
+# queues at the same time.
 OF_ONE: Final = (
     Stream(Verb.ENQUEUE, "step", ORDER, 5, _sequence),
     *(Stream(Verb.MANY, "work", queue, 0.1, _seconds(0.006, 0.01), tasks=_BURST_TASKS) for queue in FAIR),
@@ -175,8 +180,8 @@ OF_ONE: Final = (
 
 
 class Load:
-    """The calls of one producer. Its ids begin with its name. If `is_the_one` is set, it also sends the calls that only
-    one producer sends.
+    """The calls of one producer. The ids of its tasks begin with its name. If `is_the_one` is set, the load includes
+    the streams that only one producer sends.
     """
 
     def __init__(self, producer: str, seed: int, *, is_the_one: bool) -> None:
@@ -188,8 +193,8 @@ class Load:
         self._numbers = 0
 
     def between(self, since: float, until: float) -> Iterator[Intent]:
-        """Return the calls to send between `since` and `until`, in seconds after the start. `since` is the previous
-        `until`.
+        """Yield the calls to send between `since` and `until`, in seconds after the start. `since` must be the `until`
+        of the previous call of this method.
         """
         for stream, offsets in self._offsets.items():
             rate = stream.per_second
@@ -202,7 +207,7 @@ class Load:
         ids = tuple(self._fresh_id() for _ in range(stream.tasks))
         if (
             stream.verb is not Verb.CHAIN
-        ):  # the tasks after a cancelled task are dropped, and no check would notice their loss
+        ):  # chains are not cancelled: their later tasks would be dropped, and no check could tell that from a loss
             self._sent = [*self._sent, *ids[:1]][-_REMEMBERED:]
         delay = round(self._random.uniform(0.05, stream.longest_delay), 3) if stream.longest_delay else 0.0
         place = number if stream.queue == ORDER else NO_NUMBER

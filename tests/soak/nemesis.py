@@ -1,5 +1,5 @@
-"""The nemesis: it carries out a plan of faults, records each fault before its beginning and after its end, and keeps
-nodes alive.
+"""The nemesis, which carries out a plan of faults. It records each fault before its beginning and after its end, and it
+restarts nodes that have ended.
 """
 
 import time
@@ -15,7 +15,7 @@ from soak.testbed import Testbed
 
 _TICK_SECONDS: Final = 0.01
 _AGAIN_SECONDS: Final = 0.1
-OVER_SECONDS: Final = 60.0  # the limit from the end of the last fault until all effects have ended
+OVER_SECONDS: Final = 60.0  # the effects of all faults must have ended this long after the last fault
 
 
 @dataclass(slots=True)
@@ -28,7 +28,9 @@ class _Going:
 
 
 class Nemesis:
-    """The executor of the faults. Call `run` once, and always call `heal`, which undoes the current faults."""
+    """The part of a soak that causes the faults. Call `run` once. `heal` undoes the current faults, and must be called
+    in any case.
+    """
 
     def __init__(self, testbed: Testbed, seed: int) -> None:
         self._testbed = testbed
@@ -63,7 +65,7 @@ class Nemesis:
             self._undo(going)
 
     def _has_to_wait(self, planned: Planned) -> bool:
-        """Whether another node is changing its version. Nodes must do so one after the other."""
+        """Whether the fault changes a node's version while another node is still changing its own."""
         changing = [going for going in self._going if KINDS[going.planned.fault].scope is FaultScope.VERSION]
         return bool(changing) and KINDS[planned.fault].scope is FaultScope.VERSION
 
@@ -77,7 +79,7 @@ class Nemesis:
             return
         self._write(Edge.BEGIN, planned, act)
         act.do()
-        passed = self._passed()  # the beginning of the fault may have been delayed
+        passed = self._passed()  # `do` may have taken a while, so the fault lasts from now on
         self._going.append(_Going(planned, act, passed + planned.seconds, passed + _AGAIN_SECONDS))
 
     def _go_on(self, passed: float) -> None:

@@ -1,4 +1,4 @@
-"""Faults of a link: data is cut, refused, dropped, held back or delayed, or replies are lost."""
+"""Faults of a link: connections are cut or refused, data is dropped, held back or delayed, or replies are lost."""
 
 from collections.abc import Callable
 from random import Random

@@ -19,14 +19,14 @@ BEAT_SECONDS: Final = 3.0
 DRAIN_SECONDS: Final = 6.0
 WORKERS: Final = 3
 CONCURRENCY: Final = 8
-ORDER_NODE: Final = "a"  # the node with the single worker that serves the ordered queue
+ORDER_NODE: Final = "a"  # the node whose extra worker serves the queue with the checked order
 _STARTING: Final = b'"event":"fleet.starting"'
 _READY: Final = b'"event":"fleet.ready"'
 
 
 def settings_of(name: str, url: str, folder: Path) -> dict[str, Any]:
-    """Return the keys of `rota.toml`. Only the first node has a single poller, so runs with one and with several
-    pollers are covered.
+    """Return the settings of a node's `rota.toml`. Only the first node has a single poller, so that nodes with one and
+    with several pollers are covered.
     """
     in_order = name == ORDER_NODE
     pools = {
@@ -74,8 +74,8 @@ class Node(FleetProcess):
         self.earlier = earlier
         self.run_from(earlier)
         self.settings = settings_of(name, url, folder)
-        self.is_wanted = True  # False if the node must not be restarted when it ends
-        self.is_leaving = False  # True once the node was sent a SIGTERM
+        self.is_wanted = True  # False while the keeper must not restart the node
+        self.is_leaving = False  # True after the node was sent a SIGTERM, until its master has ended
         self.is_stopped = False
         self.has_good_file = True
         self._log_offset = 0
@@ -84,7 +84,7 @@ class Node(FleetProcess):
     # Its configuration
 
     def write(self, text: str) -> None:
-        """Replace the whole file, as an editor does."""
+        """Replace the configuration file in one step, as an editor does."""
         beside = self.folder / "rota.toml.new"
         beside.write_text(text)
         beside.replace(self.folder / "rota.toml")
@@ -96,17 +96,17 @@ class Node(FleetProcess):
 
     @property
     def configured(self) -> int:
-        """Return the total number of workers in the file."""
+        """The total number of workers in the configuration file."""
         return sum(pool["workers"] for pool in self.settings["pools"].values())
 
     @property
     def server_port(self) -> int:
-        """The port at which the node reaches the server."""
+        """The port under which the node reaches the server, which may be that of its link."""
         return int(self.settings["redis_url"].rpartition(":")[2].partition("/")[0])
 
     @property
     def is_changed(self) -> bool:
-        """Whether the node runs another version than at its first start."""
+        """Whether the next start of the node runs another version than its first start."""
         return self.roots != self.earlier
 
     # Its life
@@ -118,13 +118,13 @@ class Node(FleetProcess):
         self.environment = {"PYTHONPATH": os.pathsep.join([*map(str, roots), str(TESTS), *inherited])}
 
     def start(self) -> None:
-        """Start its master."""
+        """Start the node's master, which also records its events for a replay."""
         log = self.folder / LOG_FILE
         self._log_offset = log.stat().st_size if log.exists() else 0
         self.launch("--record", f"record-{self._log_offset}.jsonl")
 
     def ended_with(self) -> int | None:
-        """Return the exit code of the master, or None while the master is alive."""
+        """Return the exit code of the node's master, or None while the master is alive."""
         assert self.process is not None
         return self.process.poll()
 
@@ -156,19 +156,20 @@ class Node(FleetProcess):
             return {}
 
     def children(self, role: str = "", state: str = "") -> list[dict[str, Any]]:
-        """Return the rows of the children by slot, for any version of Rota that the master runs."""
+        """Return the rows of the children by slot. This works for every version of Rota that the master may run."""
         status = self.status()
-        rows = status.get("processes") or status.get("children", [])  # `children` is the key before the first release
+        # Versions before the first release have the key `children`.
+        rows = status.get("processes") or status.get("children", [])
         wanted = [row for row in rows if row["role"] != "master"]
         return [row for row in wanted if role in ("", row["role"]) and state in ("", row["state"])]
 
     def runs_for(self, seconds: float) -> bool:
-        """Whether a worker of the large pool has run its task for this time."""
+        """Whether a worker of the large pool has been running a task for this number of seconds."""
         of_pool = [row for row in self.living("worker") if row["pool"] == "main"]
         return any(task.get("task_age_seconds", 0.0) >= seconds for row in of_pool for task in row["tasks"])
 
     def living(self, role: str) -> list[dict[str, Any]]:
-        """Return the rows of the role's children that have a process, by slot."""
+        """Return the rows of the children with this role that have a process, by slot."""
         return [child for child in self.children(role) if child["pid"]]
 
     def is_whole(self) -> bool:
@@ -179,8 +180,10 @@ class Node(FleetProcess):
         return len(children) == len(ready) and all(ready.count(role) == count for role, count in wanted.items())
 
     def left_after(self, seconds: float) -> list[psutil.Process]:
-        """Return the processes that are still in the folder after at most this time."""
+        """Wait up to this number of seconds until no process is left in the folder. Return the processes that are still
+        there.
+        """
         deadline = time.monotonic() + seconds
         while (left := self.processes()) and time.monotonic() < deadline:
-            time.sleep(0.05)  # each check scans all processes of the machine
+            time.sleep(0.05)  # not more often, because each check scans all processes of the machine
         return left

@@ -1,5 +1,5 @@
-"""Faults of whole nodes. The master or all processes are stopped, killed, or sent SIGTERM, and restarted, perhaps with
-another version, or the link of a host is taken down.
+"""Faults of whole nodes. The master or all processes are stopped or killed, a node is drained and started again,
+perhaps with another version, or the link of a host is taken down.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ from soak.act import Act, lives, send, stop
 from soak.faults import Fault
 from soak.node import Node
 
-_RUN_SECONDS: Final = 0.2  # in this load, a task that has run this long continues for a while
+_RUN_SECONDS: Final = 0.2  # a task of this load that has run for this long runs for some time longer
 _WAIT_SECONDS: Final = 5.0  # the longest wait for such a task
 _TICK_SECONDS: Final = 0.002
 # The longest time that a child may outlive its master. Rota promises 2 s, and a busy machine may need another 0.5 s.
@@ -120,9 +120,9 @@ def _lose_host(node: Node, _processes: list[psutil.Process]) -> Act:
     act = _kill_node(node, node.processes())
 
     def do() -> None:
-        host.unplug()  # comes first, so that the server does not notice the end of connections
+        host.unplug()  # before the kill, so that the server does not see the connections end
         act.do()
-        send(node.processes(), signal.SIGKILL)  # processes that were started in the meantime
+        send(node.processes(), signal.SIGKILL)  # also kills processes that were started in the meantime
 
     def undo() -> None:
         host.plug()

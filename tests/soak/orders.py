@@ -1,5 +1,5 @@
-"""Checks of the order of starts: by place in the lane, by due time, fairly between queues, and one at a time for each
-unique key.
+"""Checks of the order of starts: not before the due time, first in, first out, fair between queues, and one task at a
+time for each unique key.
 """
 
 from bisect import bisect_left
@@ -15,16 +15,15 @@ from soak.faults import Fault
 from soak.findings import Finding, Wrong
 from soak.histories import History, Run
 
-EARLY_SECONDS = 0.001  # due times are rounded to 1 us, and a wall clock may be slewed by 0.5 ms per second
-# The time from the end of a task to the release of its key, on a busy machine without a current fault.
+# A tolerance: due times are rounded to 1 us, and the wall clock may be slewed by 0.5 ms per second.
+EARLY_SECONDS = 0.001
+# Without a fault, the key of a task is free this long after its end, even on a busy machine.
 RELEASED_SECONDS = 3.0
-FREE_MOVES = 2  # the permitted difference between two queues, because each may be ahead by the current claim
+FREE_MOVES = 2  # two queues may differ by this much, because each may be one claim ahead
 
 
 def early(case: Case) -> Iterator[Finding]:
-    """Return starts before their due time. The producer's due time applies to the first attempt, the entry's to each
-    attempt.
-    """
+    """Yield the starts that came before the task was due, by the producer's due time or by that of the task's entry."""
     for history in case.histories.values():
         request = history.request.due if history.request is not None else 0.0
         for run in history.runs:
@@ -35,7 +34,7 @@ def early(case: Case) -> Iterator[Finding]:
 
 
 def ahead(case: Case) -> Iterator[Finding]:
-    """Return starts of follow-up tasks before all tasks that they follow had ended."""
+    """Yield the tasks that were started before all tasks that they follow had ended."""
     for history in case.histories.values():
         for run in history.runs[:1]:
             before = () if history.request is None else history.request.before
@@ -49,8 +48,8 @@ def ahead(case: Case) -> Iterator[Finding]:
 
 
 def out_of_order(case: Case) -> Iterator[Finding]:
-    """Return, for the queue that one worker serves, first attempts that were overtaken, and recovered tasks that did
-    not start next.
+    """Check the queue that one worker serves. Yield first attempts that a later task overtook, and tasks that did not
+    start next after their worker was killed.
     """
     steps = sorted(_steps(case), key=lambda step: step[1].began)
     last: tuple[int, Run] | None = None
@@ -64,8 +63,8 @@ def out_of_order(case: Case) -> Iterator[Finding]:
 
 
 def _steps(case: Case) -> Iterator[tuple[int, Run]]:
-    """Return the first run of each numbered task. Tasks that a dying server forgot or gave to workers twice have no
-    order.
+    """Yield the number and the first run of each numbered task. Tasks that the kill of a server may have affected are
+    left out, because no order is promised for them.
     """
     for history in case.histories.values():
         request = history.request
@@ -88,7 +87,7 @@ def _not_at_the_head(case: Case, steps: list[tuple[int, Run]]) -> Iterator[Findi
         killed = kills[0]
         others = [span for span in case.causes.spans if not is_of_processes(span.fault)]
         if any(span.overlaps(killed.begin, again, 2.0) for span in others):
-            continue  # the master could not return the task before it had another worker
+            continue  # because of another fault, the master may have returned the task too late
         passed = [other for other, _ in steps[bisect_left(times, killed.end) : bisect_left(times, again)]]
         if passed:
             text = f"number {number} was given back, and {passed[:5]} started before it"
@@ -100,7 +99,9 @@ def _not_at_the_head(case: Case, steps: list[tuple[int, Run]]) -> Iterator[Findi
 
 @dataclass(frozen=True, slots=True)
 class _Move:
-    """A change of the number of waiting tasks in a queue: one more (accepted), or one fewer (started)."""
+    """A change of the number of waiting tasks in a queue: `waiting` is 1 when a task was accepted, and -1 when one was
+    started.
+    """
 
     boot: float
     queue: str
@@ -108,12 +109,12 @@ class _Move:
 
 
 def unfair(case: Case) -> Iterator[Finding]:
-    """Return findings about two queues of one tier and equal weight that both had waiting tasks and were not served
-    equally.
+    """Yield pairs of queues that were not served equally while both had waiting tasks. The queues are in one tier and
+    have equal weights.
 
-    A claim takes one task, and the rotation keeps queues within one claim of each other. A start may come later than
-    the start of a later claim, so each worker may hold one claim that does not count yet. Each death may have lost one
-    claim.
+    A claim takes one task, and the rotation keeps the queues within one claim of each other. But tasks may start in
+    another order than they were claimed, so each worker may hold one claim that does not count yet. Each death of a
+    worker may cost one more claim.
     """
     for one, other in combinations(case.evidence.setup.fair, 2):
         worst, boot, bound = _worst(case, one, other)
@@ -123,8 +124,8 @@ def unfair(case: Case) -> Iterator[Finding]:
 
 
 def _worst(case: Case, one: str, other: str) -> tuple[int, float, int]:
-    """Return the greatest difference in one period in which both queues had waiting tasks, its time, and the permitted
-    difference.
+    """Look at the periods in which both queues had waiting tasks. Return the largest difference between their starts,
+    its time, and the permitted difference.
     """
     workers = case.evidence.setup.workers
     waiting = {one: 0, other: 0}
@@ -133,7 +134,8 @@ def _worst(case: Case, one: str, other: str) -> tuple[int, float, int]:
     worst = (0, 0.0, FREE_MOVES + workers)
     for move in sorted(_moves(case, (one, other)), key=lambda each: each.boot):
         waiting[move.queue] += move.waiting
-        if min(waiting.values()) <= workers:  # workers may hold all of these tasks
+        # The workers may hold all of these tasks, so none of them has to be in the queue.
+        if min(waiting.values()) <= workers:
             ahead = least = most = 0
             began = move.boot
             continue
@@ -158,7 +160,9 @@ def _moves(case: Case, queues: tuple[str, ...]) -> Iterator[_Move]:
 
 
 def _disturbed(case: Case, began: float, until: float) -> int:
-    """Return how many claims may have been taken but not started, that is, the claims of processes that a fault hit."""
+    """Return how many claims may have been lost between these times, because a fault hit the processes that
+    held them.
+    """
     hit = [span for span in case.causes.spans if span.overlaps(began, until, case.evidence.setup.lease_seconds + 2)]
     if any(span.lost_seconds or span.fault in SILENCES for span in hit):
         return case.evidence.setup.workers * (len(hit) + 1)
@@ -169,7 +173,9 @@ def _disturbed(case: Case, began: float, until: float) -> int:
 
 
 def not_unique(case: Case) -> Iterator[Finding]:
-    """Return keys that two live tasks held at the same time, and keys that outlived their task."""
+    """Yield tasks that were accepted although another live task held their unique key, and tasks that were refused
+    because of a task that had ended long before.
+    """
     by_key: dict[str, list[History]] = {}
     for history in case.histories.values():
         if history.request is not None and history.request.unique:
@@ -181,7 +187,9 @@ def not_unique(case: Case) -> Iterator[Finding]:
 
 
 def _held_twice(case: Case, key: str, histories: list[History]) -> Iterator[Finding]:
-    """Return keys that were held twice. A task was live at least from the reply that accepted it to its first end."""
+    """Yield tasks that were accepted while a live task held their key. A task was live at least from the reply that
+    accepted it to the end of its first successful run.
+    """
     for holder in histories:
         accepted = holder.accepted
         if accepted is None or not holder.ends or holder.cancels:

@@ -1,5 +1,5 @@
-"""Tasks that were sent but have not ended according to the tasks' journal. A producer limits its pace by their number,
-without the server.
+"""The tasks that a producer has sent and that have not ended, according to the tasks' journal. If there are too many,
+the producer pauses. It needs no reply from the server for that.
 """
 
 import json
@@ -14,7 +14,7 @@ _END: Final = f'"what":"{RunEvent.END.value}"'.encode()
 
 
 class Outstanding:
-    """Accepted ids without an end in the journal at `path`."""
+    """The ids of accepted tasks that have no end in the tasks' journal at `path` yet."""
 
     def __init__(self, path: Path) -> None:
         self._journal = GrowingFile(path)
@@ -22,15 +22,15 @@ class Outstanding:
         self._ended: set[str] = set()
 
     def add(self, ids: Iterable[str]) -> None:
-        """Add tasks that have not ended yet."""
+        """Add accepted tasks. Those that have ended already do not count."""
         self._waited_for |= set(ids) - self._ended
 
     def forget(self, each: str) -> None:
-        """Remove a task."""
+        """Stop counting a task."""
         self._waited_for.discard(each)
 
     def count(self) -> int:
-        """Return the current number of outstanding tasks."""
+        """Read the new lines of the journal, and return the current number of outstanding tasks."""
         for line in self._journal.new_lines():
             if _END in line:
                 ended = json.loads(line)["id"]

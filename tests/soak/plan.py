@@ -1,4 +1,5 @@
-"""The nemesis's faults with their times. They are drawn in advance, so that the seed determines all of them. Pure.
+"""The plan of the nemesis: all faults with their times. They are drawn in advance, so that the seed determines all of
+them. This module does no I/O.
 
 Storms alternate with calms. In a storm, all faults of a profile happen at random. In a calm, nothing happens for a
 while, and then either workers are killed one by one, or a node is lost. The time until their tasks run again can only
@@ -15,8 +16,9 @@ from soak.faults import KINDS, PROFILES, TARGETS, Fault, FaultScope
 
 FIRST_SECONDS: Final = 1.0
 GAP_SECONDS: Final = 1.3  # the average time between the beginnings of two faults
-_REST_SECONDS: Final = 1.0  # the time between the end of a fault and the next fault with its scope and target
-_LOSS_SECONDS: Final = 8.0  # the absence of a node in a calm: a lease, and 3 s to observe the recovery of its tasks
+_REST_SECONDS: Final = 1.0  # at least this long after a fault, there is no fault with the same scope and target
+# For how long a node is lost in a calm: a lease, and 3 s to observe the recovery of its tasks.
+_LOSS_SECONDS: Final = 8.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,7 @@ class _Weather(Enum):
     LOSS = auto()
 
 
-# This sequence is repeated. After a loss, the node has some time to come back.
+# The phases and their lengths in seconds, which are repeated. The lull after a loss gives the node time to come back.
 _WEATHER: Final = (
     (_Weather.STORM, 22.0),
     (_Weather.LULL, 3.0),

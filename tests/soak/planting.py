@@ -1,4 +1,4 @@
-"""Handmade evidence for the tests of the checker: a clean history with any faults."""
+"""Handmade evidence for the tests of the checker. A test starts from a clean history and adds what must be found."""
 
 from typing import Any, Final
 
@@ -7,13 +7,13 @@ from soak.evidence import CallEvent, Edge, Evidence, Logged, Quiet, Ran, RunEven
 from soak.faults import Fault
 from soak.findings import Wrong
 
-WALL: Final = 1_700_000_000.0  # the Unix time at CLOCK_BOOTTIME 0
+WALL: Final = 1_700_000_000.0  # the Unix time when CLOCK_BOOTTIME is 0
 LEASE_SECONDS: Final = 5.0
 NODE_A: Final = "host.aaaa"
 NODE_B: Final = "host.bbbb"
 OWNER_A: Final = f"{NODE_A}:1:11"
 OWNER_B: Final = f"{NODE_B}:1:21"
-# Fields of a run in another worker of the same node, and of a run in the other node.
+# Fields of a run in another worker of node a, and of a run in the other node.
 OTHER: Final[dict[str, Any]] = {"pid": 102, "owner": f"{NODE_A}:2:12"}
 FAR: Final[dict[str, Any]] = {"pid": 201, "owner": OWNER_B}
 CLEAN: Final = Quiet(
@@ -49,7 +49,7 @@ class Plot:
         self.log(0.0, "b", "fleet.starting", node=NODE_B)
 
     def add(self, what: CallEvent, task_id: str, boot: float, **fields: Any) -> "Plot":
-        """Add a line of a producer."""
+        """Add a record of a producer."""
         self._sent.append(Sent(what, task_id, WALL + boot, boot, **fields))
         return self
 
@@ -59,7 +59,7 @@ class Plot:
         return self.add(CallEvent.ACCEPTED, task_id, boot + 0.001)
 
     def mark(self, what: RunEvent, task_id: str, boot: float, **fields: Any) -> "Plot":
-        """Add a line of a task, by default from the first worker of node a."""
+        """Add a record of a task, by default from the first worker of node a."""
         given: dict[str, Any] = {
             "queue": "mail",
             "name": "work",
@@ -75,7 +75,7 @@ class Plot:
     def run(
         self, task_id: str, begin: float, end: float | None = None, how: RunEvent = RunEvent.END, **fields: Any
     ) -> "Plot":
-        """Add a whole run. If it has no end, the task records nothing after its start."""
+        """Add a run with the records of its start and its end. Without `end`, only the start is recorded."""
         self.mark(RunEvent.START, task_id, begin, **fields)
         return self if end is None else self.mark(how, task_id, end, **fields)
 
@@ -92,7 +92,7 @@ class Plot:
         return self
 
     def quiet(self, **fields: Any) -> "Plot":
-        """Set values of the quiet window that differ from the expected ones."""
+        """Set values of the quiet window. Values that are not set are the expected ones."""
         self._quiet |= fields
         return self
 
@@ -121,7 +121,7 @@ class Plot:
 
 
 def found(plot: Plot) -> list[Wrong]:
-    """Return the kinds of findings in this evidence."""
+    """Run the checker on the evidence, and return the kinds of its findings."""
     return [finding.wrong for finding in judge(plot.evidence()).findings]
 
 

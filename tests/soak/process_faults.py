@@ -1,4 +1,4 @@
-"""Faults of processes. One or many of a node's children are killed or stopped at once."""
+"""Faults of single processes: one or several children of a node are killed or stopped at the same time."""
 
 import time
 from collections.abc import Callable
@@ -9,9 +9,9 @@ from soak.act import Act, kill, living, stop
 from soak.faults import Fault
 from soak.node import Node
 
-_PATIENCE_SECONDS: Final = 0.4  # the longest wait for a worker in the middle of a task
+_PATIENCE_SECONDS: Final = 0.4  # the longest wait for a worker that is running a task
 _TICK_SECONDS: Final = 0.02
-_BUSY_SHARE: Final = 0.8  # the share of worker kills in the middle of a task, if one runs
+_BUSY_SHARE: Final = 0.8  # the share of faults of workers that hit one that is running a task, if there is any
 
 
 def choose(fault: Fault, node: Node, random: Random) -> Act | None:

@@ -34,7 +34,8 @@ MOST_OUTSTANDING: Final = 250
 _TIMEOUT_SECONDS: Final = 1.5
 _Handle = Handle[object] | ChainHandle | GroupHandle
 _TICK_SECONDS: Final = 0.02
-_LONGEST_STEP_SECONDS: Final = 0.1  # a step of the load's own clock, even if a call took longer
+# The load's own clock advances at most this much per step, even if a call took longer.
+_LONGEST_STEP_SECONDS: Final = 0.1
 _AGAIN_SECONDS: Final = 0.3
 _CANCELS: Final = {
     CancelStatus.CANCELLED: CallEvent.CANCELLED,
@@ -45,7 +46,7 @@ _CANCELS: Final = {
 
 
 class Producer:
-    """The sender of one load. `doubts` are calls that have no reply yet."""
+    """The sender of one load. `doubts` has the calls that were sent without a reply, and must be repeated."""
 
     def __init__(self, folder: Path, name: str, url: str) -> None:
         self._journal = Journal(folder / f"producer-{name}.jsonl")
@@ -56,7 +57,7 @@ class Producer:
         self.outstanding = Outstanding(folder / RUNS_FILE)
 
     def do(self, intent: Intent) -> None:
-        """Make one call, and write it to the journal."""
+        """Make one call, and write the request and its reply to the journal."""
         self._record(CallEvent.CANCEL if intent.verb is Verb.CANCEL else CallEvent.INTENDED, intent, intent.ids)
         match intent.verb:
             case Verb.ENQUEUE | Verb.MANY | Verb.UNIQUE:
@@ -110,7 +111,7 @@ class Producer:
                 self._accepted(intent, [handle.id])
 
     def clear_up(self) -> None:
-        """Repeat all calls in doubt until none is left."""
+        """Repeat the calls in doubt until none is left."""
         while self.doubts:
             self.repeat_oldest()
             if self.doubts:
@@ -129,7 +130,7 @@ class Producer:
                 self._record(CallEvent.UNKNOWN, part, part.ids, _error_text(again))
             else:
                 self.doubts.append((part, again))
-        except Unavailable as refused:  # only this attempt is refused; the first attempt may have been accepted
+        except Unavailable as refused:  # this repeat was refused, but the first call may have been accepted
             self._record(CallEvent.UNKNOWN, part, part.ids, _error_text(refused))
 
     def _bare(self, intent: Intent, send: Callable[[str], object]) -> None:
@@ -193,7 +194,9 @@ def _calls(intent: Intent) -> list[Call[object]]:
 
 
 def _part(intent: Intent, doubt: Uncertain) -> Intent:
-    """Return the part of a call that is in doubt. Follow-up tasks are accepted together with the tasks before them."""
+    """Return the part of a call that is in doubt. Groups and chains are accepted as a whole, so all of their tasks are
+    in doubt together.
+    """
     kept = intent.ids if intent.verb in FLOWS else tuple(each for each in intent.ids if each in doubt.ids)
     return dataclasses.replace(intent, ids=kept)
 
@@ -203,7 +206,7 @@ def _error_text(error: Exception) -> str:
 
 
 class _Ending:
-    """Whether SIGTERM was received."""
+    """A handler of SIGTERM. `stop_requested` is set once the signal was received."""
 
     def __init__(self) -> None:
         self.stop_requested = False
@@ -214,7 +217,7 @@ class _Ending:
 
 
 def produce(producer: Producer, load: Load, ending: _Ending) -> None:
-    """Send the load at its pace until SIGTERM. Then resolve the calls in doubt."""
+    """Send the load until SIGTERM, and pause while too many tasks have not ended. Then resolve the calls in doubt."""
     at = 0.0
     looked = time.monotonic()
     while not ending.stop_requested:
@@ -233,7 +236,7 @@ def produce(producer: Producer, load: Load, ending: _Ending) -> None:
 
 
 def main() -> None:
-    """Run a producer."""
+    """Run a producer with the arguments of the command line, until SIGTERM."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("name")
@@ -241,7 +244,7 @@ def main() -> None:
     parser.add_argument("seed", type=int)
     parser.add_argument("--the-one", action="store_true", help="send also what only one producer sends")
     given = parser.parse_args()
-    warnings.simplefilter("ignore")  # warnings about a queue that is not served while its node is down
+    warnings.simplefilter("ignore")  # hides warnings about the queue that no node serves while its own is down
     ending = _Ending()
     load = Load(given.name, given.seed, is_the_one=given.the_one)
     produce(Producer(given.folder, given.name, given.url), load, ending)

@@ -1,4 +1,4 @@
-"""Read the evidence of a soak from its folder."""
+"""A reader of a soak's evidence from its folder."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -51,19 +51,19 @@ def _all(folder: Path, pattern: str, parse: Callable[[bytes], R]) -> Iterator[R]
 
 
 def sent_of(line: bytes) -> Sent:
-    """Return a line of a producer's journal."""
+    """Return the record of a line of a producer's journal."""
     fields = json.loads(line)
     return Sent(**(fields | {"what": CallEvent(fields["what"])}))
 
 
 def ran_of(line: bytes) -> Ran:
-    """Return a line of the tasks' journal."""
+    """Return the record of a line of the tasks' journal."""
     fields = {"owner": "", "name": "", "queue": ""} | json.loads(line)
     return Ran(**(fields | {"what": RunEvent(fields["what"])}))
 
 
 def strike_of(line: bytes) -> Strike:
-    """Return a line of the nemesis's journal."""
+    """Return the record of a line of the nemesis's journal."""
     fields = json.loads(line)
     fields |= {"what": Edge(fields["what"]), "fault": Fault(fields["fault"]), "pids": tuple(fields.get("pids", ()))}
     return Strike(**fields)

@@ -1,4 +1,4 @@
-"""Starts beyond the first. Each must have a recorded cause, or it is a finding."""
+"""Checks of tasks that were started more than once. Each start after the first must have a recorded cause."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -8,13 +8,13 @@ from soak.evidence import RunEvent
 from soak.findings import Finding, Wrong
 from soak.histories import History, Run
 
-# After the last line of a task, the worker needs about 30 us until the outcome is in the slot. A busy machine may run
-# other processes first.
+# After the last record of a task, the worker needs about 30 us to write the outcome into its slot. On a busy machine,
+# other processes may run first.
 SETTLING_SECONDS = 0.1
 
 
 def repeats(case: Case) -> Iterator[Finding]:
-    """Return starts without a recorded cause."""
+    """Yield the repeated starts that no recorded cause explains."""
     for history in case.histories.values():
         for run, following in pairwise(history.runs):
             if cause_of(case, history, run, following) is None:
@@ -39,15 +39,17 @@ def cause_of(case: Case, history: History, run: Run, following: Run) -> str | No
 
 
 def _of_lost_writes(case: Case, run: Run, until: float) -> str | None:
-    """Return the death of a server that lost the claim or the end of this run. The claim is made just before the start,
-    and the end is sent just after the run.
+    """Return the kill of the server that may have lost the claim of this run, which is made just before its start, or
+    its outcome, which is sent just after its end.
     """
     instants = [run.began, *([run.finished] if run.finished is not None and run.finished <= until else [])]
     return next((cause for each in instants if (cause := case.causes.of_lost_writes(each, each))), None)
 
 
 def _of_death_while_settling(case: Case, history: History, run: Run, until: float) -> str | None:
-    """Return a death before the outcome could be written to the slot. Later deaths explain no repeat."""
+    """Return what killed the worker after the function had ended but before its outcome was in the slot. A later death
+    does not explain a repeat.
+    """
     finished = run.finished
     pid = run.start.pid
     assert finished is not None

@@ -36,7 +36,7 @@ _TICK_SECONDS: Final = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The options of a run."""
+    """The options of a soak, and its plan of faults."""
 
     profile: str
     seconds: float
@@ -47,8 +47,8 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """The results of a run in addition to the evidence: oddities, and the holdings of the processes before and after
-    the run.
+    """The results of a soak that are not in its evidence: oddities, and what the processes held at the start and at the
+    end.
     """
 
     oddities: list[str]
@@ -73,7 +73,7 @@ def soak(wanted: Wanted, folder: Path) -> Ran:
 
 
 def setup_of(wanted: Wanted) -> Setup:
-    """Return the setup that the checker needs."""
+    """Return the setup of the fleet, which the checker needs."""
     return Setup(
         seed=wanted.seed,
         profile=wanted.profile,
@@ -109,7 +109,8 @@ def _testbed(wanted: Wanted, folder: Path) -> Iterator[Testbed]:
 
 
 def _start_server(wanted: Wanted, stack: ExitStack, *, reached_by_hosts: bool) -> Server:
-    # All data is on disk before each reply, so accepted tasks exist after a kill and the oracle is exact.
+    # All data is on disk before each reply, so accepted tasks still exist after a kill. The checker can therefore be
+    # exact.
     options = {"appendonly": "yes", "appendfsync": "always", "protected_mode": "no"}
     server = Server(server_binaries()[wanted.server], _folder(stack, "server"), **options)
     server.addresses += [SERVER_ADDRESS] if reached_by_hosts else []
@@ -118,8 +119,8 @@ def _start_server(wanted: Wanted, stack: ExitStack, *, reached_by_hosts: bool) -
 
 
 def _earlier_version(wanted: Wanted, stack: ExitStack) -> Sequence[Path]:
-    """Return the source roots of the earlier version, which nodes run at first. There are none if the profile changes
-    no version.
+    """Return the source roots of the earlier version, with which nodes start if the plan changes versions. Otherwise
+    return none.
     """
     is_needed = any(KINDS[planned.fault].scope is FaultScope.VERSION for planned in wanted.plan)
     return unpack_earlier_version(_folder(stack, "earlier")) if is_needed else ()
@@ -149,8 +150,8 @@ def _wait_until_whole(testbed: Testbed) -> None:
 
 @contextmanager
 def _producers(testbed: Testbed, seed: int) -> Iterator[None]:
-    """Run two producers for a block. One is behind the links. No link fault hits the other, which also sends the
-    ordered calls.
+    """Run two producers for a block of code. One is behind a link, so link faults hit it. The other connects directly,
+    and also sends the calls whose order is checked.
     """
     urls = {"direct": testbed.server.url, "linked": testbed.links[PRODUCERS].url}
     running = [_produce(testbed.folder, name, url, seed) for name, url in urls.items()]

@@ -1,4 +1,4 @@
-"""Faults of the server, which forgets, disconnects, pauses, stalls, is full, loses keys, or is killed."""
+"""Faults of the server: it forgets scripts, closes connections, pauses, stalls, is full, loses keys, or is killed."""
 
 import contextlib
 from collections.abc import Callable, Iterable
@@ -54,7 +54,7 @@ def _pause_writes(server: Server, seconds: float) -> Act:
 
 
 def _sleep(server: Server, seconds: float) -> Act:
-    # The reply arrives at the end of the pause, and is not read.
+    # The reply comes only at the end of the pause, and nothing reads it.
     client = redis.Redis.from_url(server.url, socket_timeout=seconds + _TIMEOUT_SECONDS)
 
     def do() -> None:

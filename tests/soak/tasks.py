@@ -14,7 +14,7 @@ from soak.evidence import RUNS_FILE, Journal, RunEvent, ran_now
 
 
 class Refusal(Exception):
-    """The error of a task that must be retried."""
+    """The error that a task raises to be retried."""
 
 
 @functools.cache
@@ -42,38 +42,38 @@ def short() -> None:
 
 @rota.task
 def step(number: int) -> None:
-    """Do nothing. The task has a place in a sequence."""
+    """Do nothing. The number is the task's place in the queue whose order is checked."""
 
 
 @rota.task
 def work(seconds: float) -> None:
-    """Take some time."""
+    """Block for this number of seconds."""
     time.sleep(seconds)
 
 
 @rota.task
 async def wait(seconds: float) -> None:
-    """Take some time in an event loop."""
+    """Sleep for this number of seconds in an event loop, so that other tasks can run."""
     await asyncio.sleep(seconds)
 
 
 @rota.task
 def alone(key: int) -> int:
-    """Be the only running task with its key."""
+    """Run for a moment. Tasks with the same key are sent with the same unique key."""
     time.sleep(0.1)
     return key
 
 
 @rota.task(base=0.1, max_delay=1.0)
 def fail(times: int) -> None:
-    """Raise in this number of attempts."""
+    """Raise in the first `times` attempts, so that these are retried."""
     if rota.current_task().attempt <= times:
         raise Refusal("not yet")
 
 
 @rota.task(base=0.1)
 def fail_always() -> None:
-    """Raise in each attempt."""
+    """Raise in each attempt, so that the task becomes dead in the end."""
     raise Refusal("never")
 
 
@@ -92,7 +92,7 @@ def kill_worker() -> None:
 
 @rota.task
 def leave() -> None:
-    """End this process from Python, unless an earlier attempt has crashed."""
+    """End this process with `os._exit`, unless an earlier attempt has crashed."""
     if _is_to_die():
         os._exit(3)
 
@@ -107,7 +107,9 @@ def _is_to_die() -> bool:
 
 @rota.task
 def have_a_child(seconds: float) -> None:
-    """Start a process that runs for an hour, and end it after some time. The process must not outlive the worker."""
+    """Start a process that would run for an hour, and end it after this number of seconds. If the worker is killed
+    before, the process must end too.
+    """
     with subprocess.Popen(["sleep", "3600"]) as child:
         try:
             time.sleep(seconds)

@@ -17,7 +17,7 @@ from support.servers import Server
 
 @dataclass(frozen=True, slots=True)
 class Testbed:
-    """The environment of a soak."""
+    """Everything that a soak runs on, in one record."""
 
     folder: Path
     server: Server
@@ -26,7 +26,7 @@ class Testbed:
     oddities: list[str] = field(default_factory=list)  # descriptions for people; any oddity fails the run
 
     def act_for(self, planned: Planned, seed: int) -> Act | None:
-        """Return the steps of a planned fault in the current state, or None if there is no target."""
+        """Choose the steps of a planned fault, or return None if its target does not exist at the moment."""
         random = Random(f"{seed} {planned.number}")
         match KINDS[planned.fault].scope:
             case FaultScope.PROCESSES:

@@ -1,4 +1,4 @@
-"""The complete history of one task from all sources, ordered by time."""
+"""The timeline of one task: all records about it from all sources, ordered by time."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ from soak.causes import Span
 from soak.evidence import Evidence, Logged, Ran, Sent
 from soak.histories import History
 
-AROUND_SECONDS = 1.0  # the time shown before the first record and after the last
+AROUND_SECONDS = 1.0  # also shows the faults this long before the first record and after the last
 MOST_LINES = 200
 _SHOWN_ELSEWHERE = frozenset({"timestamp", "level", "event", "exception", "task_id"})
 
@@ -15,8 +15,8 @@ Line = tuple[float, str]
 
 
 def timeline(case: Case, task_id: str) -> list[str]:
-    """Return all records of a task and of the processes that ran it, and the faults during this time. Times are in
-    seconds after the first record of all.
+    """Return lines with all records of a task and of the processes that ran it, and with the faults during that time.
+    Times are in seconds after the first record of the soak.
     """
     history = case.histories.get(task_id, History(task_id))
     own = [*_sent_lines(history), *_run_lines(history)]

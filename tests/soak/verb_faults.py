@@ -1,5 +1,5 @@
-"""Actions of operators on a working node by verbs and signals: a different size, a quiet period, fresh code, and
-reports.
+"""Requests of operators to a working node, by control commands and signals: another number of workers, a quiet period,
+a restart with fresh code, and reports.
 """
 
 import signal
@@ -15,7 +15,7 @@ _MOST_WORKERS: Final = 6
 
 
 def choose(fault: Fault, node: Node, random: Random) -> Act | None:
-    """Return the steps of an action on a node, or None if its master cannot be reached."""
+    """Return the steps of a request to a node, or None if its master is stopped or was never ready."""
     return None if node.is_stopped or not node.has_been_ready() else _ACTS[fault](node, random)
 
 
@@ -45,7 +45,7 @@ def _quiet(node: Node, random: Random) -> Act:
         if by_signal:
             node.signal(signal.SIGCONT)
 
-    def resumed() -> bool:  # a signal may have no effect if another signal follows at once
+    def resumed() -> bool:  # a SIGCONT may have no effect if another signal follows at once
         return bool(node.request("resume").get("ok"))
 
     return Act(do, undo=undo, is_over=_of_its_life(node, resumed), detail="by signal" if by_signal else "by verb")
@@ -62,7 +62,9 @@ def _report(node: Node, _random: Random) -> Act:
 
 
 def _of_its_life(node: Node, is_undone: Callable[[], bool]) -> Callable[[], bool]:
-    """Repeat the request until the node receives it, or is restarted and no longer knows the request."""
+    """Return a function that repeats a request until it succeeds. It also ends if the node was restarted, because the
+    new master never received the action that must be undone.
+    """
     pid = node.pid
     return lambda: node.pid != pid or (not node.is_stopped and is_undone())
 

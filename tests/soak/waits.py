@@ -1,6 +1,4 @@
-"""Checks of waiting times: while workers were idle, and until a task started again after the loss of its worker or
-node.
-"""
+"""Checks of waiting times: of first starts while workers were idle, and of tasks whose worker or node was killed."""
 
 import math
 from bisect import bisect_left
@@ -17,11 +15,11 @@ from soak.histories import History, Run
 
 WAIT_SECONDS = 3.0
 RECOVERY_SECONDS = 1.0
-NODE_SECONDS = 2.0  # the permitted time in addition to the lease
-LULL_SECONDS = 2.5  # the time after any other fault until a recovery can be measured
-STALL_SECONDS = 0.2  # the duration of a call that normally takes 0.3 ms
-REPLACED_SECONDS = 0.5  # the time until a killed worker has a successor
-# These faults affect no task. A full server refuses producers, and lets the fleet run the tasks that it holds.
+NODE_SECONDS = 2.0  # a lost node's tasks must be recovered this long after the lease at the latest
+LULL_SECONDS = 2.5  # a recovery is measured only this long after any other fault
+STALL_SECONDS = 0.2  # from this duration on, a call counts as a stall; it normally takes 0.3 ms
+REPLACED_SECONDS = 0.5  # a killed worker has a successor after this time
+# These faults delay no task. For example, a full server refuses producers, but the fleet can still run the tasks in it.
 _HARMLESS = frozenset(
     {
         Fault.KILL_EXPORTER,
@@ -38,9 +36,9 @@ Times = list[tuple[float, float]]
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """A task that was returned. `seconds` is the time from the end of its worker or node to the next start, or to the
-    logged return to its lane (perhaps behind other tasks), less the time in which no worker was free or the server did
-    not respond.
+    """The recovery of a task whose worker or node was killed. `seconds` is the time from the kill to the logged return
+    to its lane, or to the next start if that was not logged. Times in which no worker was free or the server responded
+    slowly do not count.
     """
 
     task_id: str
@@ -49,18 +47,20 @@ class Recovery:
     cause: Span
 
 
-# Times in which nothing can be checked
+# Times in which waits cannot be checked
 
 
 def unrest(case: Case) -> Times:
-    """Return the times in which a fault happens or may have effects."""
+    """Return the times in which a fault lasted or may still have had effects."""
     lease = case.evidence.setup.lease_seconds
     spans = [span for span in case.causes.spans if span.fault not in _HARMLESS]
     return joined((span.begin, span.end + _after_effects(span, lease)) for span in spans)
 
 
 def _after_effects(span: Span, lease_seconds: float) -> float:
-    """Return how long after its end a fault may still make tasks wait: for a new process, a connection, or a lease."""
+    """Return for how many seconds after its end a fault may still make tasks wait: for a new process, a connection, or
+    the end of a lease.
+    """
     if is_of_processes(span.fault):
         return 1.0
     return WAIT_SECONDS if KINDS[span.fault].scope is FaultScope.PROCESSES else lease_seconds + NODE_SECONDS
@@ -94,7 +94,9 @@ def busy(case: Case) -> Times:
 
 
 def stalls(case: Case) -> Times:
-    """Return the times in which the server replied slowly to producers because of the disk or the processor."""
+    """Return the times in which a call of a producer took unusually long, because the disk or the processor was
+    busy.
+    """
     times: Times = []
     for history in case.histories.values():
         request = history.request
@@ -105,7 +107,9 @@ def stalls(case: Case) -> Times:
 
 
 def _off(causes: Causes, run: Run) -> float:
-    """Return when the worker no longer had the task."""
+    """Return when a worker was no longer busy with a run: at its end, at the kill of the worker, or 5 s after its start
+    if neither is known.
+    """
     if run.end is not None:
         return run.end.boot
     killed = [span.begin for span in causes.of(*KILLS) if run.start.pid in span.pids and span.begin >= run.began]
@@ -113,7 +117,7 @@ def _off(causes: Causes, run: Run) -> float:
 
 
 def joined(times: Iterable[tuple[float, float]]) -> Times:
-    """Return overlapping spans of time as one."""
+    """Return the times in order, with overlapping ones joined."""
     found: Times = []
     for begin, end in sorted(times):
         if found and begin <= found[-1][1]:
@@ -124,7 +128,9 @@ def joined(times: Iterable[tuple[float, float]]) -> Times:
 
 
 def without(begin: float, end: float, times: Times) -> Times:
-    """Return the parts of a span outside these times, which must already be joined."""
+    """Return the parts of the time from `begin` to `end` that are outside these times. `times` must be the result of
+    `joined`.
+    """
     left = begin
     found: Times = []
     for since, until in times[max(0, bisect_left(times, (begin, -math.inf)) - 1) :]:
@@ -141,7 +147,7 @@ def without(begin: float, end: float, times: Times) -> Times:
 
 
 def waited(case: Case) -> Iterator[Finding]:
-    """Return first starts that came too late although a worker was idle and no fault happened during the whole wait."""
+    """Yield first starts that came too late, although for too long a worker was idle and there was no fault."""
     cut = joined([*unrest(case), *busy(case), *stalls(case)])
     apart = {*case.evidence.setup.apart, case.evidence.setup.order_queue}
     for history in case.histories.values():
@@ -161,7 +167,9 @@ def waited(case: Case) -> Iterator[Finding]:
 
 
 def recoveries(case: Case, *, of_nodes: bool) -> list[Recovery]:
-    """Return the recoveries of tasks whose worker or node was killed, if no other fault interfered."""
+    """Return the recoveries of tasks whose worker, or with `of_nodes` whose node, was killed. Leave out those in which
+    another fault interfered.
+    """
     faults = ENDS_NODE if of_nodes else frozenset({Fault.KILL_WORKER, Fault.KILL_SEVERAL, Fault.KILL_WORKERS})
     cut = joined([*busy(case), *stalls(case)])
     found = []
@@ -205,8 +213,8 @@ def _is_judged(case: Case, history: History, span: Span, following: Run) -> bool
 
 
 def slow_recoveries(case: Case) -> Iterator[Finding]:
-    """Return the tasks of lost nodes that took longer than the lease plus 2 s, and the tasks of killed workers if their
-    99th percentile is over 1 s.
+    """Yield recoveries of lost nodes' tasks that took longer than the lease plus 2 s. Of the tasks of killed workers,
+    yield the slowest recovery if the 99th percentile is over 1 s.
     """
     limit = case.evidence.setup.lease_seconds + NODE_SECONDS
     for each in recoveries(case, of_nodes=True):

@@ -1,5 +1,7 @@
-"""The users of test servers, with which fleets and clients connect. They have exactly the permissions that `rota acl`
-grants, so a missing permission fails the test that needs it."""
+"""The Redis users with which fleets and clients connect to test servers.
+
+The users have exactly the permissions that `rota acl` grants, so a missing permission fails the test that needs it.
+"""
 
 from typing import Any, Final, cast
 
@@ -9,7 +11,7 @@ from rota_supervisor.acl_roles import AclRole, rules_of
 
 PASSWORD: Final = "secret"
 _NAMESPACES: Final = "*"  # any namespace
-_ANY_KEY: Final = "*"  # tests adopt items from keys with many names
+_ANY_KEY: Final = "*"  # any key, because tests adopt items from keys with many names
 
 
 def name_of(role: AclRole) -> str:
@@ -18,7 +20,7 @@ def name_of(role: AclRole) -> str:
 
 
 def user_lines() -> list[str]:
-    """Return the lines of a server's configuration that create the users."""
+    """Return the lines of a server's configuration file that create a user for each role."""
     return [f"user {name_of(role)} on >{PASSWORD} {' '.join(_rules(role))}" for role in AclRole]
 
 
@@ -27,7 +29,9 @@ def _rules(role: AclRole) -> list[str]:
 
 
 def as_user(url: str, role: AclRole) -> str:
-    """Return the URL with the name and password of a user, unless it has a user or a password already."""
+    """Return the URL with the name and password of the role's user. A URL that already has a user or a password is
+    returned unchanged.
+    """
     scheme, separator, rest = url.partition("://")
     return url if "@" in rest else f"{scheme}{separator}{name_of(role)}:{PASSWORD}@{rest}"
 
@@ -38,5 +42,5 @@ def execute(client: "redis.Redis", *words: str) -> Any:
 
 
 def read_user(client: "redis.Redis", name: str) -> dict[str, Any]:
-    """Return what the server knows about a user."""
+    """Return the server's description of a user, from `ACL GETUSER`."""
     return cast("dict[str, Any]", client.acl_getuser(name))

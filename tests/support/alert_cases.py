@@ -28,7 +28,7 @@ _SERIES: Final = re.compile(r"([\w:]+)(?:\{(.*)\})?")
 
 
 def groups(file: Path) -> list[dict[str, Any]]:
-    """Return the groups of a file of rules."""
+    """Return the rule groups of a rule file."""
     found: list[dict[str, Any]] = yaml.safe_load(file.read_text())["groups"]
     return found
 
@@ -38,7 +38,9 @@ ALERTS: Final = {rule["alert"]: rule for group in groups(ALERTING) for rule in g
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """The series of a case, and the alerts that fire. `alert` is the alert that the case was written for."""
+    """A case: its series, and the alerts that must fire at given times. `alert` is the alert that the case was written
+    for.
+    """
 
     what: str
     alert: str
@@ -47,15 +49,15 @@ class Case:
     says: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def fires(self) -> set[str]:
-        """Return the names of the alerts that fire at some time."""
+        """Return the names of the alerts that the case expects to fire at some time."""
         return {_name(alert) for fires in self.at.values() for alert in _alerts(fires)}
 
     def keeps_still(self) -> bool:
-        """Whether the alert under test is silent at some time."""
+        """Whether the case has a time at which the alert under test does not fire."""
         return any(self.alert not in map(_name, _alerts(fires)) for fires in self.at.values())
 
     def for_promtool(self) -> dict[str, Any]:
-        """Return the test in the format of promtool."""
+        """Return the case as a test in the format of promtool."""
         series = {"rota_build_info": "1x10000"} | dict(self.series)
         return {
             "name": self.what,
@@ -108,7 +110,7 @@ def _all_that_fires(time: str, alerts: list[str]) -> dict[str, Any]:
 
 
 def _fixed(alert: str) -> dict[str, str]:
-    """Return the labels of an alert, including the labels that its rule adds."""
+    """Return the labels with which an alert fires, including the labels that its rule adds."""
     return {**_labels(alert), **ALERTS[_name(alert)]["labels"]}
 
 
@@ -117,7 +119,7 @@ def _name(alert: str) -> str:
 
 
 def _labels(alert: str) -> dict[str, str]:
-    """Return the labels of the series, without empty labels."""
+    """Return the labels that an alert gets from its series. Labels with an empty value are left out."""
     named = {"job": _NODE["job"], "fleet": _NODE["fleet"]} | _parts(alert)[1]
     return {label: value for label, value in named.items() if value}
 

@@ -36,7 +36,7 @@ class Alertmanager:
         self._process.wait()
 
     def fire(self, alerts: Iterable[Mapping[str, str]]) -> None:
-        """Send alerts that fire. Each alert is given by its labels."""
+        """Send firing alerts to Alertmanager. Each alert is given by its labels."""
         body = json.dumps([{"labels": labels} for labels in alerts]).encode()
         request = urllib.request.Request(
             f"{self._url}/api/v2/alerts", body, headers={"Content-Type": "application/json"}
@@ -45,7 +45,7 @@ class Alertmanager:
             pass
 
     def notified(self, **labels: str) -> set[str]:
-        """Return the names of the alerts with these labels that notify people."""
+        """Return the names of the alerts with these labels for which Alertmanager notifies people."""
         query = "&".join(f"filter={label}%3D%22{value}%22" for label, value in labels.items())
         found: list[dict[str, Any]] = self._get(f"/api/v2/alerts?{query}")
         return {alert["labels"]["alertname"] for alert in found if not alert["status"]["inhibitedBy"]}

@@ -1,4 +1,4 @@
-"""Complete walks of the audit, which use the protocol driver."""
+"""Complete runs of the audit's search for unplaced tasks, over the protocol driver."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +14,7 @@ def walk(
     make_seen: Callable[[int], Seen] = lambda _: set(),
     between: Callable[[ScriptCall[Any]], None] = lambda _: None,
 ) -> list[str]:
-    """Return the ids that a walk reports. Before each command, `between` is called with the command."""
+    """Search for unplaced tasks and return their ids. `between` is called with each command before it runs."""
     steps = find_unplaced(fleet.store, make_seen)
     answer: Any = None
     while True:

@@ -1,4 +1,4 @@
-"""Namespaces with everything that an export contains, and their comparison key by key."""
+"""A namespace filled with everything that an export can contain, and readers that compare two namespaces key by key."""
 
 import json
 from pathlib import Path
@@ -20,7 +20,7 @@ _NOT_BYTES: Final = b'\xff not "UTF-8\n\x00'
 
 
 def content_of(client: Any, namespace: str) -> dict[str, Any]:
-    """Return a digest of every key that an export has."""
+    """Return a digest of the value of each key that an export contains, by the name of the key."""
     prefix = f"{{{namespace}}}:"
     found: dict[str, Any] = {}
     for raw in client.scan_iter(match=f"{prefix}*", count=1000):
@@ -39,7 +39,7 @@ def expiries_of(client: Any, namespace: str) -> dict[bytes, int]:
 
 
 def counts_of(client: Any, namespace: str) -> dict[bytes, bytes]:
-    """Return the counters of delayed and dead tasks that are not 0."""
+    """Return the nonzero counters of delayed and dead tasks."""
     counts = client.hgetall(f"{{{namespace}}}:counts")
     return {field: count for field, count in counts.items() if count != b"0" and not field.startswith(b"running:")}
 
@@ -50,7 +50,7 @@ def queues_with_entries(client: Any, namespace: str) -> set[bytes]:
 
 
 def fill(fleet: Fleet, client: Client) -> Grouping:
-    """Fill every key that an export contains. Return the groups' driver, whose owner holds a task."""
+    """Fill every key that an export contains. Return the driver of the groups. Its owner still holds a task."""
     groups = Grouping(fleet)
     _end_tasks(fleet)
     fleet.redis.hset(fleet.keys.meta, "ended_keep", 10_000)
@@ -69,8 +69,8 @@ def fill(fleet: Fleet, client: Client) -> Grouping:
 
 
 def _end_tasks(fleet: Fleet) -> None:
-    """End some attempts: with a result, without one, with a dead task, and with a retry."""
-    fleet.redis.hset(fleet.keys.meta, "ended_keep", 5)  # so few ends are kept that texts are sealed
+    """Run tasks that end with a result, end without one, become dead, or are retried."""
+    fleet.redis.hset(fleet.keys.meta, "ended_keep", 5)  # so few ends are kept that finished blocks of ends are sealed
     ids = ("with-result", "ended", "buried", "failed", "given-back")
     fleet.push(*ids)
     owner = fleet.register()
@@ -97,12 +97,12 @@ def _wait(fleet: Fleet) -> None:
     fleet.run(fleet.store.cancel("cancelled"))
     owner = fleet.register()
     entry = fleet.turn(owner, one_tier("q")).claims[0].entry.text
-    for _ in range(2):  # the first start is granted; the second start has to wait
+    for _ in range(2):  # the rate permits the first start; the second one has to wait
         fleet.run(fleet.store.throttle(owner, RateRequest(entry, "slow", 3_600_000_000, 1)))
 
 
 def _push_bare_items(fleet: Fleet) -> None:
-    """Push items as other programs do: to known and unknown queues, valid or not."""
+    """Push items without the client, as other programs do. Some are not valid, and some are for unknown queues."""
     prefix = fleet.keys.tasks.removesuffix("tasks")
     for queue in ("q", "unknown"):
         fleet.redis.rpush(f"{prefix}queue:{queue}", '["bare","q","work",[]]', '["work",[]]', '["work",[]]')
@@ -111,7 +111,7 @@ def _push_bare_items(fleet: Fleet) -> None:
 
 
 def _follow(groups: Grouping) -> None:
-    """Create a chain, a group with a dead member, an open group, and a group with a chain."""
+    """Create tasks that follow others: a chain, a group with a dead member, an open group, and a group with a chain."""
     groups.chain("link-1", "link-2", "link-3")
     groups.open("g", "m1", "m2", then="end", on_dead="rescue")
     groups.add([NewMember(groups.task("m3"))], Into("open", groups.opening("end-2"), cursor=0))
@@ -126,5 +126,5 @@ def _hold(fleet: Fleet, owner: str) -> None:
 
 
 def lines_of(path: Path) -> list[dict[str, Any]]:
-    """Return the records of a file."""
+    """Return the records of an export file, one from each line."""
     return [json.loads(line) for line in path.read_text().splitlines()]

@@ -19,7 +19,7 @@ LEADS_HERE = "example"
 
 
 def binary() -> str:
-    """Return the path of Chromium. If it is missing, the test is skipped, or fails in CI."""
+    """Return the path of Chromium. If it is missing, skip the test, or fail it in CI."""
     found = shutil.which("chromium")
     if found is not None:
         return found
@@ -41,12 +41,14 @@ class Tab:
         page.on("request", lambda request: self.requested.append(request.url))
 
     def wait_for(self, expression: str, argument: Any = None) -> None:
-        """Wait until a JavaScript expression, or a function of `argument`, is true. Raises AssertionError."""
+        """Wait until a JavaScript expression, or a function of `argument`, is true. Raises AssertionError if that takes
+        too long.
+        """
         # Playwright's own wait polls with `eval`, which the page's policy forbids.
         until(lambda: self.page.evaluate(expression, argument), expression)
 
     def barriers(self) -> list[str]:
-        """Return the accessibility problems that axe finds, as one line per broken rule with its place."""
+        """Return the accessibility problems that axe finds: one line for each element that breaks a rule."""
         from axe_playwright_python.sync_playwright import Axe  # noqa: PLC0415 - as playwright below
 
         broken = Axe().run(self.page).response["violations"]

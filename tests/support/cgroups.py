@@ -16,7 +16,9 @@ _ROOT: Final = Path("/sys/fs/cgroup")
 
 @dataclass(frozen=True)
 class Group:
-    """A control group below that of this process, with one controller. File names depend on `is_v2`."""
+    """A control group below that of this process, with one controller. Whether it is of version 2 (`is_v2`) decides the
+    names of its files.
+    """
 
     folder: Path
     is_v2: bool
@@ -33,7 +35,9 @@ class Group:
 
 @contextlib.contextmanager
 def group(controller: str) -> Iterator[Group]:
-    """Create a group for a block of code, or skip the test if that is impossible. Move remaining processes back."""
+    """Create a group for a block of code, or skip the test if that is impossible. At the end, move the remaining
+    processes back and remove the group.
+    """
     parent, is_v2 = _parent(controller)
     folder = parent / f"rota-test-{os.getpid()}"
     try:

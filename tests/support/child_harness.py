@@ -38,7 +38,7 @@ def settings_for(server: Server, namespace: str, *queues: str, **changes: Any) -
 
 
 class ChildHarness:
-    """A replacement for the master of workers and pollers, in one namespace of one server."""
+    """A stand-in for the master. It starts workers and pollers, in one namespace of one server."""
 
     def __init__(self, server: Server, namespace: str, folder: Path) -> None:
         self.server = server
@@ -68,7 +68,7 @@ class ChildHarness:
         return [line.decode() for line in lines]
 
     def release(self) -> None:
-        """Let one `hold` task end."""
+        """Let one running `hold` task end."""
         self.connection.execute("RPUSH", f"{self.namespace}:release", "1")
 
     def state(self, task_id: str) -> str:
@@ -145,21 +145,21 @@ class ChildHarness:
             os.close(self.death_write)
 
     def die(self) -> None:
-        """Simulate the death of the master, as the workers see it."""
+        """Close the death pipe, as if the master had died."""
         os.close(self.death_write)
         self.death_write = -1
 
 
 @dataclasses.dataclass
 class Child:
-    """A process under test."""
+    """A worker or poller process under test."""
 
     process: "subprocess.Popen[bytes]"
     slot: Slot
     owner: str
 
     def until_phase(self, phase: Phase) -> "Child":
-        """Wait until its slot shows the phase."""
+        """Wait until the slot of the process shows the phase."""
         until(lambda: self.slot.phase is phase, f"phase {phase.name}")
         return self
 
@@ -168,10 +168,10 @@ class Child:
         self.process.send_signal(signal.SIGTERM)
 
     def exit_code(self) -> int:
-        """Wait for the end of the process and return its exit code."""
+        """Wait until the process has ended and return its exit code."""
         return self.process.wait(DEADLINE_SECONDS)
 
     def kill(self) -> None:
-        """Send SIGKILL and wait for the end."""
+        """Send SIGKILL to the process and wait until it has ended."""
         self.process.kill()
         self.process.wait()

@@ -117,7 +117,9 @@ def hold(name: str) -> None:
 
 @task
 def note_in_file(path: str, text: str) -> None:
-    """Append a text to a file, in much less time than `note` takes. Wait while there is a file PATH.hold."""
+    """Append a text to a file, in much less time than `note` takes. Before that, wait as long as a file PATH.hold
+    exists.
+    """
     while Path(f"{path}.hold").exists():
         Path(f"{path}.held").touch()
         time.sleep(0.005)
@@ -127,7 +129,7 @@ def note_in_file(path: str, text: str) -> None:
 
 @task
 def note_in_file_slowly(path: str, text: str) -> None:
-    """Append a text to a file so slowly that the task is claimed alone."""
+    """Append a text to a file. The task takes so long that the worker claims no other tasks with it."""
     time.sleep(0.007)
     note_in_file(path, text)
 
@@ -158,7 +160,7 @@ def again_later(seconds: float) -> None:
 
 
 def _fork_and(how: str) -> bool:
-    """Fork a copy that returns in the given way, and check the end of the copy. Return False in the copy."""
+    """Fork a copy of the process that exits, raises or returns, and record its exit code. Return False in the copy."""
     pid = ctypes.PyDLL(None).fork() if how == "natively" else os.fork()
     if pid == 0:
         if how == "exit":
@@ -226,7 +228,9 @@ async def wait_in_loop(path: str) -> None:
 
 @task(retries=0)
 async def overwrite_slot_in_loop(path: str) -> None:
-    """Wait for a file, then overwrite the slot and return in one step, so that the loop sees both at once."""
+    """Wait for a file, then overwrite the slot and return without an `await` in between, so that the event loop notices
+    both at once.
+    """
     record("waiting")
     while not Path(path).exists():
         await asyncio.sleep(0.005)
@@ -333,7 +337,9 @@ def beat_on() -> None:
 
 @task(queue="hurried", retries=1000, base=0, soft_time_limit=0.001)
 def hurry(label: str) -> None:
-    """Enqueue and query until the soft limit or a random choice ends the task. A wrong reply makes the task dead."""
+    """Enqueue tasks and read their status until the soft time limit or a random choice ends this task. A wrong status
+    makes it dead.
+    """
     while random.random() < 0.75:
         handle = note.using(queue="later").enqueue(label)
         found = handle.status()
@@ -363,7 +369,7 @@ def unremembered() -> None:
 
 
 def _keep_pace(task_ns: int) -> None:
-    """Make the worker measure this duration for each task, even on a busy machine."""
+    """Make the worker count this duration for each task, however long the task really took on a busy machine."""
     measured = ClaimTimes.ended
 
     def ended(times: ClaimTimes, at_ns: int) -> None:

@@ -1,4 +1,4 @@
-"""Settings of children with default values, for tests that start or build one part of them."""
+"""Settings of child processes with default values, for tests that start a child or only a part of one."""
 
 import dataclasses
 from typing import Any

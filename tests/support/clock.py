@@ -35,7 +35,7 @@ def script_of(name: str, text: bytes) -> Script:
 
 @cache
 def on_the_test_clock(script: Script) -> Script:
-    """Return the script with the clock of its namespace."""
+    """Return the script, changed so that it reads the time from a key of its namespace."""
     assert (LASTS in script.text) is (script.name == "throttle")
     text = script.text.replace(READS_TIME, READS_KEY).replace(LASTS, LASTS_LONG)
     assert b"'TIME'" not in text, f"{script.name} reads the time in a way of its own"
@@ -43,8 +43,8 @@ def on_the_test_clock(script: Script) -> Script:
 
 
 class TimedFleet(Fleet):
-    """The protocol, one call at a time. The clock advances by a microsecond per call, so no two scripts have the same
-    time.
+    """A protocol driver with its own clock. The clock advances by a microsecond per call, so no two scripts run at the
+    same time.
     """
 
     def __init__(self, server: Server, namespace: str) -> None:
@@ -58,7 +58,7 @@ class TimedFleet(Fleet):
         self.scripts_run.append(command.script.name)
         command = replace(command, script=on_the_test_clock(command.script))
         set_clock: ScriptCall[Any] = ScriptCall(self._set_clock, self.keys.tasks, pack((self.clock_us,)), text_of)
-        # One exchange, because the model spends half of its time waiting for the server.
+        # The commands go out in one exchange, because the model test spends half of its time waiting for the server.
         self._connection.send(set_clock.by_text() + command.by_sha())
         self._connection.receive()
         try:

@@ -13,7 +13,7 @@ from support.servers import Server
 
 
 class Ran(NamedTuple):
-    """The result of a command."""
+    """The exit code and the output of a command."""
 
     code: int
     out: str
@@ -21,7 +21,7 @@ class Ran(NamedTuple):
 
     @property
     def json(self) -> Any:
-        """The document that the command wrote with --json."""
+        """The JSON document that the command printed, if it was run with --json."""
         return json.loads(self.out)
 
 

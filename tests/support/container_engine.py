@@ -39,7 +39,7 @@ class ContainerLimits:
 
     writable: str = "/tmp:size=64m"  # the only writable folder, or "" for none
     shared: str = "64m"  # the size of /dev/shm
-    files: int = 256  # the number of descriptors
+    files: int = 256  # the maximum number of open file descriptors
 
     def options(self) -> list[str]:
         """Return the options of podman for these limits and for a container without privileges."""
@@ -53,7 +53,7 @@ class ContainerLimits:
 
 
 class Engine:
-    """buildah and podman, which share a store in a folder."""
+    """buildah and podman, which keep their images in the same folder."""
 
     def __init__(self, folder: Path) -> None:
         store = ["--root", str(folder / "store"), "--runroot", str(folder / "run"), "--storage-driver", _STORAGE]
@@ -98,7 +98,7 @@ class Engine:
     # Containers
 
     def podman(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run podman and wait for its end."""
+        """Run podman and wait until it has ended."""
         return subprocess.run(
             [*self._podman, *arguments],
             env={**os.environ, "DISABLE_HC_SYSTEMD": "true"},  # a health check runs only when the test starts it
@@ -138,7 +138,7 @@ def pip_settings() -> str:
     for name in _PIP_SETTINGS:
         command = [sys.executable, "-m", "pip", "config", "get", f"global.{name}"]
         words = subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()
-        # The image does not have the local folders.
+        # Settings that name local folders are left out, because the image does not have these folders.
         if usable := [word for word in words if not word.startswith("file:")]:
             lines.append(f"{name} = {' '.join(usable)}")
     return "\n".join(lines) + "\n"

@@ -23,7 +23,7 @@ E = TypeVar("E")
 
 
 class PendingRequest:
-    """A request and its responses."""
+    """A request to the master, and the responses to it so far."""
 
     def __init__(self) -> None:
         self.reply: ControlReply | None = None
@@ -38,9 +38,8 @@ class PendingRequest:
 
 
 class Core:
-    """A master's state at the time `now`. A reload reads `file`, and `effects` holds all effects so far.
-
-    `handlers` perform effects. By default, reading the configuration succeeds and every listen address is free.
+    """A master's core: its state at the time `now`, and `effects`, all effects so far. A reload reads `file`.
+    `handlers` carry out effects. By default, the configuration can be read and every listen address is free.
     """
 
     def __init__(self, config: Config) -> None:
@@ -71,7 +70,7 @@ class Core:
     def request(
         self, request: RequestKind, order: ScaleOrder | None = None, *, by_signal: bool = False
     ) -> PendingRequest:
-        """Send a request."""
+        """Send a request to the core, and return it with its responses."""
         ticket = next(self._tickets)
         pending = self._pending[ticket] = PendingRequest()
         self.take(Requested(request, ticket, by_signal, order))
@@ -85,7 +84,7 @@ class Core:
     def child(
         self, role: Role, slot: int, pool: str = "default", generation: int = 1, state: ChildState = ChildState.READY
     ) -> Child:
-        """Return a child in this phase."""
+        """Add a child in this state to the fleet, and return it."""
         child = self.state.children.add(role, pool, generation, slot, self.now)
         child.state = state
         return child
@@ -117,7 +116,7 @@ def kill(slot: int, reason: Reason) -> Signal:
 
 
 def of_order(order: Order, actions: Iterable[Action]) -> list[Signal]:
-    """Return the planned actions that have this order."""
+    """Return the actions that send this order to a child."""
     return [action for action in actions if isinstance(action, Signal) and action.order is order]
 
 

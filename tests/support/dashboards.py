@@ -28,7 +28,7 @@ class PanelQuery:
     instant: bool = False
 
     def filled_in(self, *, window: str, time_range: str, step: str, job: str = ".+") -> str:
-        """Return the query with Grafana's variables replaced. All variables except the job match everything."""
+        """Return the query with values for Grafana's variables. All variables except the job match everything."""
         times = {"$__rate_interval": window, "$__range": time_range, "$__interval": step}
         expr = self.expr.replace("$job", job)
         for variable, value in (times | dict.fromkeys(("$fleet", "$queue", "$task"), ".+")).items():
@@ -61,7 +61,9 @@ def all_queries() -> list[PanelQuery]:
 
 
 def run_query(prometheus: Prometheus, query: PanelQuery, job: str = ".+", seconds: int = 120) -> Answer:
-    """Return the data that the panel would show at this time, or now, if fleets are scraped every second."""
+    """Return the data that the panel would show for the last `seconds`, or only the current value if the query is
+    instant. The fleets must be scraped every second.
+    """
     expr = query.filled_in(**_TIMES, time_range=f"{seconds}s", job=job)
     if query.instant:
         return prometheus.query(expr)

@@ -57,7 +57,9 @@ def _configure() -> None:
 
 @contextmanager
 def set_up_again(given: object) -> Iterator[None]:
-    """Start Rota's application with this setting `ROTA`. Its changes to the process last for the block."""
+    """Start Rota's Django application with `given` as the setting `ROTA`. At the end of the block, revert what it
+    changed in the process.
+    """
     if not settings.configured:
         _configure()
     around = list(default_hooks.around)

@@ -21,14 +21,14 @@ class Way(NamedTuple):
 
 
 def ways() -> dict[str, Way]:
-    """Return the transitions by event."""
+    """Return the states before and after each task event, as the table in docs/protocol.md lists them."""
     table = _PAGE.partition("### Task events")[2].partition("\n* ")[0]
     return {event: Way(frozenset(sources.split(", ")), target) for event, sources, target in _ROW.findall(table)}
 
 
 def places(events: Iterable[TaskEvent]) -> dict[str, str]:
-    """Follow each task of a stream from its first event, and return the last state of each. Fails if an event does not
-    start in the current state of its task, because then an event is missing or was sent twice.
+    """Apply the events of a stream, and return the last state of each task. Fails if an event is not possible in the
+    current state of its task, because then an event is missing or was sent twice.
     """
     known, at = ways(), dict[str, str]()
     for event in events:

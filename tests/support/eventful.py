@@ -1,4 +1,4 @@
-"""A fleet that causes every event that a dashboard shows and that none of the troubles causes."""
+"""A fleet that causes the events that a dashboard shows, except those that the troubles (`trouble_panels`) cause."""
 
 import contextlib
 import os
@@ -65,7 +65,7 @@ def _write_tasks(scene: Scene) -> None:
     adopt={key: {"queue": "default", "task": "note"} for key in (LEGACY_LIST, NO_QUEUE)},
 )
 def eventful(scene: Scene) -> Iterator[None]:
-    """Cause all events that no trouble causes."""
+    """Cause all events that no trouble causes, and keep enqueuing tasks during the block."""
     client = scene.fleet.client
     calls = [
         Call("note", ["later"], queue="default", delay=0.5),
@@ -84,7 +84,7 @@ def eventful(scene: Scene) -> Iterator[None]:
 
 
 def _leave_to_others(scene: Scene) -> None:
-    """Run producers, consumers and groups."""
+    """Use the features that need other programs or clients: adopted lists, groups, cancellations and consumers."""
     client = scene.fleet.client
     with redis.Redis.from_url(scene.server.url) as plain:
         plain.lpush(LEGACY_LIST, '"old"')
@@ -121,7 +121,9 @@ def _lose(scene: Scene) -> None:
 
 
 def _steer(scene: Scene) -> None:
-    """Reload, load fresh code, and be quiet for longer than the interval between two points of a panel."""
+    """Reload the configuration, load the code again, and make the fleet quiet for longer than the interval between two
+    points of a panel.
+    """
     scene.fleet.hup()
     _until_shown(scene, m.CONFIG_RELOADS.name, result="success")
     scene.fleet.rota("restart")
@@ -139,8 +141,9 @@ def _until_shown(scene: Scene, metric: str, **labels: str) -> None:
 def beside(
     folder: Path, troubles: Iterable[str], well_seconds: int = 5, before: Callable[[Bench], object] = id
 ) -> Iterator[Bench]:
-    """Run this fleet and the fleets of the troubles. First all fleets are healthy, until Prometheus has scraped them
-    for a while. Then the events begin. `before` is called with the bench while all fleets are healthy.
+    """Run this fleet and the fleets of the troubles. All fleets stay healthy until Prometheus has scraped them for
+    `well_seconds`. Then the events and the troubles begin. `before` is called with the bench while all fleets are
+    healthy.
     """
     bench = Bench(folder, troubles)
     scene = bench.scenes[eventful.name] = eventful.scene(folder / eventful.name)

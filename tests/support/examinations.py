@@ -1,4 +1,4 @@
-"""The facts that `rota doctor` collects about a healthy fleet, as records, with or without single changes."""
+"""Records of a healthy fleet, as `rota doctor` collects them. A test can change single values."""
 
 import json
 from collections.abc import Collection, Mapping, Sequence
@@ -104,7 +104,7 @@ WELL: Final = Examination(
 
 
 def with_process(**changes: Any) -> Examination:
-    """Return an examination of a healthy fleet with these facts about its process."""
+    """Return an examination of a healthy fleet in which these values of its process are changed."""
     return replace(WELL, process=replace(PROCESS, **changes))
 
 
@@ -171,6 +171,6 @@ def ids_in(found: Examination) -> list[str]:
 
 
 def seen_in(found: Examination, kind: str) -> str:
-    """Return the observation of the only finding of this kind."""
+    """Return what the doctor observed, from the only finding of this kind."""
     (seen,) = [finding.seen for finding in diagnose(found) if finding.id == kind]
     return seen

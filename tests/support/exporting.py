@@ -1,4 +1,4 @@
-"""A real exporter for tests. It is spawned as by the master, and the test fills the slots."""
+"""A real exporter for tests. It is spawned as the master spawns it, and the test fills the slots."""
 
 import contextlib
 import copy
@@ -35,7 +35,7 @@ WORKER_SLOT = RANGES[Role.WORKER][0]
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """The response of an endpoint."""
+    """The response of an endpoint: its status, headers and body."""
 
     status: int
     headers: dict[str, str]
@@ -51,7 +51,7 @@ def settings_for(url: str, namespace: str, *queues: str, **changes: Any) -> Expo
 
 
 class Exporter:
-    """A fleet of one exporter whose master is this process. The test writes the other slots."""
+    """A fleet of one exporter. This process is its master, and the test writes the slots of the other children."""
 
     def __init__(self, settings: ExporterSettings, listen: str = "127.0.0.1") -> None:
         self.settings = settings
@@ -92,7 +92,7 @@ class Exporter:
         return slot
 
     def recorder(self, number: int) -> Recorder:
-        """Return a recorder of a slot, as the next process in it would create it."""
+        """Return a metrics recorder for a slot, as the next process in this slot would create it."""
         return Recorder(self.memory.slot(number).metrics)
 
     def publish(self, master_snapshot: MasterSnapshot) -> None:
@@ -121,7 +121,9 @@ class Exporter:
                 return Page(refusal.code, dict(refusal.headers), refusal.read().decode())
 
     def end(self, number: int = signal.SIGTERM) -> int:
-        """Send a signal and wait. Return the exit code, or the negative number of the signal that killed it."""
+        """Send a signal and wait until the exporter has ended. Return its exit code, or the negative number of the
+        signal that killed it.
+        """
         os.kill(self.pid, number)
         return self.wait()
 
@@ -131,7 +133,7 @@ class Exporter:
         self._spawner = Spawner()
 
     def wait(self) -> int:
-        """Wait for the end and return the exit code."""
+        """Wait until the exporter has ended and return its exit code."""
         assert self.spawned is not None
         _, status = os.waitpid(self.spawned.pid, 0)
         self.spawned.channel.close()
@@ -150,7 +152,9 @@ class Exporter:
 
 
 def small_fleet(url: str, namespace: str, *more: str) -> Exporter:
-    """Return an unstarted exporter for the queues `mail`, `bulk` and more, with a living poller and worker."""
+    """Return an exporter that is not started yet, for the queues `mail`, `bulk` and `more`. The slots show a poller and
+    a worker that are alive.
+    """
     made = Exporter(settings_for(url, namespace, "mail", "bulk", *more))
     made.fill(POLLER_SLOT, Phase.IDLE)
     made.fill(WORKER_SLOT, Phase.IDLE)

@@ -10,7 +10,7 @@ from typing import Any
 from rota_supervisor.control.port import ControlReply, RequestKind, RequestRefused, ScaleOrder
 from rota_supervisor.control.socket_server import ControlSocket, serve_control
 
-# The part of each request that is recorded.
+# The text that is recorded for each kind of request.
 WORDS = {
     RequestKind.DRAIN: "stop",
     RequestKind.STOP_NOW: "stop now",

@@ -1,4 +1,5 @@
-"""A TCP proxy that simulates a bad network: it cuts, refuses, swallows, holds, delays, and loses single replies.
+"""A TCP proxy that simulates a bad network: it cuts and refuses connections, swallows, holds back and delays data, and
+loses single replies.
 
 The proxy is an asyncio loop in a separate thread. Every method may be called from any thread, and has taken effect when
 it returns. Bytes in one direction of a connection are never reordered, and never delivered after a gap. A direction
@@ -42,7 +43,7 @@ class FaultyLink:
         self.lost: Counter[str] = Counter()
         self.refusing = False
         self.gate: Callable[[str, bool, int], bool] | None = None
-        # The faults of requests (True) and replies (False).
+        # The faults of the two directions: requests (True) and replies (False).
         self.faults: dict[bool, Fault] = {True: Fault(), False: Fault()}
         self._to_lose: list[Loss] = []
         self._connections: set[_Connection] = set()
@@ -106,7 +107,7 @@ class FaultyLink:
         self._now(self._reset_all)
 
     def silence(self, *, requests: bool = False, replies: bool = False) -> None:
-        """Swallow all data in a direction, including the ends of connections, so that connections are half-open."""
+        """Swallow all data in a direction, even the ends of connections, so that connections become half-open."""
         self._fault(silent=(requests, replies))
 
     def hold(self, *, requests: bool = False, replies: bool = False) -> None:
@@ -116,7 +117,7 @@ class FaultyLink:
         self._fault(held=(requests, replies))
 
     def delay(self, seconds: float, jitter: float = 0.0) -> None:
-        """Delay each piece by `seconds` in each direction, and by up to `jitter` more."""
+        """Delay each piece of data by `seconds` in each direction, plus a random time of up to `jitter` seconds."""
         self._fault(delay_seconds=(seconds, seconds), jitter_seconds=(jitter, jitter))
 
     def stall_some(self, share: float, seconds: float = 0.5) -> None:
@@ -176,7 +177,9 @@ class FaultyLink:
         self._connections.discard(connection)
 
     def loss_for(self, name: str) -> "Loss | None":
-        """Return the loss that was ordered for a reply to this request, if any, and count it."""
+        """Return the loss that a test has ordered for the reply to this request, or None. A returned loss counts as
+        used.
+        """
         for loss in self._to_lose:
             if loss.of == name or (loss.of is None and name in SCRIPTS.values()):
                 loss.count -= 1

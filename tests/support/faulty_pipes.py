@@ -42,7 +42,7 @@ class Fault:
     stall_seconds: float = 0.0
 
     def lateness_seconds(self) -> float:
-        """Return the delay of the next piece in seconds."""
+        """Return the delay of the next piece of data in seconds, including the random part."""
         late = self.delay_seconds + random.uniform(0, self.jitter_seconds)
         return late + (self.stall_seconds if random.random() < self.stalled_share else 0.0)
 
@@ -53,7 +53,9 @@ class Fault:
 
 @dataclass
 class Loss:
-    """An order to lose a number of replies to requests with this name or to any script, and to cut the connection."""
+    """An order to lose the next `count` replies to requests with the name `of`, or to any script if `of` is None. If
+    `cut` is set, each loss also cuts the connection.
+    """
 
     of: str | None
     count: int
@@ -107,10 +109,9 @@ class Side(asyncio.Protocol):
 
 
 class Pipe:
-    """One direction of one connection, in order.
-
-    A pipe is `open` once its other side is connected; until then all data waits. A pipe is `broken` if it swallowed
-    data, so it must deliver nothing more. A pipe is `held` if the gate holds it back.
+    """One direction of a connection, which delivers its data in order. A pipe is `open` once its other side is
+    connected; until then all data waits. A pipe is `broken` if it swallowed data, so it must deliver nothing more. A
+    pipe is `held` if the gate holds it back.
     """
 
     def __init__(self, fault: Callable[[], Fault], to: Side) -> None:

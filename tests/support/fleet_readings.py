@@ -1,4 +1,4 @@
-"""The output of a fleet under test: lines of the tasks' journal, and scrapes of the metrics."""
+"""What a fleet under test writes: the lines of the tasks' journal, and the metrics."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -6,7 +6,7 @@ from typing import Final
 from prometheus_client.parser import text_string_to_metric_families
 
 _GROWING: Final = ("counter", "histogram")
-# Series that are absent if a busy server takes half a second to reply.
+# Series that may be missing from a scrape, because a busy server took more than half a second to reply.
 _READ_FROM_REDIS: Final = ("rota_tasks_enqueued_total",)
 
 Labels = frozenset[tuple[str, str]]

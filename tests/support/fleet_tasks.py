@@ -76,11 +76,14 @@ def hold(label: str) -> None:
 
 @rota.task(retries=3)
 def linger(label: str, how: str = "ends") -> None:
-    """Run until a cancellation, and record its time. Then raise it, fail, return, or continue."""
+    """Run until the task is cancelled, and record the time. Then raise the cancellation, raise another error, return,
+    or continue, as `how` says.
+    """
     is_marked_started = False
     while True:
         try:
-            if not is_marked_started:  # this line is inside the `try`, because its reader cancels the task at once
+            # Inside the `try`, because the test cancels the task as soon as it reads this line.
+            if not is_marked_started:
                 is_marked_started = True
                 write("start", label)
             time.sleep(600)
@@ -106,7 +109,7 @@ async def linger_in_loop(label: str) -> None:
 
 
 async def attend_to_the_end(label: str) -> None:
-    """Run beside other tasks until there is a file `release-all` or the task is interrupted."""
+    """Run concurrently with other tasks until there is a file `release-all` or the task is interrupted."""
     write("start", label)
     try:
         while not (FOLDER / "release-all").exists():
@@ -123,8 +126,8 @@ attend_too_long = rota.task(name="attend_too_long", retries=0, time_limit=1)(att
 
 @rota.task(retries=1, base=0)
 async def attend(label: str, how: str = "waits") -> None:
-    """Run beside other tasks until there is a file `release-all`. Alternatively, fail the first time, block the other
-    tasks, or kill the worker once other tasks run too.
+    """Run concurrently with other tasks until there is a file `release-all`. Depending on `how`, instead fail the first
+    time, block the other tasks, or kill the worker once other tasks run too.
     """
     if how == "kills":
         write("start", label)
@@ -198,7 +201,7 @@ def segfault() -> None:
 
 @rota.task(time_limit=1, base=0)
 def shrug() -> None:
-    """Catch every exception, and continue."""
+    """Catch every exception and continue, so that only the hard time limit ends the task."""
     write("start", "")
     while True:
         with contextlib.suppress(BaseException):
@@ -229,14 +232,16 @@ def leave_daemon(label: str) -> None:
 
 @rota.task(result_ttl=600)
 def tell_end(seconds: float = 0.0) -> float:
-    """Sleep for this number of seconds, and return the time of the end by the node's clock."""
+    """Sleep for this number of seconds, and return the Unix time at the end, by the node's clock."""
     time.sleep(seconds)
     return time.time()
 
 
 @rota.task(retries=0, result_ttl=600)
 def judge(number: int) -> int:
-    """Fail if the number is odd, otherwise return it. Record the outcome in the journal at the very end."""
+    """Raise an error if the number is odd, otherwise return three times the number. The last action before that is to
+    record the outcome in the journal.
+    """
     write("start", str(number))
     time.sleep(0.001)
     if number % 2:
@@ -248,7 +253,9 @@ def judge(number: int) -> int:
 
 @rota.task(retries=0, soft_time_limit=2)
 def wait_inside(label: str) -> None:
-    """Wait until the limit for a task that another worker holds. Then wait again, which must work normally."""
+    """Wait for a task that another worker holds, until the soft time limit interrupts the wait. Then wait again,
+    because a wait must still work after that.
+    """
     held = rota.Call("hold", args=[label], queue="default")
     [handle] = rota.enqueue_many([held])
     try:
@@ -283,7 +290,7 @@ def hold_once(label: str) -> None:
 
 @rota.task(retries=0, result_ttl=600)
 def answer(label: str, fails: bool) -> dict[str, str]:
-    """Run for 2 ms, and return or raise."""
+    """Use the worker for 2 ms, then raise an error if `fails`, otherwise return the label."""
     spin(label, 0.002)
     if fails:
         raise ValueError(label)
@@ -292,7 +299,7 @@ def answer(label: str, fails: bool) -> dict[str, str]:
 
 @rota.task(retries=0)
 def add(first: int, second: int) -> None:
-    """Accept exactly two arguments."""
+    """Record the sum. The task is for calls with a wrong number of arguments."""
     write("end", str(first + second))
 
 
@@ -308,7 +315,7 @@ def spin(label: str, seconds: float = 0.001) -> None:
 
 @rota.task
 def toil(label: str) -> None:
-    """Run so long that the task is claimed alone."""
+    """Run for so long that the worker claims this task alone."""
     spin(label, 0.006)
 
 

@@ -77,17 +77,17 @@ class RunningFleet(FleetProcess):
         return self
 
     def freeze(self) -> None:
-        """Stop all its processes, as when a machine is paused."""
+        """Stop all processes of the fleet, as if its machine were paused."""
         until(lambda: not any(map(stop, self.processes())), "every process is stopped")
 
     def thaw(self) -> None:
-        """Continue all its processes."""
+        """Let all its stopped processes continue."""
         for process in self.processes():
             with contextlib.suppress(psutil.NoSuchProcess):  # the process has just ended
                 process.resume()
 
     def kill_all(self) -> None:
-        """Send SIGKILL to all its processes at once, as when a machine is lost."""
+        """Send SIGKILL to all processes of the fleet at once, as if its machine were lost."""
         self.freeze()  # prevents new processes in the meantime
         for process in self.processes():
             process.kill()
@@ -177,7 +177,7 @@ class RunningFleet(FleetProcess):
         until(lambda: not self.rota_json("audit")["live"], "the end of every task", seconds)
 
     def books_balance(self) -> bool:
-        """Whether every accepted task is accounted for."""
+        """Whether the audit accounts for every accepted task."""
         return self.rota("audit").returncode == 0
 
 

@@ -13,17 +13,17 @@ MINUTE_MS = 60_000
 
 
 def notes(label: str, count: int, queue: str = "default") -> list[Call[None]]:
-    """Return this number of short tasks."""
+    """Return calls of `count` short tasks, which all have this label."""
     return [Call("note", [label], queue=queue) for _ in range(count)]
 
 
 def after(label: str) -> Call[None]:
-    """Return the follow-up call of the members with this label."""
+    """Return the call that follows a group whose members have this label."""
     return Call("note", [f"after {label}"], queue="default")
 
 
 def lines_by_group(lines: Iterable[Line]) -> dict[str, list[Line]]:
-    """Return the lines of each label, including the lines of its follow-up task."""
+    """Return the journal's lines by the label of their group. The lines of the follow-up task are included."""
     found: dict[str, list[Line]] = {}
     for line in lines:
         found.setdefault(line.label.removeprefix("after "), []).append(line)
@@ -31,8 +31,8 @@ def lines_by_group(lines: Iterable[Line]) -> dict[str, list[Line]]:
 
 
 def check_followed(lines: Sequence[Line], label: str) -> list[Line]:
-    """Fail unless exactly one task followed the members with this label after the end of the last. Return its
-    starts.
+    """Check that exactly one task followed the group with this label, and that it started after the last member had
+    ended. Return the lines of its starts.
     """
     first_ends: dict[str, float] = {}
     for line in lines:
@@ -46,8 +46,8 @@ def check_followed(lines: Sequence[Line], label: str) -> list[Line]:
 
 
 def check_followed_once(lines: Sequence[Line], label: str) -> None:
-    """Fail if `check_followed` fails, if the follow-up was started again although it had not crashed, or if a member
-    was active after the follow-up started.
+    """Make the checks of `check_followed`. In addition, check that the follow-up task was started only once unless it
+    crashed, and that no member was active after its start.
     """
     starts = check_followed(lines, label)
     assert len(starts) <= 1 + max(line.crashes for line in starts), f"{label}: followed twice"

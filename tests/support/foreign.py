@@ -122,7 +122,7 @@ class Place:
 
 
 def every_key(keys: Keys, owner: str) -> list[Place]:
-    """Return one key for each function, which belongs to a served queue, a living owner, or a live task."""
+    """Return one key for each function of `Keys`. The keys belong to a served queue, a living owner, or a live task."""
     given = {
         "queue": "default",
         "owner": owner,

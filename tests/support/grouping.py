@@ -47,12 +47,12 @@ class Grouping:
         return claim.entry.id
 
     def state(self, group: str) -> GroupState:
-        """Return the state of a group. Raises AssertionError if it is not known."""
+        """Return the state of a group. Raises AssertionError if the group is not known."""
         state = self.fleet.run(self.fleet.store.group(group))
         assert state
         return state
 
     def kept(self) -> list[str]:
-        """Return the keys of groups and chains."""
+        """Return all keys that hold data of groups and chains."""
         found = self.fleet.redis.scan_iter(match=f"{{{self.fleet.keys.namespace}}}:*", count=1000)
         return [str(key) for key in found if "group" in key or "members" in key]

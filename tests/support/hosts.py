@@ -1,7 +1,6 @@
-"""Hosts for tests. Each is a network namespace that a bridge connects to the namespace of this process.
-
-Each namespace is held open by a process that ends with this one. Then the kernel removes the namespace with its links,
-so nothing is left over. The rest of the machine never sees any of it.
+"""Hosts for tests. A host is a network namespace that a bridge connects to the namespace of this process. A helper
+process, which ends with this one, holds each namespace open. After that, the kernel removes the namespace with its
+links, so nothing is left over. The rest of the machine is not affected.
 """
 
 import ctypes

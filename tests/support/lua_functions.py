@@ -1,4 +1,6 @@
-"""The functions of a compiled script, with their upvalues and locals. The servers contain Lua 5.1."""
+"""The functions of a compiled Lua script, with their upvalues and locals. The servers contain Lua 5.1, so that is the
+format.
+"""
 
 import struct
 from dataclasses import dataclass, field
@@ -14,7 +16,7 @@ _SETGLOBAL: Final = 7  # the lowest 6 bits of an instruction; the constant is in
 
 @dataclass
 class LuaFunction:
-    """A function. `line` is its first line in the composed script, or 0 for the script itself."""
+    """A Lua function. `line` is its first line in the composed script, or 0 for the script itself."""
 
     line: int
     last_line: int
@@ -36,7 +38,8 @@ class LuaFunction:
             name
             for name, first, last in self.locals
             for other, begins, _ in self.locals
-            if name == other and first < begins < last and not name.startswith("(")  # an internal variable of a loop
+            # A name with "(" is an internal variable of a loop.
+            if name == other and first < begins < last and not name.startswith("(")
         }
 
     def _known_at(self, instruction: int) -> int:

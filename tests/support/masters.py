@@ -13,7 +13,8 @@ from support.growing_files import whole_lines
 from support.servers import Server
 from support.waiting import until
 
-# The claims of these tests do not depend on the server. The rest of the suite runs on each server.
+# One kind of server is enough here, because what these tests claim does not depend on it. The rest of the suite runs on
+# each kind.
 ON_ONE_SERVER = pytest.mark.parametrize("server", ["valkey"], indirect=True)
 TASKS = """
 import os, signal, subprocess, sys, time
@@ -69,7 +70,9 @@ def leave_behind(text):
 
 
 class Mastered(FleetProcess):
-    """A `rota run`. `settings` are lines of TOML that follow the address, the namespace and the imports."""
+    """A real `rota run` with a short configuration. `settings` are lines of TOML that follow the address, the namespace
+    and the imports.
+    """
 
     def __init__(self, server: Server, namespace: str, folder: Path, settings: str = "workers = 2") -> None:
         super().__init__(folder)
@@ -146,19 +149,19 @@ class Mastered(FleetProcess):
         return text
 
     def lane(self, queue: str = "default") -> list[bytes]:
-        """Return the entries of both lanes. A dead worker's task is in the lane that is served first."""
+        """Return the entries of both lanes of a queue. A dead worker's task is in the lane that is served first."""
         lanes = (self.keys.delayed_lane(queue), self.keys.ready_lane(queue))
         found = [entry for lane in lanes for entry in self.redis.lrange(lane, 0, -1)]
         return [entry for entry in found if isinstance(entry, bytes)]
 
     def inflight(self) -> list[str]:
-        """Return the existing in-flight lists."""
+        """Return the keys of the in-flight lists that exist."""
         return [key.decode() for key in self.redis.scan_iter(self.keys.inflight("*"))]
 
     def death_record(self, task_id: str) -> dict[str, Any]:
         """Return the death record of a task, or {} if the task is not dead."""
         if self.redis.zscore(self.keys.dead, task_id) is None:
-            return {}  # a live task has the record of its last crash in this key
+            return {}  # for a live task, this key has the record of its last crash instead
         raw = self.redis.hget(self.keys.epitaphs, task_id)
         found: dict[str, Any] = json.loads(raw.splitlines()[-1]) if isinstance(raw, bytes) else {}
         return found

@@ -50,7 +50,7 @@ class Passage(NamedTuple):
 
 
 class Count(NamedTuple):
-    """The number of matches, and the number of docstrings that open without a subject or a verb."""
+    """The number of phrases of the dialect, and the number of docstrings that open without a subject or a verb."""
 
     phrases: int
     headless_openings: int
@@ -80,7 +80,7 @@ def is_headless(passage: Passage) -> bool:
 
 
 def counted() -> Count:
-    """Count over the whole product."""
+    """Count the phrases and the headless docstrings of the whole product."""
     everything = list(passages())
     return Count(
         sum(len(phrases_in(each.text)) for each in everything),

@@ -21,7 +21,7 @@ START_DEADLINE_SECONDS = 30.0
 
 
 def binary(name: str) -> str:
-    """Return the path of a program, for example `promtool`. If it is missing, the test is skipped, or fails in CI."""
+    """Return the path of a program, for example `promtool`. If it is missing, skip the test, or fail it in CI."""
     found = shutil.which(name)
     if found is not None:
         return found
@@ -119,7 +119,9 @@ class Prometheus:
         return [rule for group in groups for rule in group["rules"]]
 
     def wait_for(self, expression: str, *, deadline_seconds: float = 60.0) -> Answer:
-        """Query until the result has a series, and return the result. Raises TimeoutError if the result stays empty."""
+        """Repeat a query until its result has a series, and return the result. Raises TimeoutError if the result stays
+        empty.
+        """
         deadline = time.monotonic() + deadline_seconds
         while time.monotonic() < deadline:
             answer = self.query(expression)

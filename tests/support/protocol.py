@@ -35,7 +35,8 @@ T = TypeVar("T")
 
 LEASE_MS = 20_000
 SECOND_US = 1_000_000
-HELD_US = 5_000  # the worker holds the task and waits if the start is at most this far away (MOST_WAIT of throttle.lua)
+# If the start is at most this far away, the worker keeps the task and waits (MOST_WAIT of throttle.lua).
+HELD_US = 5_000
 RUN = RunRecord(1_700_000_000_000_000, 2_500_000, 77, "work")
 RUN_RECORD = run_record_of(RUN.start_us, RUN.run_us, ran_by(RUN.pid, RUN.name))
 """The record of a run, as a worker sends it."""
@@ -74,13 +75,13 @@ def _domain(shares: Sequence[QueueShare]) -> Domain:
 
 
 def body_of(task_id: str, queue: str = "q") -> bytes:
-    """Return the legacy item with four elements."""
+    """Return a task body in the short form: id, queue, the task name `work`, and no arguments."""
     return f'["{task_id}","{queue}","work",[]]'.encode()
 
 
 class Fleet:
-    """The protocol, one call at a time. `redis` inspects the data, and `keys` returns key names. `picks` is the number
-    of choices that a turn makes when a test checks the order of claims.
+    """A client that makes one call of the protocol at a time. `redis` inspects the data, and `keys` returns the names
+    of keys. `picks` is the number of picks in one turn of `served`.
     """
 
     picks = 1
@@ -134,7 +135,7 @@ class Fleet:
         return [claim.entry.id for claim in self.turn(owner, serving, limit=limit).claims]
 
     def served(self, serving: Packed, times: int, *owners: str) -> list[str]:
-        """Return the queues of up to `times` claims in order. The owners take turns, and settle at once."""
+        """Claim up to `times` tasks and return their queues in order. The owners take turns and settle at once."""
         order: list[str] = []
         for owner in itertools.cycle(owners):
             turn = Turn(1, picks=min(self.picks, times - len(order)))
@@ -162,7 +163,7 @@ class Fleet:
         return self.run(self.store.reap_exited(owner, blame, tiers=serving))
 
     def expire_lease(self, owner: str) -> None:
-        """Let an owner's lease expire, as if the pollers had observed the whole time."""
+        """Let an owner's lease expire, as if the pollers had been sweeping all the time."""
         self.redis.zadd(self.keys.owners, {owner: 1})
         self.redis.hset(self.keys.pulse, mapping={"grace_until": 0, "at": self.now_us()})
 
@@ -175,7 +176,7 @@ class Fleet:
     # Inspection
 
     def look(self, commands: Iterable[tuple[str | int, ...]]) -> list[Any]:
-        """Run plain commands in one exchange, and return their replies."""
+        """Send plain Redis commands in one exchange, and return their replies."""
         return self._plain.run(commands)
 
     def commands(self) -> int:

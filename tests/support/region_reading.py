@@ -19,10 +19,10 @@ def reader_of(region: memoryview, totals: dict[bytes, Total]) -> RegionReader:
 
 
 def read_region(region: memoryview) -> Iterator[Series]:
-    """Yield all series of the region."""
+    """Yield all metric series that a process has recorded in its slot."""
     return reader_of(region, {}).read()
 
 
 def regions_of(memory: SlotMemory, room: int = 1000) -> Regions:
-    """Return all slots, with room for this number of label sets of queues and tasks."""
+    """Return a reader of all slots. `room` is the number of label sets of queues and tasks that it keeps apart."""
     return Regions(memory, SeriesBound(room=room))

@@ -26,7 +26,7 @@ def differences(file: Path) -> Iterator[tuple[int, Any, Any]]:
 
 
 def value_of(raw: Any) -> Any:
-    """Return the value that `as_json` wrote."""
+    """Return the Python value of a field that `as_json` wrote into a record file."""
     if isinstance(raw, list):
         return [value_of(each) for each in raw]
     if not isinstance(raw, dict):

@@ -22,7 +22,7 @@ ALONE = dataclasses.replace(TICK, name="alone", overlap="skip")
 
 
 class Pollers:
-    """Pollers that make one call at a time."""
+    """Pollers that a test drives call by call."""
 
     def __init__(self, fleet: Fleet, schedules: ScheduleStore) -> None:
         self.fleet = fleet
@@ -42,7 +42,7 @@ class Pollers:
         return call, planned
 
     def work(self) -> list[int]:
-        """Process all upcoming occurrences, and return the times that were enqueued."""
+        """Enqueue all upcoming occurrences as a poller does, and return their due times."""
         now_us, found = self.look()
         enqueued: list[int] = []
         for kept in found:
@@ -60,7 +60,7 @@ def put(fleet: Fleet, store: ScheduleStore, schedule: Schedule) -> PutStatus:
 
 
 def overdue(fleet: Fleet, schedule: Schedule, at_us: int, pollers: Pollers) -> str:
-    """Enqueue an occurrence that is due."""
+    """Enqueue an occurrence of a schedule that is due at `at_us`, and return the id of its task."""
     put(fleet, pollers.store, schedule)
     kept = fleet.run(pollers.store.find([schedule.name])).schedules[0]
     task_id = occurrence_id(schedule.name, at_us)

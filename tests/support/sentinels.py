@@ -110,7 +110,7 @@ class Sentinels:
 
     @property
     def url(self) -> str:
-        """The URL for applications and fleets."""
+        """The URL with which applications and fleets connect, which names the sentinels."""
         places = ",".join(f"127.0.0.1:{sentinel.port}" for sentinel in self.sentinels)
         option = f"?sentinel_password={self._password}" if self._password else ""
         return f"redis+sentinel://{places}/{SERVICE}/0{option}"
@@ -123,7 +123,7 @@ class Sentinels:
         return next(server for server in self.servers if server.port == port)
 
     def replicas(self) -> list[Server]:
-        """Return all other servers."""
+        """Return all servers except the primary."""
         primary = self.primary()
         return [server for server in self.servers if server is not primary]
 

@@ -1,4 +1,4 @@
-"""Situations of a fleet, drawn from a seed: entries in lanes, running tasks, and closed queues."""
+"""Random states of a fleet, drawn from a seed: entries in lanes, running tasks, and closed queues."""
 
 import random
 from collections.abc import Callable
@@ -37,7 +37,9 @@ _WEIGHTS: Final = (0.5, 1.0, 1.0, 2.0, 3.0, 7.0)
 
 @dataclass
 class Situation:
-    """A fleet in its own namespace after some steps. Its workers serve `tiers`."""
+    """A fleet in its own namespace after some random steps. Its workers serve `tiers`, and `held` has the claims of
+    each owner.
+    """
 
     fleet: TimedFleet
     chance: random.Random
@@ -47,7 +49,7 @@ class Situation:
 
     @classmethod
     def drawn(cls, fleet: TimedFleet, seed: int) -> "Situation":
-        """Return the situation of this seed, which is built in another namespace of the fleet."""
+        """Build the situation of this seed in a namespace of its own, and return it."""
         fleet.store = Store(f"{fleet.keys.namespace.partition('.')[0]}.{seed}")
         fleet.keys = fleet.store.keys
         drawn = cls(fleet, random.Random(seed))
@@ -71,12 +73,12 @@ class Situation:
 
     @property
     def queues(self) -> list[str]:
-        """The names of the queues. A pattern has several of them."""
+        """The names of all queues, including the queues that match a pattern."""
         names = [share.name for tier in self.shares for share in tier]
         return [queue for name in names for queue in _TENANTS.get(name, [name])]
 
     def share_of(self, queue: str) -> QueueShare:
-        """Return the share by which this queue is served."""
+        """Return the share with the weight and limits of this queue, which may come from a pattern."""
         shares = {share.name: share for tier in self.shares for share in tier}
         name = served_as(queue, shares)
         assert name is not None
@@ -89,7 +91,9 @@ class Situation:
         return [self._share(name) for name in names]
 
     def go_on(self) -> None:
-        """Let every queue be served if possible: no worker holds a task, nothing is paused, and time passes."""
+        """Remove what keeps a queue from being served: reap the owners, resume paused queues, and move the clock past
+        rates and delays.
+        """
         for owner in dict.fromkeys(owner for owner, _ in self.held):
             self.fleet.exit(owner, serving=self.tiers)
         self.held.clear()
@@ -110,8 +114,8 @@ class Situation:
         )
 
     def _announce(self) -> None:
-        """Announce as a master does. Some conditions depend on counts, one is open for an hour, and one opens after
-        that.
+        """Announce queues and conditions as a master does. Some conditions depend on counts, one is open for an hour,
+        and one opens after that hour.
         """
         with_patterns = tuple(domain for domain in self.domains if domain.has_patterns)
         announced = Announced(domains=with_patterns)
@@ -155,7 +159,7 @@ class Situation:
         self.held += [(owner, claim) for claim in reply.claims]
 
     def _settle(self) -> None:
-        """Let a worker settle the tasks that it holds, with various outcomes. Most of these tasks continue."""
+        """Let some of the owners settle all tasks that they hold, with random outcomes."""
         for owner in dict.fromkeys(owner for owner, _ in self.held[: self.chance.randint(0, 4)]):
             claims = [claim for holder, claim in self.held if holder == owner]
             ends = [(claim, self.chance.choice((Done(), Release(), RetryOutcome(1)))) for claim in claims]

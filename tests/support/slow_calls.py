@@ -15,7 +15,7 @@ _MOST_CALLS = 100_000
 
 
 class SlowCall(NamedTuple):
-    """A slow call of one of Rota's scripts."""
+    """A slow call of one of Rota's scripts, from the server's slow log."""
 
     script: str
     seconds: float

@@ -12,7 +12,7 @@ from rota.contrib.opentelemetry import instrument, uninstrument
 
 @contextmanager
 def recorded_spans(*, as_children: bool = False) -> Iterator[InMemorySpanExporter]:
-    """Instrument Rota for a block, and collect its spans."""
+    """Instrument Rota for OpenTelemetry during a block of code, and collect the spans in memory."""
     exporter, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     instrument(provider, as_children=as_children)

@@ -1,7 +1,8 @@
-"""The commands of a page, run in order as by a reader, in a separate folder and with at most one fleet.
+"""The commands of a documentation page, run in order as a reader would run them, in a separate folder and with at most
+one fleet.
 
-Each story has its own network namespace, where every port of the loopback is free. So the pages run in a clean shell,
-where no variable replaces the address of the server or the exporter that the page shows.
+Each page runs in its own network namespace, where every port of the loopback interface is free. The shell has no
+variables of Rota, so the addresses that the page shows are used.
 """
 
 import os
@@ -59,7 +60,7 @@ class Loopback:
 
 
 class Story:
-    """The state of a page that is being run."""
+    """A page that is being run: its folder, its server, its fleet, and the output of its last command."""
 
     def __init__(self, folder: Path, programs: Path = Path(sys.executable).parent) -> None:
         self.folder = folder
@@ -88,7 +89,7 @@ class Story:
             time.sleep(0.02)
 
     def follow(self, block: Block) -> None:
-        """Carry out the instruction of a block."""
+        """Carry out the instruction of a block, for example write the block to a file or run it."""
         match block.verb:
             case "file":
                 (self.folder / block.argument).write_text(block.text)
@@ -107,7 +108,8 @@ class Story:
                 raise AssertionError(f"{block}: no such thing to do: {other!r}")
 
     def _shell(self, text: str) -> list[str]:
-        prefix = [] if "pip install" in text else self.loopback.prefix  # a package index is outside the namespace
+        # Pip needs the network, because the package index is outside the namespace.
+        prefix = [] if "pip install" in text else self.loopback.prefix
         return [*prefix, "bash", "-euo", "pipefail", "-c", text]
 
     def run(self, text: str) -> str:
@@ -130,7 +132,7 @@ class Story:
             self._wait_for_the_end(block)
 
     def _compare(self, block: Block) -> None:
-        # As in doctest, `...` matches anything. The width of columns does not count.
+        # As in doctest, `...` matches anything. Differences in the width of columns are ignored.
         expected = r".*?".join(map(_spaced, block.text.split("...")))
         assert re.search(expected, self._written, re.DOTALL), f"{block}: shows\n{block.text}\nbut is\n{self._written}"
 

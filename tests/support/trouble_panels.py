@@ -11,7 +11,9 @@ from troubles.scene import WORK_QUEUE
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A panel that shows a trouble if the last value of its series with these labels is between the two bounds."""
+    """A dashboard panel. It shows the trouble if the last value of a series with these labels is between `low` and
+    `high`.
+    """
 
     board: str
     panel: str

@@ -56,7 +56,7 @@ class Line:
 
 @dataclass
 class Parcel:
-    """A record with a field of each type."""
+    """A record with fields of many types that JSON does not have."""
 
     id: UUID = field(default_factory=lambda: UUID(int=7))
     lines: list[Line] = field(default_factory=lambda: [Line(2, Decimal("1.50"))])

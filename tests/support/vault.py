@@ -25,8 +25,8 @@ class Vault:
         self.change("quince-1")
 
     def change(self, password: str, *, known: bool = True) -> None:
-        """Give the user a new password, and close the user's connections. If `known`, the provider returns the new
-        password.
+        """Give the user a new password, and close the user's connections. If `known` is set, the provider returns the
+        new password from then on.
         """
         self.password = password
         self.given = password if known else self.given
@@ -38,7 +38,7 @@ class Vault:
         return {each["id"] for each in self.admin.client_list() if each["user"] == USER}
 
     def names(self) -> set[str]:
-        """Return the names of the connections that a fleet always has."""
+        """Return the client names of the user's connections, without those that a fleet opens only at times."""
         names = {each["name"] for each in self.admin.client_list() if each["user"] == USER}
         return {name for name in names if name.startswith(("rota:worker", "rota:poller", "rota:master", "rota:orders"))}
 
@@ -71,7 +71,7 @@ class Vault:
         written.replace(self._folder / "vault.json")
 
     def logins_in_folder(self) -> int:
-        """Return how often the provider was called."""
+        """Return how often a fleet has called the provider in the folder."""
         asked = self._folder / "asked"
         return asked.stat().st_size if asked.exists() else 0
 

@@ -1,4 +1,4 @@
-"""Waits for events with a deadline, as a replacement for fixed sleeps, and activities that run during a test."""
+"""Functions that wait for events with a deadline, instead of fixed sleeps, and that repeat an action during a test."""
 
 import threading
 import time
@@ -34,7 +34,7 @@ def until(
 
 
 def seconds_until(condition: Callable[[], object], what: str = "") -> float:
-    """Return the seconds until the condition is true, measured by polling."""
+    """Wait until the condition is true, and return how many seconds that took."""
     began = time.monotonic()
     until(condition, what)
     return time.monotonic() - began

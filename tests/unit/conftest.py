@@ -1,7 +1,7 @@
-"""Shared settings of the unit tests, which use no server and no real clock."""
+"""Settings that all unit tests share. Unit tests use no server and no real clock."""
 
 from hypothesis import settings
 
-# On a loaded machine, hypothesis must not fail a test only because it took 0.2 s.
+# Without this, hypothesis fails a test whose example took more than 0.2 s, which happens on a loaded machine.
 settings.register_profile("rota", deadline=None)
 settings.load_profile("rota")

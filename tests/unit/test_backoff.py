@@ -25,7 +25,7 @@ def test_jitter_takes_at_most_half_of_the_delay() -> None:
 
 def test_a_reset_starts_with_the_first_delay_again() -> None:
     backoff = Backoff(0.1, 1.0, _longest)
-    for _ in range(2000):  # 2.0 ** 2000 would overflow
+    for _ in range(2000):  # so many that 2.0 ** n would overflow
         backoff.next_seconds()
     backoff.reset()
     assert backoff.next_seconds() == pytest.approx(0.1)

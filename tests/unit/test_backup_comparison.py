@@ -1,4 +1,4 @@
-"""The files with which a restored server is compared."""
+"""The reading of logs and task events, with which a restored server is compared."""
 
 import io
 import json

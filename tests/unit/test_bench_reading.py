@@ -1,4 +1,6 @@
-"""The evaluation of benchmark runs: lateness, the commands of clients, and calls that tasks count."""
+"""The evaluation of benchmark runs: how late tasks started, which commands clients sent, and how many calls the tasks
+counted.
+"""
 
 import subprocess
 import sys

@@ -15,7 +15,7 @@ def test_a_filter_finds_all_members_and_few_others() -> None:
         bloom_filter.add(task_id)
     assert all(task_id in bloom_filter for task_id in ids("seen"))
     mistaken = sum(task_id in bloom_filter for task_id in ids("other"))
-    assert mistaken < MEMBERS / 1000  # 1 in 10,000 is expected
+    assert mistaken < MEMBERS / 1000  # about 1 in 10,000 is expected
 
 
 def test_a_filter_uses_eight_to_sixteen_bytes_per_member() -> None:

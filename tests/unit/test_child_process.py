@@ -17,7 +17,7 @@ def no_beat() -> None:
 
 
 class Pipe:
-    """A pipe that a test can wait for."""
+    """A pipe that becomes readable when a test writes to it, so that a wait can include it."""
 
     def __init__(self) -> None:
         self.reading, self._writing = os.pipe()
@@ -32,7 +32,7 @@ class Pipe:
 
 @pytest.fixture
 def signals() -> StopSignals:
-    return StopSignals()  # not installed, because the tests call the handler's action directly
+    return StopSignals()  # no handler is installed, because the tests call its action directly
 
 
 @pytest.fixture

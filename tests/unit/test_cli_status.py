@@ -23,7 +23,7 @@ def child(**fields: Any) -> dict[str, Any]:
 
 
 def running(name: str, seconds: float = 0.0) -> dict[str, Any]:
-    """Return the row of a running task."""
+    """Return the row of a task that has been running for this number of seconds."""
     task = {"id": "id-1", "name": name, "queue": "mail"}
     return {"place": 0, "task": task, "task_age_seconds": seconds, "progress": None}
 

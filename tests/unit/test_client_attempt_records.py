@@ -1,4 +1,4 @@
-"""The records of attempts, as Rota and other programs may have written them."""
+"""The reading of attempt records, which Rota or another program has written."""
 
 from datetime import UTC, datetime
 

@@ -1,4 +1,4 @@
-"""The explanations of why a claim is next or a queue is not next."""
+"""The explanation of which queue the next claim is from, and why the other queues are not next."""
 
 from datetime import UTC, datetime
 from typing import Any

@@ -1,4 +1,4 @@
-"""The options of tasks: their checks, defaults and overrides. Also durations."""
+"""The options of tasks: their checks, defaults and overrides, and durations."""
 
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
@@ -93,7 +93,8 @@ def test_the_operator_overrides_the_declaration_and_the_call_overrides_both() ->
 def test_a_task_may_have_any_time_limit_or_none() -> None:
     assert check_options({"time_limit": None}).time_limit is None
     assert check_options({"time_limit": 3600}).time_limit == 3600
-    assert check_options({"soft_time_limit": 5000}).soft_time_limit == 5000  # the fleet's limit may be longer
+    # Accepted, because the fleet's hard limit may be even longer.
+    assert check_options({"soft_time_limit": 5000}).soft_time_limit == 5000
 
 
 @pytest.mark.parametrize(

@@ -23,12 +23,12 @@ FORBIDDEN = (
     "rota_supervisor",
 )
 BUDGET_MS = 20
-TRIES = 10  # The machine may be busy, so the shortest of these imports counts.
+TRIES = 10  # the shortest of these imports counts, because the machine may be busy
 DECLARE = "@rota.task(queue='mail')\ndef send(to: str) -> None: ...\n@rota.on_worker_start\ndef start() -> None: ..."
 
 
 def fresh_interpreter(code: str) -> str:
-    # Bytecode is allowed, because an installed package has it.
+    # Python may use bytecode files here, because an installed package has them too.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
     return done.stdout

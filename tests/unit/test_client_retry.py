@@ -1,4 +1,4 @@
-"""The decision after a failed attempt."""
+"""What follows a failed attempt: a retry after a delay, or death."""
 
 import subprocess
 import sys

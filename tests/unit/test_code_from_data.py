@@ -64,7 +64,9 @@ def trees() -> dict[str, ast.Module]:
 
 
 def calls(tree: ast.Module) -> Iterator[tuple[str, ast.Call]]:
-    """Yield each call with the last name of its function. Methods named like a builtin are none of these."""
+    """Yield each call with the last part of its function's name. Calls of methods that are named like a builtin are
+    left out.
+    """
     for node in ast.walk(tree):
         match node:
             case ast.Call(func=ast.Name(id=name)):
@@ -83,7 +85,7 @@ def imported(tree: ast.Module) -> Iterator[str]:
 
 
 def looks_up_a_variable(name: str, call: ast.Call) -> bool:
-    """Whether a call looks up a name that is not constant."""
+    """Whether a call looks something up by a name that is not a constant."""
     names = call.args[:1] if name in {"attrgetter", "import_module", "methodcaller"} else call.args[1:2]
     return name in LOOKUPS and not all(isinstance(each, ast.Constant) for each in names)
 

@@ -1,5 +1,5 @@
-"""Conditions as users write them: the accepted texts, the reported position of a fault, and the times at which hours
-are open, also when the clocks change. The expected times were computed by hand.
+"""Conditions as users write them: which texts are accepted, which position of a fault is reported, and when hours are
+open, even when the clocks change. The expected times were computed by hand.
 """
 
 import re
@@ -87,7 +87,7 @@ def test_office_hours_follow_daylight_saving_time_of_their_zone() -> None:
 @pytest.mark.parametrize(
     ("times", "open_on_the_day"),
     [
-        ("02:10-02:50", []),  # these times do not exist on that day
+        ("02:10-02:50", []),  # that day has no times between 02:00 and 03:00
         ("02:30-03:30", ["03-29 01:00 03-29 01:30"]),
         ("01:30-02:30", ["03-29 00:30 03-29 01:00"]),
         ("01:30-03:30", ["03-29 00:30 03-29 01:30"]),

@@ -13,10 +13,11 @@ from support.dashboards import TOP, boards
 
 NODE: Final = TOP / "build" / "node"
 COMPILER: Final = NODE / "node_modules" / ".bin" / "tsc"
-# The option types of each kind of panel. A table has the field options of all panels.
+# For each kind of panel, the types of its options and of its field options. A table has the field options that all
+# panels have.
 KINDS: Final = {"stat": "Stat", "timeseries": "TimeSeries", "heatmap": "Heatmap", "table": "Table"}
-# Keys that the types lack: keys of variables and Prometheus annotations that Grafana reads, and the footer of tables,
-# which Grafana 13 does not read.
+# Keys that our dashboards use and Grafana's types lack. Grafana reads those of variables and of Prometheus annotations.
+# Grafana 13 does not read the footer of tables.
 UNTYPED: Final = {"auto", "auto_count", "auto_min", "expr", "step", "titleFormat", "footer"}
 HEAD: Final = """
 import type {
@@ -32,7 +33,7 @@ type PanelOf<Options, Custom> = Omit<Panel, 'options' | 'fieldConfig'> & {
 
 
 def program() -> str:
-    """Return a program of constants with Grafana's types."""
+    """Return a TypeScript program in which each dashboard and panel is a constant of Grafana's type."""
     lines = [HEAD]
     for kind, name in KINDS.items():
         module = f"@grafana/schema/dist/esm/raw/composable/{kind}/panelcfg/x/{name}PanelCfg_types.gen"

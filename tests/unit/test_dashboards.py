@@ -22,9 +22,9 @@ QUERIES = [
     for query in all_queries()
 ]
 RULES = TOP / "deploy" / "prometheus"
-# Metrics of Prometheus itself, whose `instance` does not identify a fleet.
+# Metrics of Prometheus itself. Their label `instance` does not identify a node of a fleet.
 OF_PROMETHEUS = {"up": ("job",), "ALERTS": ("job", "fleet", "queue", "alertname", "alertstate")}
-# Metrics that no panel and no rule uses, with the reasons.
+# The metrics that no panel and no rule uses, each with the reason.
 SHOWN_NOWHERE: dict[str, str] = {}
 # The keys that an export from Grafana adds.
 OF_ONE_GRAFANA = {"id", "version", "iteration", "__inputs", "__requires", "__elements"}

@@ -29,7 +29,7 @@ EARLIER_THAN_DUE = Run("start", "two", "send", 7, 105.01, 105.02)
 
 
 def status(**changes: Any) -> dict[str, Any]:
-    """Return the fleet's status after that run."""
+    """Return the fleet's status after the run of the demo above, with these changes."""
     return {
         "queues": [{"state": {"accepted": 3}, "processed": {"done": 3}}],
         "restarts": [{"role": "worker", "reason": "signal", "count": 1}],
@@ -41,7 +41,7 @@ def status(**changes: Any) -> dict[str, Any]:
 
 
 def failed(accepted: Any = ACCEPTED, runs: Any = RUNS, killed: Any = ("three",), **changes: Any) -> dict[str, str]:
-    """Return the names of the checks that failed."""
+    """Check the demo's claims against these records, and return the checks that failed by name."""
     return {check.name: check.seen for check in prove(accepted, runs, killed, status(**changes)) if not check.ok}
 
 

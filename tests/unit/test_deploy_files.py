@@ -23,7 +23,8 @@ UNIT = TOP / "deploy" / "systemd" / "rota.service"
 UNITS = (UNIT, UNIT.with_name("rota@.service"))
 OLDER = UNIT.with_name("before-253.conf")
 MAX_EXPOSURE = 2.5  # from 0 (the best) to 10, as computed by `systemd-analyze security`
-# After the drain, the fleet needs time to give back the killed tasks, and pollers and exporter need time to leave.
+# After the drain, the fleet needs this time to give back the tasks of killed workers and to stop the pollers and the
+# exporter.
 LEAVING_SECONDS = 2 * LEAVE_SECONDS
 DOCKER = TOP / "deploy" / "docker"
 USER = "10001:10001"
@@ -71,7 +72,7 @@ def lines_of(unit: Path) -> list[str]:
 
 
 def installed(unit: Path, folder: Path) -> Path:
-    """Copy a unit to a folder, with an existing program."""
+    """Copy a unit file to a folder, and replace its program by one that exists on this machine."""
     program = folder / "rota"
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
@@ -90,8 +91,8 @@ def analyzed(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def is_known_of_older(line: str) -> bool:
-    """Whether systemd before 253 reports that it ignores the newer type. These versions use another file beside the
-    unit.
+    """Whether the line is a warning of systemd before 253 about the newer service type. For these versions there is
+    another file beside the unit.
     """
     version = subprocess.run(["systemd-analyze", "--version"], capture_output=True, text=True, check=True).stdout
     return int(version.split()[1]) < 253 and line.endswith("Failed to parse service type, ignoring: notify-reload")
@@ -100,7 +101,7 @@ def is_known_of_older(line: str) -> bool:
 def test_the_unit_uses_notify_reload_and_waits_longer_than_a_drain() -> None:
     settings = unit_settings()
     assert settings["Type"] == "notify-reload"
-    assert "ExecReload" not in settings  # otherwise HUP would be sent twice
+    assert "ExecReload" not in settings  # systemd sends HUP by itself, and ExecReload would send it again
     assert settings["KillMode"] == "mixed"
     assert float(settings["TimeoutStopSec"]) > Limits().drain_seconds + LEAVING_SECONDS
     assert float(settings["WatchdogSec"]) >= 5 * TICK_SECONDS

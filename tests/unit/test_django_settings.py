@@ -1,4 +1,4 @@
-"""The setting `ROTA` of a Django project, and the OPTIONS of its task backend. All faults are reported."""
+"""The setting `ROTA` of a Django project, and the OPTIONS of its task backend. All faults in them are reported."""
 
 from typing import Any
 

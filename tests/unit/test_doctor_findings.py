@@ -1,4 +1,4 @@
-"""Each finding of `rota doctor` follows from records with its cause, and from nothing else."""
+"""Each finding of `rota doctor` appears if the records contain its cause, and only then."""
 
 import inspect
 import re
@@ -95,7 +95,8 @@ CASES: Final[dict[str, Examination]] = {
     "nodes-settings-differ": with_nodes(node("web-1.aa"), node("web-2.bb", tiers=[["default"], ["images"]])),
     "nodes-one-host": with_nodes(node("web-1.aa"), node("web-1.bb")),
 }
-# Findings of the checks of `rota check`, which need files, code and a server. See tests/process/test_doctor.py.
+# The findings that come from the checks of `rota check`. These need files, code and a server, so
+# tests/process/test_doctor.py tests them.
 OF_CHECKS: Final = {
     "configuration-invalid",
     "configuration-warning",
@@ -104,7 +105,7 @@ OF_CHECKS: Final = {
     "redis-unreachable",
     "redis-access",
 }
-# Additional findings with the same cause.
+# The other findings that the cause of a finding has as well.
 ALSO: Final = {
     "limit-too-low": {"open-files-low"},
     "memory-low": {"memory-unbounded"},

@@ -1,4 +1,6 @@
-"""The findings of `rota doctor` in a namespace's heartbeats, about nodes that do or do not belong together."""
+"""The findings of `rota doctor` about the nodes of a namespace, from their heartbeats: which of them do not fit
+together.
+"""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The task that a lag bucket names as its exemplar, based on the slots."""
+"""The exemplar of a lag bucket: the task that it names, which is found in the slots."""
 
 import math
 

@@ -41,7 +41,7 @@ def test_a_larger_share_never_gives_a_smaller_quantile(counts: list[int], one: f
 
 
 class Node:
-    """Slots that count starts, and their history step by step."""
+    """A node whose slots count starts, and the history of its counters, which a test advances step by step."""
 
     def __init__(self) -> None:
         self._memory = SlotMemory.create(1)
@@ -61,7 +61,7 @@ class Node:
         return regions_of(self._memory).read(())
 
     def step(self) -> None:
-        """Let the time of a step pass, and end the step."""
+        """Let the time of one step pass, and add the step to the history."""
         self.now += STEP_SECONDS
         self.history.note(self.read(), self.now)
 

@@ -41,7 +41,8 @@ class Redis:
         self.failure: Exception | None = None
         self.answers = threading.Event()
         self.answers.set()
-        self.hung_up = os.eventfd(0, os.EFD_NONBLOCK)  # becomes readable, like a socket whose other end is closed
+        # Becomes readable at a hang-up, as a socket does whose other end is closed.
+        self.hung_up = os.eventfd(0, os.EFD_NONBLOCK)
 
     def connect(self) -> "Redis":
         self.connects += 1
@@ -117,7 +118,7 @@ def test_many_readers_cause_one_query_a_second() -> None:
 
 @pytest.fixture
 def soon_old(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make replies outdated after a fifth of a second, which is less than the longest wait."""
+    """Make replies count as outdated after a fifth of a second, which is less than the longest wait for a reply."""
     monkeypatch.setattr(redis_thread, "FRESH_SECONDS", 0.2)
 
 
@@ -142,7 +143,7 @@ def test_a_call_after_the_server_closed_an_idle_connection_succeeds() -> None:
     on.hang_up()
     asked = on.overviews
     deadline = time.monotonic() + DEADLINE_SECONDS
-    while on.overviews == asked:  # a value that was just read is not queried again
+    while on.overviews == asked:  # repeated, because a value that was just read is not queried again at once
         watched.read()
         assert time.monotonic() < deadline
     assert (on.connects, on.failed) == (2, 0)
@@ -178,7 +179,7 @@ def test_during_a_slow_reply_the_last_one_is_shown_until_stale(monkeypatch: pyte
 def test_without_readers_only_a_slow_server_is_queried_again(
     monkeypatch: pytest.MonkeyPatch, limit: float, reader: float, asked: int
 ) -> None:
-    """`limit` is how long a reply must take for another query. `reader` is how long a reader is remembered."""
+    """A reply that took longer than `limit` seconds counts as slow. A reader is remembered for `reader` seconds."""
     on = Redis()
     redis = RedisThread(on.connect)
     watched = watch(on, redis)
@@ -187,7 +188,7 @@ def test_without_readers_only_a_slow_server_is_queried_again(
     monkeypatch.setattr(redis_thread, "READER_SECONDS", reader)
     monkeypatch.setattr(redis_thread, "FRESH_SECONDS", 0.0)
     watched.keep_fresh()
-    redis.call(lambda run: run(AUDIT))  # this query comes after all earlier queries
+    redis.call(lambda run: run(AUDIT))  # when this query has its reply, all earlier ones have been sent
     assert on.overviews == asked
 
 

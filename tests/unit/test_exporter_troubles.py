@@ -1,4 +1,4 @@
-"""The memory of counters and lags: which counters grew for which queue, and the worst lag."""
+"""What the exporter remembers of recent troubles: for which queues counters grew, and the worst lags."""
 
 import time
 

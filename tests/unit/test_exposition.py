@@ -34,7 +34,7 @@ def read(samples: Samples, wanted: ScrapeOptions = PLAIN, origins: Origins = NOW
 
 
 def every_metric() -> Samples:
-    """Return every metric except the last, which is written after all others."""
+    """Return samples of every metric, except the time of the collection, which the exposition adds at its end."""
     samples = Samples()
     for definition in (each for each in m.ALL if each is not m.COLLECT_SECONDS):
         samples.add(definition, tuple(definition.labels), tuple(map(float, range(definition.numbers))))
@@ -93,7 +93,7 @@ def test_text_from_outside_is_escaped_in_labels() -> None:
         assert sample.labels == {
             "fleet": "shop",
             "queue": 'a"b\\c\\nd',
-        }  # escaped by `printable`, and then like labels
+        }  # escaped twice: by `printable`, and then as any label
 
 
 def test_every_series_has_the_fleet_as_a_label() -> None:

@@ -1,4 +1,4 @@
-"""The headlines. Each cause has its own line, which comes before the lines of its consequences."""
+"""The headlines of a fleet's status. Each cause has its own headline, which comes before those of its consequences."""
 
 from collections.abc import Callable
 from typing import Any
@@ -29,7 +29,7 @@ LATE = queue() | late_by(94.0)
 WAS_LATE = queue() | late_by(42.0, seconds_ago=240.0)
 FAILING = queue(dead=12)
 FAILING["attempts"] = {"done": 6, "failed": 34}
-CANCELLED = queue()  # all started tasks were cancelled or are still running
+CANCELLED = queue()  # no task has failed: those that are not done were cancelled or still run
 CANCELLED["history"] = CANCELLED["history"] | {"started": [20, 20], "done": [5, 1]}
 CANCELLED["attempts"] = {"done": 6, "failed": 0}
 
@@ -167,7 +167,7 @@ CASES: list[tuple[Callable[[Status], None], str, str, str]] = [
     ),
     (
         with_(events=[event("pool.backoff", 3, pool="mail", failures=3, words="exited with code 1")]),
-        "good",  # a pool with delayed starts has a separate headline, which ends when the pool recovers
+        "good",  # the event alone is no headline, because a pool has one as long as its starts are delayed
         "all is well",
         "fleet",
     ),
@@ -224,7 +224,8 @@ CASES: list[tuple[Callable[[Status], None], str, str, str]] = [
         "queues/mail",
     ),
     (
-        with_(queues=[queue(served=False, ready=7)]),  # pushed without Rota, so the time is unknown
+        # Pushed without the client, so it is unknown since when they wait.
+        with_(queues=[queue(served=False, ready=7)]),
         "bad",
         "queue mail: no worker serves it, 7 tasks waiting",
         "queues/mail",

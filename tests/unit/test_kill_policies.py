@@ -79,7 +79,7 @@ def test_an_invalid_crash_limit_is_refused_by_name(value: Any) -> None:
         check_options({"crash_limit": value})
 
 
-# The master's side
+# How the master uses the policy
 
 
 @pytest.fixture

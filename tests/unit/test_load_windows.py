@@ -15,7 +15,7 @@ SECOND = (6, 2)
 
 
 def steady(seconds: float, *, rate: float = 10, run: float = 0.05, variation: float = 0.0) -> Load:
-    """Return the load of a worker after these seconds of steady work."""
+    """Return the counted load of a worker after this many seconds of steady work."""
     ended = round(seconds * rate)
     busy = ended * run
     return Load(ended, 1, busy, ended, busy, ended * run**2 * (1 + variation), ended, ended // 2)

@@ -85,7 +85,7 @@ def test_a_full_pipe_drops_the_line_and_counts_it(pipe: tuple[int, int]) -> None
 
 
 def test_foreign_output_overwrites_no_lines_of_a_redirected_log(tmp_path: Path) -> None:
-    shells = os.open(tmp_path / "log", os.O_WRONLY | os.O_CREAT)  # opened without O_APPEND, as by `> log`
+    shells = os.open(tmp_path / "log", os.O_WRONLY | os.O_CREAT)  # opened without O_APPEND, as a shell does for `> log`
     os.write(shells, b"printed before\n")
     rota_log.configure(LogSettings(), fd=shells)
     rota_log.logger().info(log_events.TASK_DONE, task_id="a")
@@ -218,7 +218,7 @@ def test_printed_text_is_logged_with_its_task(pipe: tuple[int, int]) -> None:
     print("one\ntwo", 3, file=out)
     print("begun", end="", file=err)
     err.flush()
-    print("x" * (LINE_BYTES + 1), end="", file=out)  # the line has no end
+    print("x" * (LINE_BYTES + 1), end="", file=out)  # without a newline
     *lines, long = _lines(pipe[0])
     assert [(line["level"], line["event"], line["text"]) for line in lines] == [
         ("info", "task.printed", "one"),
@@ -267,12 +267,12 @@ def test_foreign_levels_map_to_ours(pipe: tuple[int, int]) -> None:
     assert [line["level"] for line in _lines(pipe[0])] == ["debug", "debug", "info", "critical"]
 
 
-# Lines that wait for more lines
+# Lines that wait in the slot, so that one write sends several
 
 
 @pytest.fixture
 def writes() -> Iterator[socket.socket]:
-    """Return the writes to the log as they were received. Lines may wait in `_SLOT`."""
+    """Return a socket that receives each write to the log as one message. Lines may wait in `_SLOT` for more lines."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     theirs.setblocking(False)
     with ours, theirs:
@@ -335,7 +335,7 @@ def test_each_held_line_that_is_dropped_is_counted(writes: socket.socket) -> Non
     assert rota_log.counts().dropped == before + 4
 
 
-# The fast form of a line compared with the plain one
+# The fast encoder of JSON lines, compared with a simple one
 
 
 class _Odd:
@@ -383,7 +383,7 @@ def test_a_line_equals_its_plain_json_encoding(
     line = JsonLines(bound, Counts())(level, event, dict(fields))
     assert line.endswith(b"\n")
     assert line.count(b"\n") == 1
-    if len(line) < 3000:  # longer lines may be cut
+    if len(line) < 3000:  # a longer line may have been cut
         assert _without_time(line) == _plainly(level, event, bound, fields)
 
 

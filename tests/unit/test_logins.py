@@ -130,7 +130,7 @@ def test_a_refused_login_is_forgotten_and_replaced_once() -> None:
     passwords = iter("abc")
     provided = ProvidedLogins(lambda: ("shop", next(passwords)))
     assert provided.current().password == "a"
-    assert not provided.refused()  # the provider has just been called
+    assert not provided.refused()  # False, because the provider was called just before
     assert provided.current().password == "b"
     assert provided.current().password == "b"
     assert provided.refused()
@@ -138,7 +138,7 @@ def test_a_refused_login_is_forgotten_and_replaced_once() -> None:
 
 
 class Kept:
-    """Logins that keep the last login."""
+    """A stand-in for `Logins` that always has the same login until a test changes it."""
 
     def __init__(self, login: Login) -> None:
         self.login = login
@@ -162,7 +162,7 @@ def test_a_connection_is_replaced_when_its_password_expires_soon(clock: list[flo
     for seconds in (89, 91):
         clock[0] = NOW + seconds
         due.append(renewal.is_due)
-    kept.login = login  # the provider fails, so a new connection would have the same login
+    kept.login = login  # as if the provider failed, so that a new connection would get the same login
     assert [*due, renewal.is_due] == [False, True, False]
 
 
@@ -180,7 +180,8 @@ def test_a_valid_password_is_kept_if_the_provider_fails(clock: list[float], monk
     provided.current()
     clock[0] += 90
     assert provided.current()[:2] == ("shop", "word")
-    assert provided.kept() == provided.current()  # the login is kept for most of the remaining time
+    # The provider fails, so the old login is used for most of its remaining time.
+    assert provided.kept() == provided.current()
     clock[0] += 11
     with pytest.raises(LoginUnknown, match="IndexError"):
         provided.current()

@@ -35,7 +35,8 @@ MORE_KEYS: Final = {
     "import_tasks": LISTS,
     "import_keys": {f"{key}*" if key.endswith(":") else key for key in COPIED},
 }
-HANDED_ON: Final = {"add_members": {"how", "body"}}  # arguments that only the included transition reads
+# Arguments that the script itself does not read, but the transition that it includes.
+HANDED_ON: Final = {"add_members": {"how", "body"}}
 
 
 def code_of(text: str) -> str:
@@ -63,8 +64,8 @@ def section(path: Path, begin: str) -> list[str]:
 
 
 def keys_of(path: Path) -> set[str]:
-    """Return the keys that a script with its shared files, or a shared file, names, as kinds such as `inflight:*`. Keys
-    in prefix.lua only count if the file calls their function.
+    """Return the kinds of keys, such as `inflight:*`, that a script names, including its shared files. The file may
+    also be a shared one. Keys in prefix.lua only count if the file calls their function.
     """
     is_script = path.parent == FOLDER
     text = code_of(read_script(path.stem).text.decode() if is_script else path.read_text())
@@ -96,7 +97,7 @@ def test_each_file_begins_with_its_purpose(path: Path) -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(FOLDER)))
 def test_each_key_is_written_out_where_it_is_used(path: Path) -> None:
-    """Otherwise no test could determine which keys a script reaches."""
+    """A key whose name is assembled elsewhere would be missing in the comparison of headers with the code."""
     assert set(ANY_KEY.findall(code_of(path.read_text()))) <= OWN_PARTS.get(path.stem, set())
 
 

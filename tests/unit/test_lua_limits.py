@@ -16,14 +16,15 @@ from support.lua_functions import functions_of
 MOST_UPVALUES: Final = 54
 MOST_LOCALS: Final = 170
 
-# Nested functions are included. Split a longer function into functions of its file that share a record, as in
-# claim.lua. If it takes too long to create them in every call, move them to a file that is included where they are
-# needed.
+# The length of a function includes the functions inside it. Split a longer one into functions of its file that share a
+# record, as in claim.lua. If creating them takes too long in every call, move them to a file that is included only
+# where they are needed.
 MOST_LINES: Final = 60
 FOLDER: Final = Path(rota.__file__).parent / "lua"
 FILES: Final = sorted(FOLDER.rglob("*.lua"))
 
-# `add_members` includes `enqueue`, whose short form of in_use.lua has the same content as the long form.
+# Names that a script declares twice. `add_members` needs the long form of in_use.lua, and the included `enqueue` brings
+# the short form with the same names.
 SAID_TWICE: Final = {
     "add_members": {"FORMER", "EVENTS_ON", "PATTERNS", "in_use", "any_incarnations", "any_events", "any_patterns"}
 }
@@ -40,7 +41,7 @@ def test_no_function_comes_near_the_limits_of_lua(name: str) -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(FOLDER)))
 def test_no_function_is_too_long(path: Path) -> None:
-    _, *functions = functions_of(path.read_bytes())  # the first function is the file
+    _, *functions = functions_of(path.read_bytes())  # the first function is the file itself
     lengths = {each.line: each.last_line - each.line + 1 for each in functions}
     assert {line: length for line, length in lengths.items() if length > MOST_LINES} == {}
 

@@ -1,4 +1,6 @@
-"""Fleets of 50 to 1,000 queues. Values that are derived from several numbers use one set of queues for all of them."""
+"""Fleets of 50 to 1,000 queues. A value that is computed from several numbers must use the same set of queues for all
+of them.
+"""
 
 import json
 import sys
@@ -17,7 +19,7 @@ from support.many_queues import TARGET, TASKS, ManyQueues, by_queue
 from support.prometheus import promtool
 
 SIZES = (50, 95, 200, 1000)
-MOST_IN_A_SLOT = 200  # queues that certainly fit into each worker's slot
+MOST_IN_A_SLOT = 200  # so few that the records of all of them fit into a worker's slot
 MOST_CALLS_FOR_A_QUEUE = 200
 OF_A_QUEUE = (
     "rota_task_starts_total", "rota_task_lag_objective_misses_total", "rota_task_lag_seconds_count",
@@ -106,7 +108,9 @@ def test_the_work_of_a_page_grows_linearly_with_queues() -> None:
 
 
 def calls_of_a_page(fleet: ManyQueues) -> int:
-    """Return the number of function calls for a page, once the records are known."""
+    """Return the number of function calls that it takes to compute and encode a page. The first page is not counted,
+    because it has to read all records.
+    """
     fleet.run(1, "done")
     fleet.status()
     return calls_of(lambda: json_response(fleet.status()))
@@ -175,5 +179,5 @@ def labels_of(labels: dict[str, str]) -> str:
 
 
 def values_of(name: str, value: float) -> str:
-    """Return the values over time. A gauge stays constant, and a counter grows by its value each minute."""
+    """Return a series in promtool's notation. A ratio stays constant, and a counter grows by `value` each minute."""
     return f"{value}x20" if name.endswith("ratio") else f"0+{value}x20"

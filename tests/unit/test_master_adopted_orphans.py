@@ -16,7 +16,8 @@ from rota_supervisor.master.shell.reaper import Traces, kill_left_behind
 
 CAP_KILL: Final = 5
 PR_CAPBSET_DROP: Final = 24
-# A process like that of sudo. It has the session but not the user of the dead worker, and the master may not kill it.
+# A process that a worker started with sudo, for example. It is in the session of the dead worker, but runs as another
+# user, so the master may not kill it.
 OTHER_USER = f"""
 import ctypes, os, subprocess, sys
 if sys.argv[1:] != ["bounded"]:

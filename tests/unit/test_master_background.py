@@ -1,4 +1,4 @@
-"""The background work of the master."""
+"""The background work of the master: calls that its loop starts and does not wait for."""
 
 import asyncio
 

@@ -60,7 +60,7 @@ def worker(core: Core) -> Child:
 
 
 def _runs(core: Core, worker: Child, number: int) -> None:
-    """Make the slot show the task with this number. An even number means that no task runs."""
+    """Let the master read from the slot that the task with this number runs. With an even number, no task runs."""
     tasks = (TaskTimes(1, FOREVER_NS, 0, number),) if number % 2 else ()
     core.take(SlotsRead((SlotReading(SLOT, worker.nonce, Phase.BUSY, tasks, round(core.now * 1e9)),)))
 
@@ -119,7 +119,7 @@ def test_a_cancel_does_not_kill_the_next_task(core: Core, worker: Child) -> None
     _cancel(core, worker, 7, kill_after=1.0)
     _runs(core, worker, 9)
     assert _orders_at(core, 5.0) == []
-    _cancel(core, worker, 9)  # the previous cancellation does not set the time for this one
+    _cancel(core, worker, 9)  # without `kill_after`, although the previous cancellation had one
     assert _orders_at(core, 10.0) == []
 
 
@@ -156,8 +156,8 @@ def test_a_cancel_order_is_parsed_and_invalid_ones_are_refused() -> None:
 
 
 class _Line:
-    """The connection that blocks on the list. `orders` is the content of the list. The wait after that ends the
-    test.
+    """The connection on which a master waits for orders. `orders` is the content of the list of its node. Once the list
+    is empty, the connection waits forever.
     """
 
     def __init__(self, *orders: bytes) -> None:
@@ -182,7 +182,9 @@ class _Place:
         self.told: list[Event] = []
 
     def listen(self, *orders: bytes, meanwhile: Any = lambda: None) -> list[Event]:
-        """Take these orders, and return the events of the next tenth of a second."""
+        """Let the master receive these orders, and return its events after at most a tenth of a second. `meanwhile` is
+        called once all orders are taken from the list.
+        """
         line: Any = _Line(*orders)
 
         async def run() -> None:
@@ -242,7 +244,9 @@ def test_only_a_matching_running_task_is_found_for_a_cancel(place: _Place, worke
 
 
 class _Renewal:
-    """The connection for renewals. Its only reply names the tasks that were cancelled at the time of the call."""
+    """The connection for renewals of leases. Its first reply names a cancelled entry, and every later call fails.
+    `meanwhile` is called before the reply.
+    """
 
     def __init__(self, cancelled: bytes, meanwhile: Callable[[], object]) -> None:
         self.replies = [parse_renewed([[], [cancelled]])]
@@ -256,8 +260,8 @@ class _Renewal:
 
 
 def _renewed(place: _Place, worker: Child, cancelled: bytes, meanwhile: Callable[[], object]) -> list[CancelOrdered]:
-    """Return the events of a renewal that names this entry. `meanwhile` is the worker's action while the call is under
-    way.
+    """Return the events of a renewal whose reply names this entry as cancelled. `meanwhile` is what the worker does
+    while the call is under way.
     """
 
     async def run() -> None:

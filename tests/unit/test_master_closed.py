@@ -25,7 +25,9 @@ def failing(*queues: str, error: str = ERROR) -> tuple[ClosedQueue, ...]:
 
 
 def events_of(core: Core, *closed: ClosedQueue) -> list[str]:
-    """Return the events of one reading, which must also count each failing label once."""
+    """Return the log events after the master saw these closed queues. Each set of labels must be counted at
+    most once.
+    """
     effects = core.take(ClosedSeen(closed))
     counted = [effect.labels for effect in effects if isinstance(effect, AddToCounter)]
     assert len(set(counted)) == len(counted)

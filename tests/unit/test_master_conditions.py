@@ -36,7 +36,7 @@ def core() -> Core:
 
 
 def shown(core: Core, *targets: Target) -> list[Effect]:
-    """Return the output for these pools. A second call must produce no more output."""
+    """Return the effects that show the state of these pools. A second call must return none."""
     effects = fleet_status.show_pools(core.state, targets)
     assert fleet_status.show_pools(core.state, targets) == []
     return effects
@@ -47,7 +47,7 @@ def event_names(effects: list[Effect]) -> list[str]:
 
 
 def held(core: Core, *targets: Target) -> list[tuple[str, int]]:
-    """Return the pools with delayed starts, and their numbers of consecutive failures."""
+    """Return the pools whose starts are delayed, each with its number of consecutive failures."""
     shown(core, *targets)
     return [(row.pool, row.failures) for row in core.state.held]
 

@@ -41,7 +41,7 @@ DESIRED = Desired(TARGETS, boot_seconds=BOOT, beat_seconds=BEAT)
 
 
 class Watched:
-    """A fleet of one worker, and the actions for it as time passes."""
+    """A fleet of one worker, for which a test plans actions as time passes."""
 
     def __init__(self, state: ChildState = ChildState.READY, *, has_stack: bool = True) -> None:
         self.core = Core(Config())
@@ -51,13 +51,15 @@ class Watched:
         self.desired = DESIRED
 
     def runs(self, *, until: float = 0.0, soft_until: float = 0.0, task_index: int = 0) -> None:
-        """Let the worker run a task beside the tasks with other indexes."""
+        """Let the worker run a task with these deadlines at a task index. Tasks at other indexes continue."""
         others = [task for task in self.child.tasks if task.task_index != task_index]
         task = TaskTimes(1, round(until * NANOSECONDS), round(soft_until * NANOSECONDS), 1, task_index)
         self.child.runs((*others, task))
 
     def step(self, now: float) -> list[Action]:
-        """Return the current actions for the worker. A second plan must be empty."""
+        """Return the actions for the worker that are planned at this time, and perform them. A second plan must be
+        empty.
+        """
         actions = plan(self.desired, self.fleet, now)
         done = [action for action in actions if action.slot == SLOT]
         for action in done:
@@ -204,7 +206,7 @@ def test_a_task_is_interrupted_in_draining_but_not_killed_workers() -> None:
 
 
 def several() -> Watched:
-    """Return a worker that may run ten tasks and has just sent a heartbeat."""
+    """Return a worker that may run ten tasks at once and has just written a heartbeat."""
     watched = Watched()
     watched.child.concurrency = 10
     watched.child.heartbeat_at = 1000.0
@@ -256,7 +258,8 @@ def test_a_concurrent_worker_without_heartbeats_is_hung() -> None:
 def test_a_blocked_event_loop_is_reported_once_per_silence() -> None:
     watched = several()
     watched.runs(task_index=3)
-    assert watched.step(1000.0 + BLOCKED_SECONDS + 0.01) == []  # no step runs, so something else holds up the loop
+    # No task is in a step, so no task can be blamed for the silence.
+    assert watched.step(1000.0 + BLOCKED_SECONDS + 0.01) == []
     watched.child.stepping = 3
     assert watched.step(1000.0 + BLOCKED_SECONDS) == []
     assert watched.step(1000.0 + BLOCKED_SECONDS + 0.01) == [NoteBlocked(SLOT)]

@@ -1,4 +1,6 @@
-"""The description of a death in the log and in the task's record, with all known facts and no inapplicable ones."""
+"""The description of a death in the log and in the task's record. It has everything that is known about the death, and
+nothing that does not apply.
+"""
 
 import json
 import signal
@@ -107,7 +109,7 @@ def test_the_death_record_has_the_same_facts() -> None:
         (
             died(child(ChildState.KILLED, Reason.STOP)),
             ("beat_seconds", 20),
-        ),  # the child ignores the signal to leave
+        ),  # the limit for a child that ignores the order to leave
         (died(child(ChildState.KILLED, Reason.STOP), stop=AT_ONCE), None),
         (died(child()), None),
     ],
@@ -147,7 +149,8 @@ def test_the_exceeded_limit_is_named_with_its_value(death: Death, limit: tuple[s
             died(child(ChildState.BOOTING, ready_at=None), exited(1), stack=SAID),
             "1 before it was ready: a.b raised OSError",
         ),
-        (died(child(), exited(1), stack=SAID), "exited with code 1"),  # a task may write any text to its stack file
+        # The stack is not quoted, because a task may write any text to its stack file.
+        (died(child(), exited(1), stack=SAID), "exited with code 1"),
     ],
 )
 def test_the_text_of_a_death_explains_its_cause(death: Death, words: str) -> None:
@@ -169,7 +172,7 @@ def test_a_death_by_a_version_mismatch_advises_a_restart() -> None:
 
 
 def test_a_stack_written_long_before_the_death_is_left_out() -> None:
-    # The stack was requested by a signal an hour ago, and was written to the log.
+    # An operator requested this stack by a signal an hour ago, and it is in the log.
     assert "stack" not in fields_of(died(child(), stack=STACK))
     assert "stack" not in fields_of(died(child(), ProcessEnd(signal.SIGSEGV), stack=STACK))
     assert "stack" not in fields_of(died(child(ChildState.KILLED, Reason.HUNG, stopped_at=2.0), stack=STACK))

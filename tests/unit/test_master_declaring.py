@@ -33,7 +33,9 @@ def loaded(core: Core) -> None:
 
 
 def declared(core: Core, now: float) -> dict[str, float]:
-    """Return the time for which this node has declared each schedule at its next renewal, by name."""
+    """Renew the leases. Return, for each schedule that is declared with the renewal, for how many seconds this node has
+    been declaring it.
+    """
     core.now = now
     renewals = [effect for effect in core.take(Ticked()) if isinstance(effect, RenewLeases)]
     core.take(LeasesRenewed())

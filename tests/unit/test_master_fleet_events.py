@@ -37,7 +37,7 @@ def core() -> Core:
 
 
 def noted(core: Core, *lines: do.Effect) -> list[str]:
-    """Write these lines to the log, and return the texts of all events so far."""
+    """Log these lines, and return the texts of all events for operators so far."""
     fleet_status.note_events(core.state, lines, core.now)
     return [each.text for each in core.state.events.last]
 

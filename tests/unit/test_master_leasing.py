@@ -60,7 +60,7 @@ def test_leases_are_renewed_one_call_at_a_time_as_configured(core: Core) -> None
     _worker(core)
     (first,) = _renewals(core, 0.0)
     assert [(held.owner, held.lease_seconds) for held in first.held] == [("node:8:1", 20.0)]
-    assert _renewals(core, 1.0) == []  # the renewal is under way
+    assert _renewals(core, 1.0) == []  # the previous renewal has no reply yet
     core.take(LeasesRenewed())
     assert wake_at(core.state) <= 5.0
     assert _renewals(core, 4.9) == []
@@ -110,7 +110,7 @@ def test_prefetched_tasks_are_returned_once_per_long_task(core: Core) -> None:
     task = TaskInSlot(b"id mail i 1 1 0 0 0 0 -", "send", 1, 0)
     for number in (7, 7, 9):
         core.take(ClaimHeldUp(8, child.nonce, HeldUp(task._replace(number=number), (0, b""))))
-    # Another incarnation of the slot
+    # A claim of the next process in the slot must not count.
     core.take(ClaimHeldUp(8, child.nonce + 1, HeldUp(task._replace(number=11), (0, b""))))
     assert [(request.owner, request.task) for request in core.done(ReturnPrefetched)] == [
         ("node:8:1", task._replace(number=7)),

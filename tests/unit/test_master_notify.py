@@ -19,7 +19,7 @@ WORKS = ServiceState(works=True)
 
 
 def messages_during(*pictures: ServiceState, pid: int = 7) -> list[str]:
-    """Return the messages that a manager receives while a fleet goes through these states."""
+    """Return the messages that a service manager receives while a fleet goes through these states."""
     return [
         message for before, after in itertools.pairwise(pictures) for message in changes_between(before, after, pid)
     ]
@@ -41,7 +41,9 @@ def test_reloading_and_then_ready_are_sent_for_a_reload() -> None:
 
 
 def test_an_immediate_reload_sends_both_messages() -> None:
-    """The reload was refused or only changed a number. The sender of HUP waits for both messages."""
+    """A reload that was refused or changed only a number is over at once. The manager that sent HUP still waits for
+    both messages.
+    """
     assert messages_during(WORKS, ServiceState(works=True, reloads=1)) == ["RELOADING=1", "READY=1"]
 
 

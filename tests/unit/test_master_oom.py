@@ -37,7 +37,7 @@ def test_the_counter_of_the_masters_control_group_is_found(
 
 
 class Counter:
-    """A kernel's counter that tests set."""
+    """A file like the kernel's counter of out-of-memory kills, which a test sets."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -55,7 +55,7 @@ def counter(tmp_path: Path) -> Counter:
 def test_each_kill_explains_one_death(counter: Counter) -> None:
     seen = OomKills(counter.path)
     assert not seen.claim(1.0)
-    counter.kills(2)  # two kills at once; the children are found dead one after the other
+    counter.kills(2)  # two kills at once, although the master finds the dead children one after the other
     assert [seen.claim(2.0), seen.claim(2.0), seen.claim(2.0)] == [True, True, False]
 
 

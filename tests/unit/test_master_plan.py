@@ -138,7 +138,7 @@ def test_scaling_down_during_a_rollout_drains_surplus_new_workers() -> None:
     rolling = replace(_desired(2, 2), targets=(*_desired(2, 1).targets[:1], *_desired(2, 2).targets))
     fresh = [
         _child(slot, ChildState.BOOTING, 2) for slot in (10, 11, 12)
-    ]  # the plan for a count of 4 with two stale workers left
+    ]  # these were planned for a count of 4, while two stale workers are left
     drains = plan(rolling, [_zygote(1), _zygote(2), _child(8), _child(9), *fresh], 0.0)
     assert drains == [drain(12, Reason.SURPLUS), drain(11, Reason.SURPLUS)]
 
@@ -180,7 +180,7 @@ class Fates(RuleBasedStateMachine):
         self.generation = self.last_generation = 1
         self.silent: set[int] = set()
 
-    # Events outside the master
+    # Events from outside the master
 
     @rule(count=st.integers(0, 6))
     def scale(self, count: int) -> None:
@@ -261,7 +261,7 @@ class Fates(RuleBasedStateMachine):
 
     def _desired(self) -> Desired:
         zygotes = {child.generation for child in self.fleet.of(Role.ZYGOTE, ChildState.READY)}
-        # The generation is promoted; the older generation is dropped when it has no children left.
+        # A generation is promoted when its zygote is ready.
         if self.last_generation in zygotes:
             self.generation = self.last_generation
         wanted = sorted({self.generation, self.last_generation})
@@ -288,7 +288,8 @@ class Fates(RuleBasedStateMachine):
         drained_for = {drained.reason for drained in of_order(Order.LEAVE, actions)}
         if drained_for:
             floor = max(1, self.count - 1) if has_successor else self.count
-            if drained_for & {Reason.MAX_TASKS, Reason.MAX_RSS}:  # the only worker may leave if it requests to leave
+            # A worker that requests to be replaced may leave even if it is the only one.
+            if drained_for & {Reason.MAX_TASKS, Reason.MAX_RSS}:
                 floor = self.count - 1
             assert self._ready() >= min(before, self.count, floor)
         movable = [child for child in self._live_workers() if child.state is not ChildState.REQUESTED]

@@ -208,7 +208,7 @@ def test_a_preview_with_faults_has_no_steps() -> None:
 
 
 def test_every_worker_setting_has_a_key_as_reason() -> None:
-    """Otherwise the reason would be a settings field without a key, under an unknown name."""
+    """A field without a key would be shown under its internal name, which operators do not know."""
     config = Config(
         tiers=(("default",),),
         pools={"default": PoolConfig(concurrency=2)},

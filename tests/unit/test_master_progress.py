@@ -46,7 +46,7 @@ class Carried:
         self._memory.slot(FIRST + worker).record(0).report_progress(self._entry(task_id), text)
 
     def step(self) -> list[list[tuple[str, bytes]]]:
-        """Return the calls of one round as ids and texts."""
+        """Run one round, and return its calls, each as a list of task ids and texts."""
         self.told.clear()
         asyncio.run(self._copier.step())
         return [[(told.entry.split(b" ")[0].decode(), told.text) for told in batch] for batch in self.told]
@@ -94,6 +94,6 @@ def test_progress_of_a_slot_with_another_nonce_is_not_sent() -> None:
     copier = Carried()
     copier.start_task("a")
     copier.report("a", b"1")
-    slot = copier._memory.slot(FIRST)  # the slot was given to another process
+    slot = copier._memory.slot(FIRST)  # from now on the slot belongs to another process
     slot.nonce += 1
     assert copier.step() == []

@@ -37,7 +37,7 @@ def _desired(count: int, generation: int = 1) -> Desired:
 
 
 def _drains(count: int, children: list[Child], generation: int = 1) -> list[tuple[int, Reason | None]]:
-    """Return the drains by the number of the worker."""
+    """Plan for a pool of this count. Return the workers that are drained, by their numbers, with the reasons."""
     actions = plan(_desired(count, generation), [*map(_zygote, range(1, generation + 1)), *children], 0.0)
     return [(drained.slot - FIRST, drained.reason) for drained in of_order(Order.LEAVE, actions)]
 
@@ -95,7 +95,7 @@ def test_at_most_one_worker_is_away_during_a_rollout() -> None:
     count = 24
     stale = [_worker(n) for n in range(12)]
     fresh = [_worker(12 + n, generation=2, recycle_for=Reason.MAX_RSS) for n in range(11)]
-    assert _drains(count, [*stale, *fresh], generation=2) == []  # 23 workers are already READY
+    assert _drains(count, [*stale, *fresh], generation=2) == []  # only 23 of 24 workers are READY
     going = _drains(count, [*stale, *fresh, _worker(23, generation=2)], generation=2)
     assert len(going) == 1
 

@@ -38,7 +38,7 @@ NEWER_CODE = msgspec.structs.replace(CONFIG, imports=("code.2",))
 
 
 class Reloads(Core):
-    """A fleet with reloads. Its children behave as a test requires."""
+    """A fleet that is reloaded. A test decides how its children behave."""
 
     def __init__(self) -> None:
         super().__init__(CONFIG)
@@ -49,7 +49,9 @@ class Reloads(Core):
         return self.request(RequestKind.RESTART if fresh else RequestKind.RELOAD)
 
     def settle(self, backoffs: dict[PoolKey, StartBackoff] | None = None) -> bool:
-        """Check whether a candidate has taken over or failed, and return whether the fleet was reported as ready."""
+        """Let the master check whether a candidate has taken over or failed. Return whether it then logged that the
+        fleet is ready.
+        """
         self.state.backoffs = backoffs or {}
         effects = reload_steps.commit_or_refuse(self.state, self.now)
         self.carry_out(effects)
@@ -64,7 +66,7 @@ class Reloads(Core):
         self.take(ZygoteReported(zygote.generation, message))
 
     def latest(self, role: Role, slot: int, pool: str = "default") -> Child:
-        """Return a READY child of the latest generation."""
+        """Add a READY child of the latest generation, and return it."""
         latest = self.state.rollout.latest
         number = latest.of_pool(pool) if role is Role.WORKER else latest.code
         taken = {child.slot for child in self.state.children}
@@ -90,8 +92,8 @@ class Reloads(Core):
         self.dies(self.latest(Role.ZYGOTE, 2), Reason.BOOT)
 
     def dies(self, child: Child, why: Reason | None = None, wait_status: int = signal.SIGKILL) -> None:
-        """Let a child die before it is READY. Either the master killed it for this reason, or it died without a
-        kill.
+        """Let a child die before it is READY. With `why`, the master has killed it for this reason. Otherwise it died
+        by itself.
         """
         child.state = ChildState.BOOTING if why is None else ChildState.KILLED
         child.why = why
@@ -120,7 +122,7 @@ def test_counts_changed_during_a_rollout_hold_if_it_succeeds(reloads: Reloads) -
     code = reloads.reload(NEW_CODE)
     reloads.promote()
     counts = reloads.reload(msgspec.structs.replace(NEW_CODE, workers=5))
-    assert reloads.state.config.workers == 5  # the reload is applied at once
+    assert reloads.state.config.workers == 5  # the number is applied at once, although the code is still being deployed
     assert not counts.done()
     reloads.take_over()
     assert (_result(code), _result(counts)) == ("success", "success")
@@ -150,7 +152,7 @@ def test_working_code_is_accepted_even_if_a_later_reload_fails(reloads: Reloads)
 def test_a_working_first_generation_stays_if_an_early_reload_fails(reloads: Reloads) -> None:
     reloads.promote()
     reloads.latest(Role.WORKER, 8)
-    reply = reloads.reload(NEW_CODE)  # this reload comes before the next check of the rollout
+    reply = reloads.reload(NEW_CODE)  # the next check of the rollout would find the first generation complete
     assert reloads.settle()
     assert not reloads.settle()
     reloads.refuse()
@@ -193,7 +195,7 @@ def test_new_settings_are_rolled_out_with_the_current_code(reloads: Reloads) -> 
     reloads.take_over()
     reply = reloads.reload(NEW_SETTINGS)
     rollout = reloads.state.rollout
-    assert rollout.promoted  # there is no zygote to wait for
+    assert rollout.promoted  # the settings need no new zygote, so there is nothing to wait for
     assert (rollout.latest.number, rollout.latest.code) == (2, 1)
     assert not reloads.settle()
     assert not reply.done()
@@ -218,7 +220,7 @@ def test_pools_with_unchanged_settings_keep_their_workers(reloads: Reloads) -> N
     assert in_force.of_pool("a") == number != in_force.of_pool("b")
     reloads.latest(Role.WORKER, 10, "b")
     reloads.settle()
-    assert not reply.done()  # the old worker of "b" is still there
+    assert not reply.done()  # the old worker of "b" has not been replaced yet
     next(child for child in reloads.state.children if child.slot == 9).state = ChildState.DRAINING
     reloads.settle()
     assert _result(reply) == "success"
@@ -416,7 +418,7 @@ def test_a_zygote_stopped_while_loading_refuses_nothing(reloads: Reloads) -> Non
 def test_new_settings_are_not_refused_if_the_current_zygote_dies(reloads: Reloads) -> None:
     reloads.take_over()
     reply = reloads.reload(NEW_SETTINGS)
-    # The replacement dies while code is being deployed.
+    # The new zygote dies in the middle of the deployment, with exit code 1.
     reloads.dies(reloads.latest(Role.ZYGOTE, 3), wait_status=1 << 8)
     assert not reply.done()
 
@@ -460,7 +462,7 @@ def test_a_log_format_that_cannot_be_loaded_keeps_the_old_log(
 ) -> None:
     reloads.handlers |= {ConfigureLog: lambda effect: change_log(effect.config, "node")}
     reloads.take_over()
-    monkeypatch.setitem(sys.modules, "rota.telemetry.log_text", None)  # as if the module's files were missing
+    monkeypatch.setitem(sys.modules, "rota.telemetry.log_text", None)  # as if a file of the package were missing
     before = log.logger()
     reloads.reload(msgspec.structs.replace(CONFIG, log=Log(format="console")))
     reloads.promote()

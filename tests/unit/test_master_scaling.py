@@ -1,4 +1,4 @@
-"""An operator's number for a pool: the events that it survives, the events that replace it, and refused requests."""
+"""The number that an operator sets for a pool: what it survives, what replaces it, and which requests are refused."""
 
 import pytest
 
@@ -56,7 +56,8 @@ def test_a_count_set_during_a_reload_holds_however_it_ends() -> None:
     scaled = Scaling().with_count("mail", 6, [FOUR, FIVE])
     assert scaled.counts(FOUR)["mail"] == scaled.counts(FIVE)["mail"] == 6
     assert scaled.after([FIVE]).counts(FIVE)["mail"] == 6
-    assert scaled.after([FOUR]).after([FOUR, FIVE]).counts(FIVE)["mail"] == 5  # this number of 5 was requested later
+    # The reload to 5 was requested after the operator's 6.
+    assert scaled.after([FOUR]).after([FOUR, FIVE]).counts(FIVE)["mail"] == 5
 
 
 def test_a_pool_removed_and_added_again_has_its_configured_count() -> None:
@@ -69,7 +70,8 @@ def test_configured_and_scaled_counts_are_limited_together() -> None:
     assert scaled.faults(fixed(mail=4, web=100)) == []
     [fault] = scaled.faults(fixed(mail=4, web=101))
     assert str(fault).endswith("got 501 with the numbers set by hand (mail 400): scale these pools down first")
-    assert scaled.faults(fixed(mail=5, web=101)) == []  # the file's own number for mail takes precedence
+    # The file now has another number for mail, which replaces the operator's.
+    assert scaled.faults(fixed(mail=5, web=101)) == []
 
 
 # Ranges
@@ -87,7 +89,8 @@ def test_an_operators_count_overrides_a_range_until_withdrawn() -> None:
     scaled = Scaling().with_automatic({"mail": 7}).with_count("mail", 20, [RANGE])
     assert scaled.counts(RANGE)["mail"] == 20
     assert scaled.with_automatic({"mail": 3}).counts(RANGE)["mail"] == 20
-    assert scaled.without_count("mail").counts(RANGE)["mail"] == 16  # the pool continues from there within the range
+    # The range continues from 20, limited to its maximum.
+    assert scaled.without_count("mail").counts(RANGE)["mail"] == 16
     assert Scaling().with_count("mail", 6, [FOUR]).without_count("mail").counts(FOUR)["mail"] == 4
 
 
@@ -171,6 +174,6 @@ def test_each_of_several_pools_has_the_origin_of_its_count() -> None:
     pools = {"mail": PoolConfig(workers=4), "web": PoolConfig(workers=1)}
     origins = {"pools.mail.workers": "file f", "pools.web.workers": "environment E"}
     found = Rollout.first(Config(pools=pools), origins).in_force
-    scaled = Scaling().with_count("web", 1, [FOUR])  # an operator set the same number
+    scaled = Scaling().with_count("web", 1, [FOUR])  # an operator set the number that the file has too
     assert [origin_of_count(pool, found, Scaling()) for pool in pools] == ["file", "environment"]
     assert [origin_of_count(pool, found, scaled) for pool in pools] == ["file", "operator"]

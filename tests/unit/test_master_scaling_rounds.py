@@ -75,7 +75,7 @@ def load_of(node: str, window: LoadWindow = IDLE, workers: int = LEAST) -> NodeL
 
 
 def leading(load: NodeLoad, ready: int = 0) -> PoolSeen:
-    """Return the reply of a round to the leader."""
+    """Return the reply of a round for the leader, with the load of one node and a queue of ready tasks."""
     queue = QueueBacklog("default", ready, 0.5, 0, True, 0, math.inf, 5.0, 0.95)
     return PoolSeen(load, NODE, None, PoolInputs("mail", (load,), (queue,) if ready else ()))
 

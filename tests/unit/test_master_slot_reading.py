@@ -1,4 +1,4 @@
-"""The facts that the master reads from a slot."""
+"""What the master reads from the slot of a child."""
 
 import math
 from collections.abc import Callable

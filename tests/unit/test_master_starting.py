@@ -38,7 +38,7 @@ class Start:
         self.core.take(OwnersRegistered(((SLOT, self.child.nonce, "node:8:1"),), 30.0, 5))
 
     def fork_fails(self) -> list[type]:
-        """Let the zygote report a failed fork. Returns the kinds of the effects."""
+        """Let the zygote report a failed fork, and return the types of the effects."""
         failed = messages.ForkFailed(SLOT, self.child.nonce, "the intermediate died")
         return [type(effect) for effect in self.core.take(ZygoteReported(1, failed))]
 
@@ -71,7 +71,8 @@ def test_a_failed_fork_frees_the_slot_before_reaping_the_owner(start: Start) -> 
     kinds = start.fork_fails()
     assert kinds.index(FreeSlot) < kinds.index(ReapOwner)
     assert start.child.state is ChildState.EXITED
-    assert start.core.state.children.get(SLOT, start.child.nonce) is start.child  # the slot stays taken until then
+    # The record stays until the owner is reaped, so the slot is not given to another child.
+    assert start.core.state.children.get(SLOT, start.child.nonce) is start.child
 
 
 def test_a_worker_in_its_slot_survives_a_failed_fork_report(start: Start) -> None:

@@ -21,7 +21,7 @@ _slots = count(8)
 
 
 def fleet_of(*workers: tuple[ChildState, bool]) -> Children:
-    """Return a fleet with workers in these states. Each pair also states whether the worker holds tasks."""
+    """Return a fleet with one worker for each pair. A pair has the state of the worker, and whether it holds tasks."""
     children = Children()
     for state, has_work in workers:
         child = children.add(Role.WORKER, "mail", 1, next(_slots), 0.0)
@@ -49,7 +49,7 @@ def test_an_unreachable_server_does_not_stop_a_running_fleet() -> None:
 @pytest.mark.parametrize(
     ("worker", "now", "silent_since", "stage"),
     [
-        # The worker is killed, and the fleet then no longer waits for it.
+        # A worker that does not leave is killed first. The stage changes only after that.
         ((ChildState.DRAINING, False), 100.0, 0.0, Stage.WORKERS),
         ((ChildState.EXITED, False), 1.0, NEVER, Stage.WORKERS),  # Redis replies, so the worker's owner is being reaped
         ((ChildState.EXITED, False), 1.0, 1.0 - AWAY_SECONDS, Stage.WORKERS),  # Redis may still reply

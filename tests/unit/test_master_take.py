@@ -1,5 +1,5 @@
-"""The effects of events that belong to no other part: Redis is away, comes back, or drops keys. Also the rule that a
-second tick at the same time does nothing.
+"""The effects of events that no other test module covers: Redis is away, comes back, or drops keys. A second tick at
+the same time has no effect.
 """
 
 import dataclasses

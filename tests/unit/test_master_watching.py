@@ -13,7 +13,7 @@ from rota_supervisor.master.shell.file_watch import ConfigWatch
 
 
 class Watch:
-    """A file, its last loaded content, and the number of requested reloads."""
+    """A watched configuration file, the content that the master has loaded, and the number of requested reloads."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -58,7 +58,8 @@ def watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Watch:
 def test_changed_content_reloads_once(watch: Watch) -> None:
     assert watch.check(3) == 0
     watch.file.write_bytes(b"workers = 2")
-    # This holds although the reload was refused or could not be requested, and the content is not loaded.
+    # Only one reload is requested, even while the new content is not loaded, for example because the reload was
+    # refused.
     assert watch.check(3) == 1
     watch.loaded = b"workers = 2"
     assert watch.check(3) == 0
@@ -80,7 +81,7 @@ def test_an_unchanged_or_missing_file_causes_no_reload(watch: Watch) -> None:
 def test_a_return_to_earlier_content_causes_a_reload(watch: Watch) -> None:
     watch.file.write_bytes(b"workers = -1")
     assert watch.check() == 1
-    watch.loaded = b"workers = -1"  # the file was read and rejected
+    watch.loaded = b"workers = -1"  # the master has read the file and rejected it
     watch.file.write_bytes(b"workers = 1")
     assert watch.check() == 1
 
@@ -137,12 +138,12 @@ def test_hanging_work_delays_neither_the_loop_nor_its_end() -> None:
 
     async def start() -> str:
         waiting = asyncio.create_task(beside(hung.wait))
-        await beside(lambda: None)  # let the loop run
+        await beside(lambda: None)  # lets the loop run once
         assert not waiting.done()
         waiting.cancel()
         return "over"
 
-    assert asyncio.run(start()) == "over"  # with asyncio's own threads, the loop would wait for this thread
+    assert asyncio.run(start()) == "over"  # with asyncio's own threads, `run` would wait for the hung thread
     hung.set()
 
 

@@ -37,7 +37,9 @@ class Node:
     def beat(
         self, schedules: Sequence[DeclaredSchedule], *, is_only_node: bool = True, is_settled: bool = True
     ) -> list[str]:
-        """Send a heartbeat. Returns the schedules that were removed so far."""
+        """Send a heartbeat that declares these schedules. Return the names of all schedules that were removed
+        so far.
+        """
 
         async def beat() -> None:
             await self._declaring.declare(schedules, 20_000)
@@ -77,7 +79,7 @@ def test_after_a_lost_reply_the_next_heartbeat_removes_the_schedule(node: Node) 
     node.fail = [ConnectionLost("gone", "network")]
     with pytest.raises(ConnectionLost):
         node.beat([TICK])
-    node.status = DeclareStatus.NEW  # the schedule was removed, and is declared again for this instant
+    node.status = DeclareStatus.NEW  # the lost call did remove the schedule, so it is declared again for a moment
     assert node.beat([TICK]) == ["nightly"]
 
 

@@ -1,4 +1,4 @@
-"""Names that people and programs see are defined in one module. Other modules use its constants."""
+"""Each name that people or programs see is defined in one module, and all other modules use the constant."""
 
 import ast
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The open waits of a client: the queries that are sent, and the end of each wait."""
+"""The open waits of a client: which queries are sent for them, and when each wait ends."""
 
 import pytest
 
@@ -12,7 +12,7 @@ END_OF_A = TaskQuery(Goal.END, "a")
 
 
 def opened(*queries: TaskQuery) -> tuple[OpenWaits, list[Wait]]:
-    """Return waits that were queried once and have not ended."""
+    """Return waits for these queries, which were sent once without ending a wait."""
     waits = [Wait(query) for query in queries]
     open_waits = OpenWaits()
     for wait in waits:

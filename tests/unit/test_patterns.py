@@ -24,7 +24,7 @@ def test_an_exact_name_wins_and_then_the_longest_pattern(queue: str, name: str |
 def test_a_queue_belongs_to_one_domain_for_any_division_of_names(
     names: list[str], queue: str, data: st.DataObject
 ) -> None:
-    """Each pool knows its own names, and the names that other pools take from its patterns."""
+    """A pool knows its own names, and those names of other pools that its patterns would cover."""
     cut = data.draw(st.integers(0, len(names)))
     domains = [domain_of([QueueShare(name) for name in part], names) for part in (names[:cut], names[cut:])]
     serving = [domain for domain in domains if _serves(domain, queue)]

@@ -61,7 +61,9 @@ def test_prefixes_do_not_overlap() -> None:
 
 
 class FakeServer:
-    """A fake connection that records commands. `run` returns or raises the value that a test sets."""
+    """A fake connection that records commands. `run` returns or raises the next of `answers`. The command `refuses` is
+    refused.
+    """
 
     def __init__(self, *answers: AdoptedLegacy | Exception, refuses: str = "") -> None:
         self.answers = list(answers)
@@ -86,7 +88,7 @@ def connection(server: FakeServer) -> Connection:
 
 
 class Adopter:
-    """The round and its records."""
+    """The adoption round of one poller, with what it has recorded."""
 
     def __init__(self, *sources: LegacySource) -> None:
         self.listening = BellState()

@@ -1,4 +1,4 @@
-"""The pollers' bell. The poller searches for a token that may have been lost, and the bell soon listens again."""
+"""The doorbell of the pollers. If a token may have been lost, the poller searches for it, and it soon listens again."""
 
 import os
 import time
@@ -21,8 +21,8 @@ TOKEN = [b"bell", b"1"]
 
 
 class FakeConnection:
-    """A connection that returns the test's `replies` in order. If a reply is an exception, it is raised. `sends` works
-    in the same way.
+    """A connection that returns the test's `replies` in order, or raises those that are exceptions. In the same way,
+    `sends` has the results of sending.
     """
 
     def __init__(self) -> None:

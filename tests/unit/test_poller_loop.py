@@ -26,8 +26,9 @@ CALL_SECONDS = 0.001
 
 
 class FakeServer:
-    """A fake for the link, the bell and the clock. It requests a stop after `most` calls or at the first rest.
-    `overdue` is the number of chunks to promote. `next_due_us` is the due time of the next task by the poller's clock.
+    """A fake for the link, the doorbell and the clock. It requests a stop after `most` calls, or when the loop rests
+    for longer than `CALL_SECONDS`. `overdue` is the number of chunks to promote. `next_due_us` is the due time of the
+    next task by the poller's clock.
     """
 
     def __init__(self, signals: StopSignals) -> None:

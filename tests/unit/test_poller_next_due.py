@@ -1,5 +1,5 @@
-"""A poller knows when its next call is due, calls after the others if it is a stand-by, and learns how early to
-wake.
+"""The time of a poller's next call. A stand-by calls after the other pollers, and each poller learns how early it has
+to wake up.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""A poller promotes at the due time by the server's clock, when its bell rings, and otherwise once a second."""
+"""A poller promotes when a task is due by the server's clock, when its doorbell rings, and otherwise once a second."""
 
 import math
 from typing import Any, cast
@@ -67,8 +67,8 @@ def step(promoting: Promotion, server: Server, *, rested: bool = False) -> None:
 
 
 def rest_and_step(promoting: Promotion, server: Server) -> int:
-    """Rest until the call is due, with a timer that ends late, and take the step. Returns the arrival time of
-    the call.
+    """Wait until the call is due, with a timer that ends a little late, and make the call. Return the time at which it
+    arrived at the server, in us.
     """
     rested = promoting.due_at() > server.now
     if rested:

@@ -146,7 +146,7 @@ class Poller:
         return self.rounds.step(cast(Connection, self.server))
 
     def until_idle(self) -> list[str]:
-        """Step until nothing is due. Returns the calls."""
+        """Take steps until nothing is due, and return the calls that they made."""
         before = len(self.server.calls)
         for _ in range(1000):
             if self.rounds.next_at > self.clock.now:
@@ -240,7 +240,9 @@ def test_keys_are_tracked_once_until_one_changes(poller: Poller) -> None:
 
 
 def sweep_after_a_change(poller: Poller, rescues: int) -> float:
-    """Report a change, and return the seconds from the resulting sweep to the next check."""
+    """Let a key change, and run the sweep that follows, which rescues this number of queues. Return the seconds from
+    there to the next check.
+    """
     poller.listening.changed_at, poller.server.rescues = poller.clock.now, rescues
     poller.clock.now += SETTLE_SECONDS
     assert poller.until_idle() == ["sweep"]
@@ -337,7 +339,7 @@ def test_a_refused_call_is_skipped_and_the_others_continue(poller: Poller, call:
     made.remove(call)
     if call == "scan":
         made.remove("orphans")
-    if call == "sweep":  # the sweep's reply decides which poller scans
+    if call == "sweep":  # without the sweep's reply, the poller does not know whether it is the one that scans
         made = ["trim"]
     assert poller.until_idle() == made
 
@@ -388,7 +390,7 @@ def test_a_trim_repeats_up_to_20_times_while_there_is_more(poller: Poller) -> No
     assert poller.until_idle() == ["sweep", "scan", *["trim"] * 20]
 
 
-# Work that one poller does for all
+# Work that one poller does for the whole fleet
 
 
 def test_a_poller_that_is_not_the_leader_scans_nothing(poller: Poller) -> None:
@@ -446,7 +448,7 @@ def test_items_that_a_sweep_reports_are_searched_for_at_once(poller: Poller) -> 
 
 
 def test_items_that_a_search_missed_are_not_searched_for_each_second(poller: Poller) -> None:
-    """For example, somebody deleted the ticket, so the task is found by its id."""
+    """The search misses such an item for example because somebody deleted its ticket."""
     poller.until_idle()
     poller.server.legacy_items = 1
     assert poller.sweep_until_idle() == ["sweep", "zscan"]

@@ -36,8 +36,8 @@ def stored(name: str, passed_us: int = NOW_US, missed: str = "last") -> StoredSc
 
 
 class Poller:
-    """The round with a fake server. `found` is the result of a listing, and `next_found` the result of the next
-    listing. `advanced` has the schedules that were advanced.
+    """The round of a poller with a fake server. `found` is the result of the first listing, and `next_found` that of
+    the next one. `advanced` has the schedules that were advanced.
     """
 
     def __init__(self) -> None:
@@ -106,7 +106,7 @@ def test_each_upcoming_schedule_is_advanced_once_per_sweep(poller: Poller) -> No
 
 
 def test_all_outcomes_of_a_schedule_have_a_counter_from_the_start(poller: Poller) -> None:
-    """Otherwise the first missed or skipped occurrence would not count in an `increase()`."""
+    """`increase()` of Prometheus does not count the first value of a counter that appears later."""
     poller.found = [stored("a")]
     poller.sweep(0)
     poller.until_idle()

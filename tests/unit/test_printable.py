@@ -118,7 +118,7 @@ def test_an_error_with_newlines_is_one_log_line(text_format: Format) -> None:
 
 
 def logged(text_format: Format, write: Callable[[rota_log.Logger], None], *, on_terminal: bool = False) -> str:
-    """Log this line, and return the output to the descriptor."""
+    """Log with this function, and return what was written to the log's descriptor."""
     reading, writing = os.openpty() if on_terminal else os.pipe()
     rota_log.configure(LogSettings(format=text_format), fd=writing, bound=HOSTILE)
     write(rota_log.logger())
@@ -134,7 +134,7 @@ def logged(text_format: Format, write: Callable[[rota_log.Logger], None], *, on_
             os.close(writing)
             break
     os.close(reading)
-    return output.decode().replace("\r\n", "\n")  # a terminal uses these line ends
+    return output.decode().replace("\r\n", "\n")  # the terminal converts line ends to "\r\n"
 
 
 # All other outputs
@@ -142,7 +142,7 @@ def logged(text_format: Format, write: Callable[[rota_log.Logger], None], *, on_
 
 def _notified() -> str:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
-        manager.bind("")  # an abstract name that the kernel chooses
+        manager.bind("")  # binds to an abstract name that the kernel chooses
         NotifySocket(f"@{manager.getsockname()[1:].decode()}").send_status(HOSTILE)
         return manager.recv(1 << 16).decode()
 

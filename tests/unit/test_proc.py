@@ -1,4 +1,4 @@
-"""The facts about a process in /proc, compared with the facts from psutil."""
+"""The values about a process that Rota reads from /proc, compared with those of psutil."""
 
 import os
 import subprocess
@@ -36,7 +36,7 @@ def test_usage_agrees_with_psutil(own_process: psutil.Process) -> None:
 def test_start_and_parent_agree_with_psutil(own_process: psutil.Process) -> None:
     assert process.started_at(os.getpid()) == pytest.approx(
         own_process.create_time(), abs=1.1
-    )  # psutil's boot time has no fraction
+    )  # psutil rounds the boot time to whole seconds
     assert process.parent_of(os.getpid()) == os.getppid()
 
 

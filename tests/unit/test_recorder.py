@@ -141,7 +141,7 @@ def test_a_truncated_record_is_not_read() -> None:
     for end in range(before, after):
         torn = region()
         torn[:] = whole
-        torn[0:WORD] = struct.pack("q", end)  # what a reader would see if `used` were written first
+        torn[0:WORD] = struct.pack("q", end)  # as if the writer had published the record before it was complete
         assert (m.TASK_LAG.name, "a", "delayed") not in read(torn)
         assert read(torn)[(m.CLAIMS.name, "a")] == (1.0,)
 
@@ -185,8 +185,8 @@ def test_an_invalid_used_length_reads_nothing(used: int) -> None:
 
 @dataclass(frozen=True)
 class Forged:
-    """A record that a task may leave if it overwrites the region. Its head has a valid checksum. `spoiled` is the
-    invalid word of the head and its content.
+    """A record as a task may leave it if it overwrites the region. The checksum in its head is valid. `spoiled` is the
+    index and the content of a word of the head that is not.
     """
 
     key: bytes
@@ -248,13 +248,13 @@ RECURSIVE = b"[" * 2000
 
 @settings(max_examples=300, deadline=None)
 @given(FORGED)
-@example(Forged(b"", -4))  # a record without a length would be followed by itself
+@example(Forged(b"", -4))  # a record of length 0, after which a reader would find the same record again
 @example(Forged(b"[]", 1))
 @example(Forged(b"7", 1))
 @example(Forged(b'["\xff"]', 1))
 @example(Forged(RECURSIVE, 1))
-@example(Forged(b'["rota_claims_total","\\ud800"]', 1))  # half of a surrogate pair is not a text
-@example(Forged(encode_key(m.TASK_LAG.name, (NEXT, "retry")), 1))  # a histogram with space for one number
+@example(Forged(b'["rota_claims_total","\\ud800"]', 1))  # half of a surrogate pair, which UTF-8 cannot encode
+@example(Forged(encode_key(m.TASK_LAG.name, (NEXT, "retry")), 1))  # a histogram that has space for only one number
 @example(Forged(encode_key(m.CLAIMS.name, ("b",)), 1, (0, 0)))
 def test_a_forged_record_breaks_neither_readers_nor_the_next_process(forged: Forged) -> None:
     memory = region()

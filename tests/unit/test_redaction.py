@@ -80,7 +80,7 @@ SHOWN_WHOLE = [
     "unix:///run/redis/redis.sock?db=2",
     "redis+sentinel://one:26379,two,[::1]:26379/my.master/0",
 ]
-# Each key takes a text, a number, a list or a table. No key takes a URL.
+# Keys that take a text, a number, a list or a table, but not a URL. The test writes a URL there by mistake.
 KEYS = (
     "namespace = {}",
     "redis_ulr = {}",

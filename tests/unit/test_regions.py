@@ -1,4 +1,6 @@
-"""The regions of all slots as one set of samples: the sums, the gauges that count, and the bound."""
+"""The metrics of all slots as one set of samples: which values are summed, which gauges count, and how many label sets
+are kept.
+"""
 
 import math
 import random
@@ -90,11 +92,11 @@ def test_a_gauge_that_is_not_summed_is_the_highest_value() -> None:
 def test_a_peak_is_the_recent_maximum_of_all_slots() -> None:
     memory = SlotMemory.create(8)
     now_ns = boottime_ns()
-    for slot, (seconds, ago) in {4: (2.0, 0), 5: (7.0, 1), 6: (9.0, 2)}.items():  # `ago` counts half minutes
+    for slot, (seconds, ago) in {4: (2.0, 0), 5: (7.0, 1), 6: (9.0, 2)}.items():  # `ago` is in half minutes
         peak = recorder(memory, slot).peak(m.TASK_LAG_WORST, "q")
         peak.observe(seconds, now_ns - ago * PEAK_NS)
         peak.observe(seconds / 2, now_ns - ago * PEAK_NS)
-    # The test may run at the edge of a half minute.
+    # The expected value is 7.0. It is 2.0 if a new half minute begins during the test.
     assert regions_of(memory).read(living=()).value(m.TASK_LAG_WORST, "q") in (2.0, 7.0)
     assert read_peak(memory, 5, now_ns) == 7.0
     assert read_peak(memory, 5, now_ns + PEAK_NS) == 0.0
@@ -210,7 +212,7 @@ def test_many_queues_do_not_displace_the_series_of_the_fleet() -> None:
     for number in range(100):
         bound.admit(m.CLAIMS, (str(number),))
     assert bound.admit(m.WORKERS, ("mail", "running")) == ("mail", "running")
-    for number in range(10_000):  # a task may write any of these records to its slot
+    for number in range(10_000):  # a task may write arbitrary records like these into its slot
         bound.admit(m.WORKERS, (str(number), "running"))
     assert bound.admit(m.WORKERS, ("10001", "running")) == ("_other", "_other")
 
@@ -221,7 +223,7 @@ def counted(regions: Regions) -> tuple[float | None, ...]:
 
 
 def count(memory: SlotMemory, slot: int) -> None:
-    """Count as the next process in a slot does."""
+    """Add to a counter in a slot, as the next process in the slot does."""
     writer = recorder(memory, slot)
     writer.counter(m.CLAIMS, "q").add(5)
     writer.histogram(m.TASK_LAG, "q", "retry").observe(0.5)

@@ -87,7 +87,7 @@ class Pool:
 
 
 def settled(workers: int, load: NodeLoad) -> Pool:
-    """Return a pool that has had this number of workers for so long that no guard is in force."""
+    """Return a pool that has this number of workers and no recent changes that would delay the next one."""
     pool = Pool()
     pool.round(load._replace(workers=workers))
     return pool
@@ -196,7 +196,7 @@ def test_a_stuck_task_is_added_to_the_load() -> None:
     load = node(rate=50, task_seconds=0.1, held=1, workers=7, long=busy)
     short = window(2, 50, 0.1)._replace(occupied_seconds=2 * 6.0)
     decision = Pool().round(load._replace(short=short))
-    assert decision.steady == 7  # 5 busy workers / 0.9, and the stuck worker
+    assert decision.steady == 7  # 5 busy workers / 0.9, plus the stuck worker
     assert decision.reason == "50 per second, 100 ms each: 5.0 busy and 1 held"
 
 
@@ -294,8 +294,8 @@ def test_a_blocked_loop_freezes_the_growth() -> None:
 
 
 def grown(pool: Pool, rate_after: float, task_seconds: float = 0.1) -> list[int]:
-    """Let a pool of 4 saturated workers grow. Return its numbers while all workers are ready and start tasks at
-    a rate.
+    """Let a pool of 4 saturated workers grow. Return the numbers that are decided in the next 10 s, if the larger pool
+    starts tasks at this rate.
     """
     before = node(rate=40, task_seconds=0.1, workers=4)
     pool.round(before)
@@ -325,7 +325,7 @@ def test_small_steps_without_gain_are_reversed_together() -> None:
     before = node(rate=40, task_seconds=0.1, workers=4)
     pool.rounds(70, before)
     counts = []
-    for most in (6, 7, 8, 9, 10):  # One more worker every 4 s, which alone would prove nothing.
+    for most in (6, 7, 8, 9, 10):  # one more worker every 4 s, and the gain of a single one is too small to judge
         counts += pool.rounds(4, before._replace(most=most, granted=most), queue(1500, 4.0))
     assert max(counts) > 6
     assert counts[-1] == 5
@@ -350,7 +350,7 @@ def test_each_freeze_is_twice_as_long_until_the_backlog_is_gone() -> None:
     frozen = "".join("-" if count == 4 else "#" for count in counts).strip("#").split("#")
     lengths = [len(each) / 2 for each in frozen if each]
     assert lengths[1] == pytest.approx(2 * 60, abs=2)
-    assert max(counts) == 6  # Half as many more, to see whether this gains something now.
+    assert max(counts) == 6  # a trial with half as many more workers
     pool.rounds(1, load)
     assert pool.history.freezes == 0
 
@@ -399,7 +399,7 @@ def test_one_ready_task_starts_the_first_worker() -> None:
 
 
 def turned() -> Pool:
-    """Return a pool that has just begun to shrink after a growth."""
+    """Return a pool that has grown and has just begun to shrink."""
     pool = Pool()
     pool.round(node(rate=70, task_seconds=0.1, workers=4))
     load = node(rate=20, task_seconds=0.1)

@@ -1,4 +1,6 @@
-"""The nonces of enqueues. The next call only uses the same name if the previous call can never be repeated."""
+"""The nonces of enqueues. A call reuses the name of the previous nonce only if the previous call can never be
+repeated.
+"""
 
 import os
 from collections.abc import Callable, Sequence
@@ -18,8 +20,8 @@ Repeated = list[Callable[[], Sending[NewTask]]]
 
 
 def sender_of(repeats: Repeated) -> Sender[NewTask, Any, NewTask]:
-    """Return a sender whose commands are the batches themselves. `repeats` receives the commands that would repeat a
-    call in doubt.
+    """Return a sender whose commands are the batches themselves. For each call in doubt, `repeats` gets the function
+    that repeats it.
     """
 
     def doubt(why: str, ids: Sequence[str], again: Callable[[], Sending[NewTask]]) -> Uncertain:
@@ -33,7 +35,7 @@ def sender_of(repeats: Repeated) -> Sender[NewTask, Any, NewTask]:
 
 
 def nonces_of(sending: Sending[NewTask], *replies: Sequence[Reply[Any]] | Exception) -> list[str]:
-    """Return the nonces of each exchange. The exchanges get these replies."""
+    """Run a call whose exchanges get these replies, and return the nonces that it sent."""
     found: list[str] = []
     try:
         exchange = next(sending)

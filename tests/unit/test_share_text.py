@@ -86,7 +86,7 @@ def test_a_share_with_an_extra_number_is_refused() -> None:
 )
 @pytest.mark.parametrize("rest", ["", " mail=720 0 0 1", " 9=-"])
 def test_a_malformed_share_is_refused_and_counts_as_a_limit(text: str, rest: str) -> None:
-    """So no script overlooks the condition after a number that it does not know."""
+    """If a script read on after a part that it does not know, it could overlook the condition that follows."""
     settings = f" q={text}{rest}"
     with pytest.raises(lua51.LuaError, match="ROTA not the settings of a queue: "):
         FUNCTIONS.setting(LUA.table(), settings, 4)

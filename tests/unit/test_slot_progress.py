@@ -60,7 +60,8 @@ def test_progress_does_not_carry_over_to_the_next_attempt(place: Place) -> None:
     assert (record.progress_of(ENTRY), record.progress_of(NEXT)) == (b"", b"")
     record.end()
     place.slot.assign(nonce=8, concurrency=place.slot.concurrency)
-    record.start(ENTRY, "name", 1, 2)  # this is again the first task of its process
+    # The first task of the next process, with the same number as the first task of the previous one.
+    record.start(ENTRY, "name", 1, 2)
     record.report_progress(ENTRY, b"6")
     place.slot.assign(nonce=9, concurrency=place.slot.concurrency)
     record.start(ENTRY, "name", 1, 2)
@@ -118,14 +119,16 @@ def test_a_reader_never_sees_half_written_progress() -> None:
     argv = [sys.executable, "-c", _WRITER, str(memory.fd)]
     with subprocess.Popen(argv, pass_fds=(memory.fd,), process_group=0) as writer:
         try:
-            texts = _read_many(record, 30_000)  # without the checksum, a dozen of these texts would be torn
+            texts = _read_many(record, 30_000)  # enough reads: without the checksum, about a dozen texts would be torn
         finally:
             _kill_group(writer)
     assert all(len(set(text)) == 1 and len(text) in (20, 70, 120) for text in texts), texts
 
 
 def _read_many(record: TaskRecord, wanted: int) -> set[bytes]:
-    """Return the texts of this many reads. Reading continues until texts of three of the four writers were seen."""
+    """Return the texts that were read in at least this many reads. Reading continues until texts of at least three of
+    the four writers were seen.
+    """
     texts: set[bytes] = set()
     reads, deadline = 0, time.monotonic() + DEADLINE_SECONDS
     while reads < wanted or len({(text[0] - ord("a")) // 3 for text in texts}) < 3:

@@ -36,7 +36,7 @@ def _slot() -> Slot:
 
 
 def _start(record: TaskRecord, task: TaskInSlot) -> int:
-    """Let a task run in the slot. Returns its number."""
+    """Write a running task into the slot, and return its number."""
     return record.start(*task[:8])
 
 
@@ -120,7 +120,7 @@ def test_only_whole_lines_of_a_dead_process_are_taken(size: int) -> None:
 
 
 class _Restless(TaskRecord):
-    """A record that contains a different task at each read."""
+    """A record whose task changes with each read of its number."""
 
     looks = 1
 
@@ -209,7 +209,7 @@ def test_id_and_queue_are_read_from_the_entry() -> None:
 
 def test_both_deadlines_of_a_running_task_can_be_extended() -> None:
     record = _slot().record(0)
-    for _ in range(3):  # three starts use both copies of the record
+    for _ in range(3):  # a record has two copies, and three starts use each of them
         number = record.start(_ENTRY, "name", 1, 2)
         assert record.times() == TaskTimes(1, 2, 0, number)
         record.extend(99, 98)

@@ -1,5 +1,5 @@
-"""The plan and the load of a soak cover everything, because nobody would notice if an omitted part of the product were
-broken.
+"""The plan and the load of a soak cover everything. If a part of the product were left out, no soak would show that it
+is broken.
 """
 
 from soak import file_faults, network_faults, node_faults, process_faults, server_faults, verb_faults

@@ -48,7 +48,9 @@ def limit() -> Iterator[SoftLimit]:
 
 
 class Cancels:
-    """The content of the process table and the slot: the numbers of the running task and of the last cancelled task."""
+    """What the slot and the process table contain: the number of the running task, and that of the task that was
+    cancelled last.
+    """
 
     running = cancelled = 0
 
@@ -81,7 +83,7 @@ def test_a_signal_before_the_deadline_or_outside_calls_does_nothing(limit: SoftL
 
 def test_a_signal_after_the_deadline_ends_the_call(limit: SoftLimit) -> None:
     with pytest.raises(TimeLimit):
-        limit.call(boottime_ns(), _forever, (), {})  # the signal had already arrived
+        limit.call(boottime_ns(), _forever, (), {})  # the deadline has already passed, so no signal is needed
     deadline_ns = boottime_ns() + 20 * MILLISECOND_NS
     threading.Timer(0.1, _send_signal).start()
     with pytest.raises(TimeLimit):
@@ -154,7 +156,7 @@ def test_a_cancel_is_raised_once_with_or_without_a_limit(limit: SoftLimit, cance
     def task() -> None:
         with pytest.raises(Cancelled):
             cancels.cancel(1)
-        _send_signal()  # a renewal names the task again
+        _send_signal()  # the master sends the signal again, because a renewal also names the task
         raise KeyError("went on")
 
     for deadline_ns in (0, boottime_ns() + _LATER_NS):
@@ -174,7 +176,7 @@ def test_the_cancel_of_one_task_does_not_end_another(limit: SoftLimit, cancels: 
         _send_signal()
         return "done"
 
-    cancels.cancel(1)  # this cancel is too late, because the call has returned
+    cancels.cancel(1)  # too late, because the call of task 1 has already returned
     cancels.running = 3
     assert limit.call(0, task, (), {}) == "done"
 
@@ -261,7 +263,9 @@ def _signal_storm() -> Iterator[None]:
 
 
 class _Counts:
-    """Two counts that only our code changes, one after the other. They are equal unless the code was interrupted."""
+    """Two counts that `protocol_call` increases one after the other while the time limit is deferred. If they differ,
+    an exception has interrupted it.
+    """
 
     first = second = 0
 
@@ -279,7 +283,8 @@ def test_thousands_of_signals_never_interrupt_protocol_calls(limit: SoftLimit, c
     def task(steps: int, cancelled_at: int) -> None:
         for step in range(steps):
             if step == cancelled_at:
-                cancels.cancelled = cancels.running  # the task's signal is among the signals that are being sent
+                # One of the signals that are sent all the time then belongs to this task.
+                cancels.cancelled = cancels.running
             counts.protocol_call()
 
     with _signal_storm():

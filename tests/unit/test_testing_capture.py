@@ -176,7 +176,8 @@ def test_typed_arguments_are_compared_and_shown_as_the_function_takes_them(calls
     with pytest.raises(AssertionError, match=r"captured_pay\(Decimal\('1.50'\)\) queue=default  <- other arguments"):
         calls.assert_enqueued(pay, args=[Decimal(2)])
     with pytest.raises(rota.InvalidArguments, match="would arrive as Decimal"):
-        calls.assert_enqueued(pay, args=["1.50"])  # no call could have such arguments
+        # Such a call would have failed, because the argument must be a Decimal.
+        calls.assert_enqueued(pay, args=["1.50"])
 
 
 def test_a_failed_assertion_lists_the_enqueued_calls(calls: Capture) -> None:

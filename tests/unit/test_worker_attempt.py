@@ -86,7 +86,7 @@ class Bench:
         self.registry.add(Task(function, name, TaskOptions(**options)))
 
     def check_start(self, attempt: Attempt) -> MayStart:
-        """Take the steps to a start. `status` and `is_started` are the replies of Redis."""
+        """Take the steps before a start. `status` and `is_started` determine the replies of Redis."""
         starts = StartSteps("owner", Store("n"), lambda: self.slot.is_intact, lambda *_: None)
         return take_steps(attempt.steps_to_start(starts), lambda step: self.reply(step, attempt.entry.text))
 
@@ -570,7 +570,7 @@ def test_hooks_see_that_a_task_was_cancelled() -> None:
 def test_a_wiped_slot_cancels_nothing() -> None:
     bench = Bench()
 
-    def wipe(_failures: int) -> float:  # the back-off calls this before the task's function is called
+    def wipe(_failures: int) -> float:  # the worker calls the back-off even before the task's function
         bench.slot._bytes[:] = bytes(REGION_BYTES)
         return 7.0
 

@@ -12,7 +12,9 @@ MILLISECOND_NS = 1_000_000
 
 
 def _run(prefetch: Prefetch, limit: int, took_ns: list[int], queue: str = "q") -> int:
-    """Repeatedly run this number of tasks with these run times. Returns the resulting limit."""
+    """Run one claim of `limit` tasks, whose run times are taken from the list in turn. Return the limit of the next
+    claim.
+    """
     batch = ClaimTimes(queue, 0)
     for number in range(limit):
         batch.ended(batch.at_ns + took_ns[number % len(took_ns)])

@@ -1,5 +1,5 @@
-"""The steps of coroutines: the task that they belong to, the work that they delay, and the exceptions that
-leave them.
+"""The steps of tasks that run as coroutines: to which task a step belongs, what happens if it blocks the loop, and
+which exceptions leave it.
 """
 
 import asyncio

@@ -61,7 +61,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
 
 
 def listen(world: World) -> float:
-    """Wait as long as possible. Returns the duration of the wait."""
+    """Wait at the doorbells for as long as possible, and return how long the wait was, in seconds."""
     began = world.now
     listening = Bell(Keys("n"), (), LONG_PARK_SECONDS, world.last_reply_ns)
     listening.listen(cast(Connection, world), cast(Waiter, world), LONG_PARK_SECONDS, TURN)
@@ -76,7 +76,8 @@ def test_a_wait_continues_while_the_master_gets_replies(world: World) -> None:
 
 
 def test_a_wait_ends_if_neither_worker_nor_master_gets_replies(world: World) -> None:
-    world.now += PARK_SECONDS - 0.001  # the last renewal was long ago, but this connection has just got a reply
+    # The master's last renewal was long ago, but the worker's own connection has just got a reply.
+    world.now += PARK_SECONDS - 0.001
     world.silent_at = began = world.now
     with pytest.raises(ConnectionLost, match="8 s"):
         listen(world)

@@ -10,7 +10,7 @@ from support.protocol import RUN_RECORD
 
 RECEIVED_NS = 1_000
 ANCHOR = Anchor(500, 0, RECEIVED_NS)
-CLAIM_BY_US = 500 + SAFE_CLAIM_AGE_US  # until then, a claim cannot be taken back
+CLAIM_BY_US = 500 + SAFE_CLAIM_AGE_US  # a claim that is made before this time cannot be taken back in the meantime
 LATE_NS = RECEIVED_NS + CLAIM_NS + 1
 
 
@@ -23,7 +23,9 @@ def _reply(word: TurnStatus, *claims: Claim) -> TurnReply:
 
 
 def _with_outcomes() -> InFlight:
-    """Add one outcome that is sent as lines and one that is sent as four arguments."""
+    """Return a state with two outcomes. The first is sent in the compact form of lines, and the second as four
+    arguments.
+    """
     in_flight = InFlight(tokens=["q"])
     in_flight.finish(Settlement(_claim("a").entry, DONE, RUN_RECORD))
     in_flight.finish(Settlement(_claim("b").entry, DONE))
@@ -146,7 +148,7 @@ def test_claims_that_may_have_been_taken_back_are_queried_again() -> None:
         in_flight = _while_two_are_left()
         _end(in_flight)
         _end(in_flight)
-        read = Anchor(0, 0, 2 * last_ns)  # the length of the wait does not matter
+        read = Anchor(0, 0, 2 * last_ns)  # the reply was read long after it had arrived, which must not matter
         in_flight.take_reply(_reply(TurnStatus.OK, _claim("d"), _claim("e")), read, ended_ns)
         assert (in_flight.may_hold_more, not in_flight.waiting) == (is_late, is_late)
     assert in_flight.turn(1) == Turn(1, (), plain=(_lines("b"), _lines("c")))

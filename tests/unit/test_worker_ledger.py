@@ -88,7 +88,7 @@ def test_a_task_forgotten_during_a_turn_is_queried_by_the_next() -> None:
     task_index = ledger.add("a")
     assert ledger.turn(1, 0).held == ("a",)
     ledger.forget(task_index)
-    ledger.take_reply(reply())  # that turn had listed the task, so the reply does not contain it
+    ledger.take_reply(reply())  # the turn listed the task when it was sent, so the reply cannot contain the task again
     assert ledger.may_hold_more
     assert ledger.turn(0, 0).held == ()
     ledger.take_reply(reply())
@@ -98,10 +98,10 @@ def test_a_task_forgotten_during_a_turn_is_queried_by_the_next() -> None:
 def test_held_tasks_are_listed_only_when_needed_or_each_second() -> None:
     ledger = Ledger(3)
     ledger.add("a")
-    assert ledger.turn(1, 0).held == ("a",)  # this is the very first turn
+    assert ledger.turn(1, 0).held == ("a",)  # listed, because this is the first turn
     ledger.take_reply(reply())
     assert ledger.turn(1, 1).held is None
-    assert ledger.turn(0, 2).held == ("a",)  # a claim was sent, and no reply has arrived
+    assert ledger.turn(0, 2).held == ("a",)  # listed, because the reply to a claim is still missing
     ledger.take_reply(reply(TurnStatus.QUARANTINE, b"the entry"))
     assert ledger.turn(1, 3).held == ("a",)
     ledger.take_reply(reply())

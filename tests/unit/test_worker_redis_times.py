@@ -64,7 +64,8 @@ MINUTE_NS = 60 * 10**9
 def test_a_delayed_turn_uses_the_reading_of_an_immediate_one() -> None:
     clock = RedisClock()
     clock.from_immediate_reply(now_us=1_000_000, sent_ns=5_000_000, received_ns=7_000_000)
-    # Both clocks have advanced by ten seconds, and the turn was sent long before.
+    # Both clocks have advanced by ten seconds since the first reading. This turn was sent four seconds before its reply
+    # arrived.
     anchor = clock.from_delayed_reply(now_us=11_000_000, sent_ns=6_000_000_000, received_ns=10_006_000_000)
     assert anchor == Anchor(11_000_000, 10_005_000_000, 10_006_000_000)
 
@@ -90,7 +91,7 @@ def test_the_tighter_of_two_readings_within_a_minute_is_used() -> None:
     clock.from_immediate_reply(now_us=1_000_000, sent_ns=5_000_000, received_ns=7_000_000)
     clock.from_immediate_reply(
         now_us=3_000_000, sent_ns=1_005_000_000, received_ns=2_007_000_000
-    )  # the reply came a second late
+    )  # this reply arrived a second late
     anchor = clock.from_delayed_reply(now_us=11_000_000, sent_ns=6_000_000_000, received_ns=10_006_000_000)
     assert anchor.sent_ns == 10_005_000_000
 
@@ -100,6 +101,6 @@ def test_a_reading_that_contradicts_the_known_one_replaces_it() -> None:
     clock.from_immediate_reply(now_us=1_000_000, sent_ns=5_000_000, received_ns=7_000_000)
     clock.from_immediate_reply(
         now_us=90_000_000, sent_ns=1_005_000_000, received_ns=1_007_000_000
-    )  # the server's clock was set
+    )  # somebody has set the server's clock
     anchor = clock.from_delayed_reply(now_us=99_000_000, sent_ns=6_000_000_000, received_ns=10_006_000_000)
     assert anchor.sent_ns == 10_005_000_000

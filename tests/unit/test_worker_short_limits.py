@@ -10,7 +10,7 @@ TENTH_NS = SECOND_NS // 10
 
 
 class Worker:
-    """The limits that a worker encountered, and the effects. `rings` has the times of the rings."""
+    """A worker that meets tasks with soft limits. `rings` has the times at which it rang the master."""
 
     def __init__(self) -> None:
         self.slot = Slot(memoryview(bytearray(REGION_BYTES)), memoryview(bytearray(PROCESS_ROW_BYTES)))
