@@ -375,7 +375,7 @@ def filled(filling: Filling, items: Items, plan: MapPlan, report: ReportProgress
 def _sent(filling: Filling, sending: Callable[[], Sending[NewMember]]) -> Generator[Any, Any, None]:
     """Send the items, and send them again after a failure when the server responds.
 
-    The group's cursor shows which items the server has accepted, so `sending` makes each attempt anew.
+    `sending` creates each attempt from the group's cursor, which shows what the server has accepted.
     """
     for left in reversed(range(_TRIES)):
         try:

@@ -136,8 +136,8 @@ def _fault_in(root: str, value: Any) -> str:
 
 
 def _are_plain(values: Iterable[Any], depth: int = _OUTER_LEVELS, arrays: tuple[type[Any], ...] = _LISTS) -> bool:
-    # True means that the values have no fault, and False that they may have one. Only exact types pass, so that no code
-    # of a subclass runs.
+    # True means that the values have no fault, and False that they may have one. Only exact types pass, because a
+    # subclass could run code of its own.
     for value in values:
         kind = type(value)
         if kind is str:
