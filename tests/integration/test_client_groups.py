@@ -20,7 +20,8 @@ from support.protocol import Fleet
 from support.servers import Server
 from support.waiting import until
 
-PATIENCE = 30.0  # in seconds; a lost reply closes its connection, so calls only wait this long on a busy machine
+# In seconds. If a reply is lost, its connection is closed at once, so only a busy machine makes a call wait this long.
+PATIENCE = 30.0
 Take = Callable[..., list[str]]
 Link = rota.Call[Any] | rota.Chain
 

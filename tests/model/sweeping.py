@@ -43,7 +43,7 @@ class Sweeping(Steering):
     # Queues that are known only by a pattern
 
     def _look_whether_idle(self, queue: str, forget_after_us: int) -> None:
-        """Store the time since which a queue is empty. After a while, forget the queue."""
+        """Record when a queue became empty. Forget the queue when it has been empty for `forget_after_us`."""
         pattern = self._pattern_of(queue)
         if not pattern or not self._is_empty(queue):
             self.places.idle.pop(queue, None)

@@ -1,4 +1,4 @@
-"""The exporter's output for hostile contents of the children's slots."""
+"""The exporter's output if the children's slots hold hostile data."""
 
 from collections.abc import Iterator
 

@@ -29,7 +29,7 @@ class Announcements:
     domains: dict[str, int] = field(default_factory=dict)
     shares: dict[str, tuple[int, str]] = field(default_factory=dict)  # the condition of each queue, by name
     conditions: dict[str, tuple[int, str]] = field(default_factory=dict)  # the Lua chunk of each condition, by name
-    closed: dict[str, int] = field(default_factory=dict)  # the time since which each queue is closed
+    closed: dict[str, int] = field(default_factory=dict)  # when each closed queue was closed
 
     def announce(self, now: int, node: str, until: int, announced: Announced) -> int:
         """Store the announcements of a node, and return the number of nodes."""

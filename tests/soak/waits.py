@@ -17,10 +17,10 @@ from soak.histories import History, Run
 
 WAIT_SECONDS = 3.0
 RECOVERY_SECONDS = 1.0
-NODE_SECONDS = 2.0  # the permitted time in addition to the lease
-LULL_SECONDS = 2.5  # the time after any other fault until a recovery can be measured
+NODE_SECONDS = 2.0  # how long the recovery from a lost node may take, in addition to the lease
+LULL_SECONDS = 2.5  # a recovery is measured only if all other faults ended this long ago
 STALL_SECONDS = 0.2  # the duration of a call that normally takes 0.3 ms
-REPLACED_SECONDS = 0.5  # the time until a killed worker has a successor
+REPLACED_SECONDS = 0.5  # how long it takes to replace a killed worker
 # These faults affect no task. A full server refuses producers, and lets the fleet run the tasks that it holds.
 _HARMLESS = frozenset(
     {
