@@ -1,9 +1,9 @@
-"""The server time of a claim, depending on how many queues of its tier have work. Queues are either named in the tier
-or match a pattern.
+"""The server time of a claim, as a function of the number of queues in the tier that have work. The queues are either
+named in the tier or match a pattern.
 
-No fleet runs. One connection makes turns, each of which settles the tasks that the previous turn claimed, and the
-server reports the time that it spent. So the result is the time of the script alone. Each turn claims one task, so few
-tasks are enough to keep 10,000 queues filled.
+No fleet runs. One connection makes turns, each of which settles the task that the previous turn claimed. The server
+reports the time that it spent, so the result is the time of the script alone. Each turn claims only one task, so even
+10,000 queues keep their work if each has a few tasks.
 """
 
 from collections.abc import Sequence

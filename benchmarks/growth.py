@@ -20,11 +20,11 @@ from benchmarks.testbed import Failed, Testbed, wait_until
 
 NAME = "growth"
 _CHUNKS = 5
-# The most tasks that may run in addition to the measured ones, while the fleet is being held and released again. This
-# is done one queue at a time.
+# The maximum number of tasks that may run besides the measured ones while the queues are paused and resumed. This is
+# done one queue after the other, so the maximum grows with the number of queues.
 _BEYOND_TASKS = 2000
 _BEYOND_TASKS_A_QUEUE = 100
-_BEYOND_TASKS_A_WORKER = 400  # a worker may hold two claims when the fleet is held
+_BEYOND_TASKS_A_WORKER = 400  # a worker may hold two claims when the queues are paused
 _FAR_SECONDS = 86_400.0
 _MOST_SECONDS = 60.0
 _MOST_NAMED = 1000  # tiers with more names are not realistic

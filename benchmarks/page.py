@@ -45,7 +45,7 @@ UPKEEP: Columns = (
     ("idle, commands/s", "idle", "commands"),
     ("with those of scripts", "idle", "inside"),
     ("idle, % of a processor", "idle", "cpu_percent"),
-    ("memory, fleet of 8 divided by 8, MB", "memory", "pss_mb"),
+    ("memory of a fleet of 8, per worker, MB", "memory", "pss_mb"),
     ("one more worker, MB", "memory", "uss_mb"),
 )
 AT_ONCE: Columns = (

@@ -233,7 +233,7 @@ def _lag(fleet: RunningFleet, server: Server) -> None:
     server.kill()
     with _Asking(fleet) as asking:
         time.sleep(8)
-    _print_spread("status while the server refuses", asking.answers_ms)
+    _print_spread("status while the server refuses connections", asking.answers_ms)
 
 
 if __name__ == "__main__":

@@ -213,7 +213,7 @@ TARGETS = (
     Target(
         "idle, 8 workers: share of one processor", number("idle", "cpu_percent"), at_least=False, limit=0.2, unit="%"
     ),
-    Target("memory, 8 workers: fleet divided by 8", number("memory", "pss_mb"), at_least=False, limit=16, unit="MB"),
+    Target("memory of a fleet of 8, per worker", number("memory", "pss_mb"), at_least=False, limit=16, unit="MB"),
     Target("memory: one more worker", number("memory", "uss_mb"), at_least=False, limit=4.5, unit="MB"),
     Target("crash: the task runs again", number("crash", "rerun_ms"), at_least=False, limit=30, unit="ms"),
     Target("crash: the pool is complete", number("crash", "whole_ms"), at_least=False, limit=100, unit="ms"),

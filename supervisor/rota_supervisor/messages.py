@@ -204,7 +204,7 @@ def pair() -> tuple[socket.socket, socket.socket]:
 
 
 def send(channel: socket.socket, message: Message) -> None:
-    """Send one packet from a blocking end. Raises OSError if the other side has closed."""
+    """Send one packet through a blocking socket. Raises OSError if the other side has closed the channel."""
     channel.send(encode(message), socket.MSG_NOSIGNAL)
 
 
@@ -247,8 +247,8 @@ def send_first(channel: socket.socket, first: First, descriptors: Descriptors) -
 
 
 def receive_first(channel: socket.socket) -> tuple[First, Descriptors]:
-    """Wait in a child for its first packet. Raises WrongAbi if the master has another version, and EOFError if it has
-    died."""
+    """Wait in a child for its first packet. Raises WrongAbi if the master has another version, and EOFError if the
+    master has died."""
     packet, ancillary, _, _ = channel.recvmsg(MAX_PACKET, _ROOM_FOR_ALL, socket.MSG_CMSG_CLOEXEC)
     if not packet:
         raise EOFError("the master exited before it sent anything")

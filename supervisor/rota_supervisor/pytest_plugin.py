@@ -1,5 +1,5 @@
-"""Fixtures for the tests of applications, which are available in every project with rota and pytest. The library is
-imported only when a fixture is used."""
+"""Fixtures with which applications are tested. pytest finds them in every environment in which Rota is installed. Rota
+itself is imported only when a fixture is used."""
 
 import uuid
 import warnings

@@ -244,7 +244,7 @@ def _what_is_wrong(error: ServerError, credentials_in: str) -> str:
         advice = "if it requires TLS, write redis_url with rediss://, else see its log" if has_ended else "start it"
         return f"is not reachable: {error}: {advice}, or {_SET_ADDRESS}"
     if isinstance(error, PushedBack):
-        return f"refuses for now: {error}: try again when it has recovered"
+        return f"refuses commands for now ({error}): try again when it has recovered"
     return f"cannot be used: {error}"
 
 

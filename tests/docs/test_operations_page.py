@@ -247,7 +247,7 @@ def number(cell: str) -> int:
 
 
 @pytest.mark.parametrize(("row", "argument"), [(0, 100), (1, 1000)])
-def test_the_formula_for_redis_covers_the_measured_sizes(row: int, argument: int) -> None:
+def test_the_redis_memory_formula_covers_the_measured_sizes(row: int, argument: int) -> None:
     [fixed, factor] = re.findall(r"\(backlog \* \((\d+) B \+ ([\d.]+) \* arguments\)", PAGE)[0]
     assert int(fixed) + float(factor) * argument > max(map(number, rows_of("bytes")[row][1:3]))
 

@@ -33,7 +33,7 @@ COMMANDS = {
     ("check",): {0, 78},
 }
 READ_BY_RECOVERY = {"ready_lane", "owners", "lives", "inflight", "pulse"}
-REFUSED = 69  # the exit code if the server refuses a command, for example because a key has another type
+REFUSED = 69  # the exit status if the server refuses a command, for example because a key has the wrong type
 SEED = int(os.environ.get("FOREIGN_SEED", random.SystemRandom().randrange(1 << 32)))
 
 

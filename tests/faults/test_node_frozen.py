@@ -41,7 +41,7 @@ def taken_over(b: RunningFleet, since: float, measured: Measure) -> list[Line]:
     took = max(line.at for line in again) - since
     measured("seconds from the fault to the second start, lease of 2 s", took)
     assert took < RECOVERED_WITHIN_SECONDS
-    assert [line.crashes for line in again] == [0, 0]  # the attempt counts as lost, not as a crash
+    assert [line.crashes for line in again] == [0, 0]  # a loss, not a crash
     return again
 
 

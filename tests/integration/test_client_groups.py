@@ -20,7 +20,7 @@ from support.protocol import Fleet
 from support.servers import Server
 from support.waiting import until
 
-# In seconds. A call waits that long only on a busy machine, because a connection is closed when a reply on it is lost.
+# In seconds. If a reply is lost, its connection is closed at once, so only a busy machine makes a call wait this long.
 PATIENCE = 30.0
 Take = Callable[..., list[str]]
 Link = rota.Call[Any] | rota.Chain

@@ -111,7 +111,7 @@ def test_a_blocking_command_does_not_block_the_caller(server: Server, redis_clie
     assert connection.receive() == [b"bell", b"1"]
 
 
-def test_a_cut_connection_is_lost_and_not_repeated(server: Server, redis_client: Redis) -> None:
+def test_a_call_on_a_cut_connection_is_lost_and_not_repeated(server: Server, redis_client: Redis) -> None:
     connection = Connection(parse_address(server.url))
     redis_client.client_kill_filter(_id=connection.execute("CLIENT", "ID"))
     with pytest.raises(ConnectionLost):

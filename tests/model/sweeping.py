@@ -47,7 +47,7 @@ class Sweeping(Steering):
     # Queues that are known only by a pattern
 
     def _look_whether_idle(self, queue: str, forget_after_us: int) -> None:
-        """Store since when the queue of a pattern is empty, and forget the queue if that is long enough ago."""
+        """Record when a queue became empty. Forget the queue when it has been empty for `forget_after_us`."""
         pattern = self._pattern_of(queue)
         if not pattern or not self._is_empty(queue):
             self.places.idle.pop(queue, None)

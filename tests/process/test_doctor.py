@@ -261,7 +261,7 @@ def test_the_clock_of_the_server_is_compared(server: Server, namespace: str, tmp
     assert re.fullmatch(r"the clock of this machine is 1 h (\d+ s )?ahead of that of Redis", found)
 
 
-def test_an_unreachable_server_exits_with_69(tmp_path: Path, rota: Rota) -> None:
+def test_doctor_exits_with_69_if_the_server_is_unreachable(tmp_path: Path, rota: Rota) -> None:
     (tmp_path / "rota.toml").write_text(f'redis_url = "redis://u:s3cr3t@127.0.0.1:{free_port()}/0"\n')
     ran = rota("doctor", "--no-imports", "--json")
     assert list(found_in(ran, "redis-")) == ["redis-unreachable"]
@@ -463,7 +463,7 @@ def test_an_archive_never_overwrites_a_file(tmp_path: Path, rota: Rota) -> None:
     assert "a.tar.gz already exists: nothing was written" in ran.err
 
 
-def test_an_archive_in_a_missing_folder_exits_with_73(tmp_path: Path, rota: Rota) -> None:
+def test_doctor_exits_with_73_if_the_folder_of_the_archive_is_missing(tmp_path: Path, rota: Rota) -> None:
     (tmp_path / "rota.toml").write_text(f'redis_url = "redis://127.0.0.1:{free_port()}/0"\n')
     ran = rota("doctor", "--no-imports", "--bundle", "none/a.tar.gz")
     assert ran.code == 73

@@ -1,4 +1,4 @@
-"""The output of the exporter when children have written hostile data into their slots."""
+"""The exporter's output if the children's slots hold hostile data."""
 
 from collections.abc import Iterator
 

@@ -101,7 +101,7 @@ ODD = {"no standard descriptors": "exec <&- >&- 2>&-; ", "no home and a strange 
 
 
 @pytest.mark.parametrize("setup", ODD.values(), ids=ODD)
-def test_start_works_without_usual_process_resources(fleet: Mastered, setup: str) -> None:
+def test_start_works_without_standard_descriptors_or_home(fleet: Mastered, setup: str) -> None:
     fleet.prefix = ["sh", "-c", f'{setup}exec "$@"', "sh"]
     fleet.launch("--pid-file", "rota.pid")
     until(lambda: (fleet.folder / "rota.pid").exists() or fleet.has_ended(), "the fleet has begun")

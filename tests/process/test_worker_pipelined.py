@@ -173,7 +173,7 @@ def _start_another(harness: ChildHarness) -> None:
 
 
 @pytest.mark.parametrize("holds_a_task", [False, True])
-def test_killed_worker_leaves_outcomes_and_one_task_to_blame(draining: _Draining, *, holds_a_task: bool) -> None:
+def test_only_the_running_task_of_a_killed_worker_is_blamed(draining: _Draining, *, holds_a_task: bool) -> None:
     draining.until_a_turn_is_under_way(holds_a_task=holds_a_task)
     draining.worker.kill()
     slot, harness = draining.worker.slot, draining.harness

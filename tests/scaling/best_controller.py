@@ -13,7 +13,7 @@ BLOCK_SECONDS: Final = 10.0
 
 
 def best_counts(trace: Trace) -> list[int]:
-    """Return the number of workers for each block."""
+    """Return the smallest sufficient number of workers for each block of 10 s of the trace."""
     workers = Workers(trace)
     workers.resize(trace.least, 0.0)
     counts: list[int] = []
@@ -47,7 +47,7 @@ def _holds(workers: Workers, end: float, count: int) -> bool:
 
 
 def delayed(counts: list[int], delay: float = SHRINK_SECONDS, step: float = SHRINK_STEP_SECONDS) -> list[int]:
-    """Return the numbers if workers leave only after the delay, one in each step."""
+    """Return the numbers of workers if workers leave only after the delay, one in each step."""
     found: list[int] = []
     blocks = round(delay / BLOCK_SECONDS)
     for at, count in enumerate(counts):

@@ -29,9 +29,9 @@ class Announcements:
 
     nodes: dict[str, int] = field(default_factory=dict)
     domains: dict[str, int] = field(default_factory=dict)
-    shares: dict[str, tuple[int, str]] = field(default_factory=dict)  # the name of each queue's condition, by queue
-    conditions: dict[str, tuple[int, str]] = field(default_factory=dict)  # the Lua code of each condition, by its name
-    closed: dict[str, int] = field(default_factory=dict)  # the time in us since which each queue is closed
+    shares: dict[str, tuple[int, str]] = field(default_factory=dict)  # the condition of each queue, by name
+    conditions: dict[str, tuple[int, str]] = field(default_factory=dict)  # the Lua chunk of each condition, by name
+    closed: dict[str, int] = field(default_factory=dict)  # when each closed queue was closed
 
     def announce(self, now: int, node: str, until: int, announced: Announced) -> int:
         """Store the announcements of a node, and return the number of nodes."""

@@ -233,7 +233,7 @@ class Worker(Running):
         slow = self.settings.lease_seconds * START_WITHIN_SHARE
         most = slow if random.random() < trouble.slow_starts else 0.001
         if soft_seconds:
-            self._short_limits.met(round(soft_seconds * NANOSECONDS), read_ns)
+            self._short_limits.note(round(soft_seconds * NANOSECONDS), read_ns)
         start = self._mark_started if task.once else self._start
         self.later(random.uniform(0.0, most), lambda: start(hand, read_ns))
         if self.several:

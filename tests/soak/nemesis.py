@@ -28,9 +28,7 @@ class _Going:
 
 
 class Nemesis:
-    """The part of a soak that causes the faults. Call `run` once. `heal` undoes the current faults, and must be called
-    in any case.
-    """
+    """Carries out the faults of a plan. Call `run` once, and always call `heal`, which undoes the faults in effect."""
 
     def __init__(self, testbed: Testbed, seed: int) -> None:
         self._testbed = testbed
@@ -60,7 +58,7 @@ class Nemesis:
             keeper.check()
 
     def heal(self) -> None:
-        """Undo all current faults."""
+        """Undo all faults that are still in effect."""
         for going in self._going:
             self._undo(going)
 

@@ -19,7 +19,8 @@ class Refusal(Exception):
 
 @functools.cache
 def journal() -> Journal:
-    """Return this worker's journal. Processes run in the node's folder, which is inside the folder of the run."""
+    """Return the journal in which this worker records attempts. It is in the folder of the run, which is the parent of
+    the node's folder, in which the worker runs."""
     return Journal(Path.cwd().parent / RUNS_FILE)
 
 
@@ -42,7 +43,7 @@ def short() -> None:
 
 @rota.task
 def step(number: int) -> None:
-    """Do nothing. The number is the task's place in the queue whose order is checked."""
+    """Do nothing. `number` is the position of the task in a sequence."""
 
 
 @rota.task

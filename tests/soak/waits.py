@@ -15,11 +15,11 @@ from soak.histories import History, Run
 
 WAIT_SECONDS = 3.0
 RECOVERY_SECONDS = 1.0
-NODE_SECONDS = 2.0  # a lost node's tasks must be recovered this long after the lease at the latest
-LULL_SECONDS = 2.5  # a recovery is measured only this long after any other fault
-STALL_SECONDS = 0.2  # from this duration on, a call counts as a stall; it normally takes 0.3 ms
-REPLACED_SECONDS = 0.5  # a killed worker has a successor after this time
-# These faults delay no task. For example, a full server refuses producers, but the fleet can still run the tasks in it.
+NODE_SECONDS = 2.0  # how long the recovery from a lost node may take, in addition to the lease
+LULL_SECONDS = 2.5  # a recovery is measured only if all other faults ended this long ago
+STALL_SECONDS = 0.2  # the duration of a call that normally takes 0.3 ms
+REPLACED_SECONDS = 0.5  # how long it takes to replace a killed worker
+# These faults affect no task. A full server refuses producers, and lets the fleet run the tasks that it holds.
 _HARMLESS = frozenset(
     {
         Fault.KILL_EXPORTER,

@@ -31,12 +31,12 @@ def test_unknown_fields_are_left_out() -> None:
     assert set(json.loads(FailureRecord("lost", "gone").to_json(AT))) == {"reason", "error", "at"}
 
 
-def test_an_exception_whose_text_fails_is_still_named() -> None:
+def test_an_exception_whose_str_method_raises_is_still_named() -> None:
     assert error_line(_UnspeakableError()) == "_UnspeakableError: (its __str__ raised an exception)"
     assert "_UnspeakableError" in traceback_text(_UnspeakableError())
 
 
-def test_an_exception_whose_traceback_fails_is_still_named() -> None:
+def test_an_exception_whose_traceback_cannot_be_formatted_is_still_named() -> None:
     assert traceback_text(_UntraceableError("why")) == "_UntraceableError: why"
 
 

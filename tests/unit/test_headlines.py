@@ -239,7 +239,7 @@ CASES: list[tuple[Callable[[Status], None], str, str, str]] = [
     (
         with_(pools=[POOL | {"workers": {"running": 1, "booting": 3}, "short_seconds": 42.0}]),
         "warn",
-        "pool default has had 1 of 4 workers at work for 42 s",
+        "pool default has had only 1 of 4 workers for 42 s",
         "pools/default",
     ),
     (

@@ -408,7 +408,7 @@ def test_a_failed_reload_during_startup_restores_the_operators_count(
     assert reloads.state.wanted.counts == {"default": 7}
 
 
-def test_a_zygote_stopped_while_loading_refuses_nothing(reloads: Reloads) -> None:
+def test_stopping_a_loading_zygote_does_not_refuse_the_reload(reloads: Reloads) -> None:
     reloads.take_over()
     reply = reloads.reload(NEW_CODE)
     reloads.dies(reloads.latest(Role.ZYGOTE, 3), Reason.STOP)

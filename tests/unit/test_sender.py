@@ -56,14 +56,14 @@ REPLIED: list[Reply[Any]] = [Replied([])]
 SILENT: list[Reply[Any]] = [NotReplied("silent")]
 
 
-def test_calls_with_a_reply_share_a_name_and_count_up() -> None:
+def test_calls_with_a_reply_share_a_nonce_name_with_increasing_numbers() -> None:
     sender = sender_of([])
     (first,), (second,), (third,) = (nonces_of_call(sender, REPLIED) for _ in range(3))
     name = first.removesuffix(" 1")
     assert [second, third] == [f"{name} 2", f"{name} 3"]
 
 
-def test_a_derived_sender_continues_with_the_same_name() -> None:
+def test_a_derived_sender_continues_with_the_same_nonce_name() -> None:
     sender = sender_of([])
     besides: Sender[NewTask, Any, NewTask] = sender.of(
         lambda batch: cast("ScriptCall[Any]", batch), lambda items, _: list(items)
@@ -85,7 +85,7 @@ def test_a_derived_sender_continues_with_the_same_name() -> None:
     ],
     ids=["repeated", "in doubt", "unconfirmed", "refused", "cancelled", "not sent"],
 )
-def test_the_name_of_any_other_call_is_never_used_again(replies: list[Sequence[Reply[Any]] | Exception]) -> None:
+def test_the_name_of_a_failed_or_repeated_call_is_never_reused(replies: list[Sequence[Reply[Any]] | Exception]) -> None:
     sender = sender_of([])
     first, *again = nonces_of_call(sender, *replies)
     assert set(again) <= {first}
@@ -101,7 +101,7 @@ def test_a_call_repeated_by_hand_keeps_its_nonce() -> None:
     assert nonces_of(again(), REPLIED) == [first]
 
 
-def test_a_call_of_many_rounds_uses_the_names_of_one_round() -> None:
+def test_later_rounds_of_a_call_reuse_the_nonce_names_of_the_first() -> None:
     sender = sender_of([])
     many = [NewTask(str(number), "q", b"") for number in range(3 * ROUND)]
     round_of_replies = REPLIED * (ROUND // BATCH)

@@ -20,7 +20,7 @@ class Worker:
 
     def met(self, limit_ns: int, at: float) -> "Worker":
         self.now = at
-        self.limits.met(limit_ns, round(at * SECOND_NS))
+        self.limits.note(limit_ns, round(at * SECOND_NS))
         return self
 
     @property

@@ -119,10 +119,10 @@ RETRY_DELAY: Final = "the delay of rota.Retry"
 
 
 class Retry(Exception):
-    """Raised by a task to end this attempt and try again after `delay`, seconds or timedelta.
+    """Raised by a task to end this attempt and try again after `delay` (seconds or a timedelta).
 
-    Without a `delay`, the task's back-off determines when. The attempt counts as a failure, so `retries` still limits
-    the attempts. Raises TypeError or ValueError if the delay is not a duration or is negative.
+    Without a `delay`, the task's back-off determines the delay. The attempt counts as a failure, so `retries` still
+    limits the attempts. Raises TypeError or ValueError if the delay is not a duration or is negative.
     """
 
     delay: float | timedelta | None = None  # for subclasses that do not call our `__init__`

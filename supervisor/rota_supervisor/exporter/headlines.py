@@ -89,7 +89,7 @@ def _short_pools(status: Row) -> Iterator[Headline]:
     for row in status["pools"]:
         if row.get("short_seconds", 0.0) >= SHORT_SECONDS and row["name"] not in delayed:
             at_work = sum(row["workers"].get(state, 0) for state in ("running", "quiet"))
-            short = f"{at_work} of {count(row['desired'], 'worker')} at work for {in_words(row['short_seconds'])}"
+            short = f"only {at_work} of {count(row['desired'], 'worker')} for {in_words(row['short_seconds'])}"
             yield Headline(WARN, f"pool {row['name']} has had {short}", f"pools/{row['name']}")
 
 

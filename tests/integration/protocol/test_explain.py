@@ -126,7 +126,7 @@ def test_an_explanation_that_reaches_the_bound_is_incomplete(timed: TimedFleet) 
     assert 50 < len(order.claims) < 1000
 
 
-def test_foreign_values_are_explained_as_they_are_claimed(timed: TimedFleet) -> None:
+def test_explain_handles_foreign_values_like_a_claim(timed: TimedFleet) -> None:
     serving = tiers([QueueShare("q", cap=3), QueueShare("r", interval_us=1000)])
     timed.push("a", "b", queue="q")
     timed.push("c", "d", queue="r")

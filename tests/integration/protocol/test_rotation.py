@@ -66,7 +66,7 @@ def test_pools_that_serve_the_same_queues_share_one_rotation(fleet: Fleet) -> No
     assert set(order) == {"x", "y"}
 
 
-def test_a_claim_of_many_entries_is_charged_for_each(fleet: Fleet) -> None:
+def test_a_queue_is_charged_for_each_entry_of_a_claim(fleet: Fleet) -> None:
     flood(fleet, "x", "y")
     serving = one_tier("x", "y")
     owner = fleet.register()
@@ -77,7 +77,7 @@ def test_a_claim_of_many_entries_is_charged_for_each(fleet: Fleet) -> None:
     assert fleet.inflight(other) == []
 
 
-def test_a_released_entry_is_credited(fleet: Fleet) -> None:
+def test_a_released_entry_is_credited_to_its_queue(fleet: Fleet) -> None:
     flood(fleet, "x", "y")
     serving = one_tier("x", "y")
     owner = fleet.register()

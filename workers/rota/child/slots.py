@@ -112,7 +112,8 @@ class ProcessRow:
 
     @property
     def quiet_requested(self) -> bool:
-        """Whether the worker must not claim until this is reset. The master writes it before it sends WAKE_SIGNAL."""
+        """Whether the master has requested that the worker is quiet, which means that it claims nothing. The master
+        changes this before it sends WAKE_SIGNAL."""
         return self._process_row[_QUIET] != 0
 
     @quiet_requested.setter
@@ -126,7 +127,7 @@ class ProcessRow:
         return self._process_row[PROCESS_ROW.watched] != 0
 
     def end_watch(self) -> None:
-        """Stop watching the slot. The master calls this. At its next claim, the worker requests a watch again."""
+        """End the watch of this slot. Only the master calls this. At its next claim, the worker requests it again."""
         self._process_row[PROCESS_ROW.watched] = 0
 
 

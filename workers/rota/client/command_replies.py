@@ -350,7 +350,7 @@ class ReplyReader:
         if isinstance(error, ServerError) and error.refuses_login:
             return f"refuses the user or the password: {self._why(error)}"
         if isinstance(error, PushedBack):
-            return f"refuses for now: {text}: try again when it has recovered"
+            return f"refuses commands for now ({text}): try again when it has recovered"
         if isinstance(error, LoginUnknown):
             return f"cannot be used: {text}"
         if not isinstance(error, ConnectionLost) or error.reason == "readonly":

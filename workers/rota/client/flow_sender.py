@@ -112,9 +112,9 @@ class Filling:
         self.is_new = self.has_ended = False
         self._opening = opening
         self._context = context
-        # The number of the first item in this round, or None for the call that opens the group.
+        # The position of the first item of this round, or None for the call that opens the group.
         self._first: int | None = 0
-        self._last = -1  # The total number of items if this round has the last ones, or else -1.
+        self._last = -1  # The total number of items if this round sends the last ones, or else -1.
         self._sender = context.sender.of(self._packed, self._process_reply, go_on)
 
     def open(self) -> Sending[NewMember]:
@@ -123,9 +123,9 @@ class Filling:
         return self._sender.send_as_one(())
 
     def send(self, members: Sequence[NewMember], *, are_last: bool) -> Sending[NewMember]:
-        """Send the items that start at the cursor. If they `are_last`, the same call closes the group.
+        """Send the members for the items that follow the first `cursor` items, which the server has accepted.
 
-        `cursor` is the number of items that were accepted before. Raises the errors of `Sender.send`.
+        If these members `are_last`, the call that sends them also closes the group. Raises the errors of `Sender.send`.
         """
         self._first = self.cursor
         self._last = self.cursor + len(members) if are_last else -1
@@ -375,7 +375,7 @@ def filled(filling: Filling, items: Items, plan: MapPlan, report: ReportProgress
 def _sent(filling: Filling, sending: Callable[[], Sending[NewMember]]) -> Generator[Any, Any, None]:
     """Send the items, and send them again after a failure when the server responds.
 
-    `sending` creates each attempt from the group's cursor, which shows what the server has accepted.
+    The group's cursor shows which items the server has accepted, so `sending` is called again for each attempt.
     """
     for left in reversed(range(_TRIES)):
         try:

@@ -168,9 +168,10 @@ class ReplyList:
 
 
 class Wakeup:
-    """A way to end a wait of this process from another thread or a signal handler.
+    """A wait of this process that another thread or a signal handler can end.
 
-    It is a pair of socket objects, so `ring` after `close` never writes to a descriptor that has been reused.
+    The wait uses socket objects instead of bare descriptors. A closed socket object refuses to send, whereas the number
+    of a closed descriptor may already belong to another file. So `ring` may be called after `close`.
     """
 
     def __init__(self) -> None:

@@ -74,7 +74,7 @@ def parse_cancel_order(raw: bytes) -> CancelOrder:
 class Reaped:
     """The result of reaping an owner."""
 
-    alive: bool  # whether the owner's lease has not expired after all, so that nothing was done
+    alive: bool  # whether nothing was done, because the lease has not expired or a grace period is in force
     settled: int  # number of the given outcomes that took effect
     requeued: tuple[Entry, ...]  # entries that were given back to their lanes
     dead: tuple[Entry, ...]  # entries that were set aside as dead

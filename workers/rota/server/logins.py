@@ -48,14 +48,14 @@ CredentialProvider = str | HasCredentials | Callable[[], tuple[Any, ...]]
 
 
 class LoginUnknown(ConnectionLost):
-    """Raised if there is no user and password because the provider failed."""
+    """Raised if the provider failed, so that no user and password are known."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text, REASON_CREDENTIALS)
 
 
 class ProviderFault(LoginUnknown):
-    """Raised if the provider cannot be used until someone changes it or its setting."""
+    """Raised if no login is possible until the provider or its setting is changed."""
 
 
 class Login(NamedTuple):
@@ -187,8 +187,8 @@ class SharedLogins:
     kept = current
 
     def refused(self) -> bool:
-        """Notify the master, so that it calls the provider again. Returns False, because it takes some time until
-        another login is available."""
+        """Notify the master that the server refused this login, so that the master calls the provider again. Always
+        returns False, because the master has no other login yet."""
         with contextlib.suppress(BlockingIOError):  # if the counter is full, the master has been notified often enough
             os.eventfd_write(self.bell, 1)
         return False
@@ -229,8 +229,8 @@ def logins_of(provider: Any) -> Logins | None:
 
 
 def request_login(provider: CredentialProvider) -> Login:
-    """Call a provider for a login. Raises ProviderFault if the provider cannot be used, and LoginUnknown if it
-    fails."""
+    """Call a provider and return its login. Raises ProviderFault if the provider cannot be imported, is not a provider,
+    or does not return a login, and LoginUnknown if the call fails or the returned password has expired."""
     named = f"{SETTING} = {provider!r}" if isinstance(provider, str) else SETTING
     found: Any = _imported(provider, named) if isinstance(provider, str) else provider
     try:

@@ -38,8 +38,8 @@ def parse_rate(text: str) -> Rate:
     """Parse a rate of the form "COUNT/s", "COUNT/m" or "COUNT/h". Raises ValueError, with the expected form in the
     message, if the text has another form.
 
-    Starts are spread evenly, but as many as are due in a tenth of a second may happen at once. A rate such as "5000/s"
-    can therefore be served in batches, and no period of one second has more than 10 % too many starts.
+    Starts are spread evenly, except that the starts of a tenth of a second may happen together. A rate such as "5000/s"
+    can therefore be served in batches. The starts in one second never exceed the rate by more than 10 %.
     """
     match = _RATE.fullmatch(text)
     if match is None or not int(match[1]):

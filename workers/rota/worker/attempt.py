@@ -218,8 +218,9 @@ class ShortLimits:
         self._shortest_ns = _ROUND_NS
         self._met_ns = 0
 
-    def met(self, soft_limit_ns: int, at_ns: int) -> None:
-        """Report the soft limit of a task that the slot has shown since `at_ns` (CLOCK_BOOTTIME)."""
+    def note(self, soft_limit_ns: int, at_ns: int) -> None:
+        """Note the soft limit of a task that starts, and show it in the slot if it is the shortest of the last minute.
+        `at_ns` is the time at which the task was written into the slot (CLOCK_BOOTTIME)."""
         if soft_limit_ns >= _ROUND_NS:
             return
         is_news = soft_limit_ns < self._shortest_ns or at_ns - self._met_ns > _REMEMBERED_NS
@@ -287,7 +288,7 @@ class AttemptMaker:
         if settings.soft_limit_ns:
             attempt.soft_limit_ns = settings.soft_limit_ns
             attempt.soft_deadline_ns = at_ns + settings.soft_limit_ns
-            self.short_limits.met(settings.soft_limit_ns, at_ns)
+            self.short_limits.note(settings.soft_limit_ns, at_ns)
         attempt.record.extend(at_ns + settings.limit_ns, attempt.soft_deadline_ns)
         expires = settings.options.expires
         return attempt.outcome is DONE and (expires is None or attempt.times.lag_seconds <= expires)

@@ -243,9 +243,9 @@ class Rollout:
     ) -> "Rollout":
         """Return the rollout with a new candidate, which replaces any earlier candidate.
 
-        If the earlier candidate is promoted and `proven` (its workers are READY), it becomes current, so it is the
-        fallback of the new candidate. `pools`: the pools that get new settings with the same code, or None for new
-        code, which replaces all workers.
+        If the configuration of the earlier candidate is in force and its workers are READY (`proven`), the earlier
+        candidate becomes the current generation, to which the fleet returns if the new candidate fails. `pools` has the
+        pools that get new settings with the same code. It is None for new code, which replaces all workers.
         """
         current = self.candidate if self.promoted and proven else self.current
         before = self.latest
@@ -258,8 +258,8 @@ class Rollout:
     def with_config(self, config: Config, origins: Mapping[str, str], new_pools: Iterable[str] = ()) -> "Rollout":
         """Return the rollout with a configuration that changes no settings of workers.
 
-        `new_pools`: pools that did not exist before. A candidate notes its own number for them, even without new code,
-        because the fallback generation does not have them.
+        `new_pools` has the pools that did not exist before. If there is a candidate, their workers belong to the
+        candidate even without new code, because the current generation does not have these pools.
         """
         if self.candidate is not None:
             since = {**self.candidate.since, **dict.fromkeys(new_pools, self.candidate.number)}

@@ -19,7 +19,8 @@ CAUSES: Final[Mapping[str, str]] = {
 }
 """The causes that can prevent a higher number of workers, each with its text in the reason."""
 GUARDS: Final = frozenset(("failing", "blocked", "no_gain", "turn"))
-"""The causes for which more workers would not help. For all other causes, more nodes would help."""
+"""If one of these causes applies, more workers would not help, not even on other nodes. For any other cause, more nodes
+would help."""
 _WHOLE_SECONDS: Final = 10  # longer times are shown as whole seconds
 
 

@@ -16,9 +16,9 @@ local function note_lease(lease, now)
   redis.pcall('HSET', PREFIX .. 'pulse', 'lease', digits_of(lease), 'lease_at', digits_of(now))
 end
 
--- Return 0|1 whether this poller is the leader for a kind of work that one poller does for the whole fleet. It stays
--- the leader as long as it calls again within `microseconds`; after that the next caller takes over. `name_field` and
--- `until_field` are the fields of `pulse` with the name of the leader and the time until which it leads.
+-- Return 1 if this poller is the leader for a kind of work that one poller does for the whole fleet, else 0. The leader
+-- stays the leader if it calls again within `microseconds`. Otherwise the next caller becomes the leader. `name_field`
+-- and `until_field` are the fields of `pulse` with the name of the leader and the time until which it leads.
 local function leads(name, name_field, until_field, microseconds, now)
   if name == '' then return 0 end
   local pulse = PREFIX .. 'pulse'
