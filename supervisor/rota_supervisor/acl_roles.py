@@ -112,8 +112,10 @@ def _needs_of(role: AclRole) -> Needs:
         case AclRole.PRODUCER:
             return Needs(frozenset({"enqueue"}), frozenset(), _ON_CONNECTING)
         case AclRole.FLEET:
+            # Commands of people, such as `rota export`, also use the configuration of the fleet.
+            for_people = _READING.union(*map(commands_in, _BACKUP))
             sent = frozenset({"BLPOP", "BLMOVE", "SCAN", "ZSCAN", "INFO", "TIME"})
-            return Needs(every - _BACKUP, sent, _ON_CONNECTING | {"CLIENT|ID", "CLIENT|TRACKING", "XREAD"})
+            return Needs(every - _BACKUP, sent, _ON_CONNECTING | for_people | {"CLIENT|ID", "CLIENT|TRACKING"})
         case AclRole.OBSERVER:
             reading = frozenset(name for name in every if read_script(name).text.startswith(_READ_ONLY))
             return Needs(reading, _READING, _ON_CONNECTING)
@@ -149,8 +151,8 @@ def rules_of(
     `adopted`: the keys of legacy lists outside of the namespace, from which a fleet adopts items.
     """
     prefix = prefix_of(Keys(namespace))
-    optional = _granted(_needs_of(role).optional)
     needed = needed_commands(role, durability, failover=failover)
+    optional = _granted(_needs_of(role).optional.difference(needed))
     if role is AclRole.PRODUCER:
         everywhere = _RUNNING_SCRIPTS | _OF_DURABILITY[durability] | {"TIME"} | ({"ROLE"} if failover else set())
         selectors = [f"({_keys_of(each.keys, prefix)} {_granted(each.commands.split())})" for each in PRODUCER_ACCESS]
