@@ -122,7 +122,7 @@ def a_command_names_the_package_to_install(slim: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_arguments_arrive_unchanged_or_are_refused(fleets: Fleets, slim: Path) -> None:
+def test_typed_arguments_reach_the_task_unchanged_or_are_refused(fleets: Fleets, slim: Path) -> None:
     fleet = typed_fleet(fleets)
     annotated_values_arrive_unchanged(fleet)
     a_program_with_only_redis_py_enqueues_and_claims(fleet, slim)

@@ -238,7 +238,7 @@ UNFIT = {
 
 
 @pytest.mark.parametrize("delayed", [False, True])
-def test_a_pushed_item_that_cannot_run_is_dead_with_its_reason(
+def test_a_pushed_item_that_cannot_run_becomes_dead_with_a_reason(
     fleet: RunningFleet, redis_client: "redis.Redis", delayed: bool
 ) -> None:
     queue = "late" if delayed else "default"

@@ -89,7 +89,7 @@ def test_a_task_that_ignores_its_cancellation_is_killed(fleet: RunningFleet) -> 
     assert (audit["cancelled"], audit["live"], audit["missing"]) == (1, 0, 0)
 
 
-def test_the_task_after_a_cancelled_one_is_not_affected(fleets: Fleets) -> None:
+def test_cancelling_a_task_does_not_affect_the_next_one_of_its_worker(fleets: Fleets) -> None:
     fleet = fleets.start(workers=1)
     for number in range(20):
         handle = _start(fleet, f"first{number}")
@@ -136,7 +136,7 @@ def test_a_lost_cancel_order_takes_effect_at_the_next_renewal(fleets: Fleets, re
     until(fleet.is_whole)
 
 
-def test_an_order_for_a_dead_node_expires(fleets: Fleets, redis_client: redis.Redis) -> None:
+def test_a_cancel_order_for_a_dead_node_expires(fleets: Fleets, redis_client: redis.Redis) -> None:
     fleet = fleets.start(lease={"seconds": 4, "renew_seconds": 1})
     handle = _start(fleet, "task")
     fleet.kill_all()

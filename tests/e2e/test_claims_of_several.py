@@ -79,7 +79,7 @@ def _recalled_for(fleet: RunningFleet, long_ones: Collection[str]) -> list[str]:
     return [line["task_id"] for line in fleet.log("claim.returned") if line["task_id"] in long_ones]
 
 
-def test_tasks_claimed_behind_a_long_one_run_in_other_workers(fleets: Fleets, measured: Measure) -> None:
+def test_tasks_claimed_behind_a_long_task_move_to_other_workers(fleets: Fleets, measured: Measure) -> None:
     fleet = fleets.start(log={"level": "debug", "tasks": "failures"})
     seconds: dict[str, float] = {}
     while len(seconds) < ROUNDS or not _recalled_for(fleet, seconds):
@@ -111,7 +111,7 @@ def test_tasks_finished_before_a_long_one_are_settled_while_it_runs(fleets: Flee
     assert fleet.books_balance()
 
 
-def test_an_outcome_settled_by_a_recall_is_not_logged_as_stale(fleets: Fleets) -> None:
+def test_an_outcome_that_the_master_has_settled_is_not_logged_as_stale(fleets: Fleets) -> None:
     fleet = fleets.make(imports=["tasks", "hooks"], workers=1)
     (fleet.folder / "hooks.py").write_text(SLOW_HOOK)
     fleet.start()

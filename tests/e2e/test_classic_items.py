@@ -72,7 +72,7 @@ def test_a_delayed_item_is_executed_on_time(
     assert [start.due_at for start in starts] == pytest.approx(list(due_times.values()), abs=0.001)
 
 
-def test_nothing_is_executed_twice(fleet: RunningFleet) -> None:
+def test_no_pushed_item_is_executed_twice(fleet: RunningFleet) -> None:
     starts = [line.id for line in fleet.journal("start")]
     assert len(starts) == len(set(starts))
     assert fleet.books_balance()

@@ -40,7 +40,7 @@ def release_all(fleet: RunningFleet) -> None:
     (fleet.shared / "release-all").touch()
 
 
-def test_tasks_of_one_process_are_cancelled_limited_and_retried_separately(
+def test_concurrent_tasks_of_one_process_end_independently_of_each_other(
     fleet: RunningFleet,
 ) -> None:
     [worker] = fleet.workers()
@@ -65,7 +65,7 @@ def test_tasks_of_one_process_are_cancelled_limited_and_retried_separately(
     assert fleet.books_balance()
 
 
-def test_a_hard_limit_ends_the_process_and_counts_against_one_task(fleet: RunningFleet) -> None:
+def test_a_task_over_its_hard_limit_ends_its_process_but_is_the_only_one_charged(fleet: RunningFleet) -> None:
     over = named(fleet, "attend_too_long")
     others = [attend(fleet, f"other-{n}") for n in range(19)]
     for handle in others:
@@ -94,7 +94,7 @@ def test_only_running_tasks_of_a_killed_worker_start_again(fleet: RunningFleet) 
     assert fleet.books_balance()
 
 
-def test_a_poison_task_is_dead_after_three_crashes_and_others_end(fleet: RunningFleet) -> None:
+def test_a_task_that_kills_its_process_is_dead_after_three_crashes_alone(fleet: RunningFleet) -> None:
     others = [attend(fleet, f"other-{n}") for n in range(PLACES - 1)]
     poison = attend(fleet, "poison", "kills")
     until(lambda: fleet.log("worker.exited"), "the first crash")
@@ -106,7 +106,7 @@ def test_a_poison_task_is_dead_after_three_crashes_and_others_end(fleet: Running
     assert fleet.books_balance()
 
 
-def test_a_task_that_blocks_the_loop_is_logged_with_its_stack(fleet: RunningFleet) -> None:
+def test_a_task_that_blocks_the_event_loop_is_logged_with_its_stack(fleet: RunningFleet) -> None:
     other = attend(fleet, "other")
     fleet.wait_for("start", id=other.id)
     blocker = attend(fleet, "blocker", "blocks")

@@ -36,13 +36,13 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
 
 
 @pytest.mark.parametrize("query", [pytest.param(query, id=f"{query.board}: {query.panel}") for query in QUERIES])
-def test_every_panel_has_data_from_a_running_fleet(bench: Bench, query: PanelQuery) -> None:
+def test_every_dashboard_panel_shows_data_of_a_running_fleet(bench: Bench, query: PanelQuery) -> None:
     if query.panel not in EMPTY and not any(query.legend.startswith(legend) for legend in EMPTY):
         until(lambda: run_query(bench.prometheus, query).result, query.expr, DEADLINE_SECONDS)
     assert run_query(bench.prometheus, query).warnings == []
 
 
-def test_the_means_by_cause_add_up_to_the_mean_lag(bench: Bench) -> None:
+def test_promotion_lag_and_queue_wait_add_up_to_the_task_lag(bench: Bench) -> None:
     # No rate delays tasks of this fleet, so the lag consists only of the other two parts.
     job = '{job="unserved_queue"}'
     names = ("rota_promotion_lag_seconds_sum", "rota_queue_wait_seconds_sum", "rota_task_lag_seconds_sum")
@@ -50,7 +50,7 @@ def test_the_means_by_cause_add_up_to_the_mean_lag(bench: Bench) -> None:
     assert promotion + wait == pytest.approx(lag, rel=0.01, abs=0.005)
 
 
-def test_every_rule_evaluates_over_running_fleets(bench: Bench) -> None:
+def test_every_prometheus_rule_can_be_evaluated_over_running_fleets(bench: Bench) -> None:
     bench.prometheus.wait_for("job_queue:rota_lag_burn:rate5m")
     assert {(rule["name"], rule["health"], rule.get("lastError", "")) for rule in bench.prometheus.rules()} == {
         (rule["name"], "ok", "") for rule in bench.prometheus.rules()

@@ -120,7 +120,7 @@ def test_the_demo_loses_nothing_when_a_worker_is_killed(start: Start) -> None:
     assert demo.is_gone()
 
 
-def test_with_keep_the_demo_runs_until_ctrl_c(start: Start) -> None:
+def test_the_demo_with_keep_runs_until_ctrl_c(start: Start) -> None:
     demo = start("--seconds", "5", "--keep")
     metrics = demo.wait_for(r"metrics +(http://\S+)").group(1)
     redis_url, namespace = demo.wait_for(r"Redis +(\S+), namespace (\w+)").groups()
@@ -174,7 +174,7 @@ def test_in_a_terminal_the_demo_shows_rota_top(tmp_path: Path, number: int | Non
         assert not list(tmp_path.glob("rota-demo-*"))
 
 
-def test_nothing_survives_a_killed_demo(start: Start) -> None:
+def test_no_process_survives_a_killed_demo(start: Start) -> None:
     demo = start("--seconds", "60")
     demo.wait_for(r"ready; status page")
     assert len(demo.left()) > 5
@@ -196,7 +196,7 @@ def test_a_dead_fleet_is_reported_and_the_journals_stay(start: Start) -> None:
     until(lambda: not demo.left(), "processes survive", DEADLINE_SECONDS)
 
 
-def test_tasks_that_never_ran_fail_the_demo(start: Start) -> None:
+def test_the_demo_fails_if_some_tasks_never_ran(start: Start) -> None:
     demo = start("--seconds", "5")
     demo.wait_for(r"ready; status page")
     config = next(demo.folder.glob("rota-demo-*/rota.toml"))
@@ -215,7 +215,7 @@ def test_tasks_that_never_ran_fail_the_demo(start: Start) -> None:
     assert not demo.left()
 
 
-def test_without_the_wheel_the_error_names_the_package_to_install() -> None:
+def test_without_an_embedded_server_the_demo_names_the_package_to_install() -> None:
     program = "import rota_supervisor.embedded as embedded; embedded.DISTRIBUTION = 'a-wheel-that-nobody-has';"
     program += "import sys; sys.argv = ['rota', 'demo']; from rota_supervisor.__main__ import main; main()"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)

@@ -165,7 +165,7 @@ def test_a_request_that_is_rolled_back_enqueues_nothing(shop: Shop) -> None:
     assert (shop.accepted(), shop.order(7)[0], shop.accepted()) == (before, 201, before + 1)
 
 
-def test_no_connection_outlives_its_task(shop: Shop) -> None:
+def test_no_database_connection_outlives_its_task(shop: Shop) -> None:
     orders = [shop.order(amount)[1] for amount in range(20)]
     counts = [shop.client.enqueue("count_orders", queue="default", kwargs={}) for _ in range(4)]
     for task_id in [order["task"] for order in orders] + [count.id for count in counts]:

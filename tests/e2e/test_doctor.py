@@ -52,7 +52,7 @@ def found_in(document: dict[str, Any]) -> dict[str, str]:
     return {each["id"]: each["seen"] for each in document["findings"]}
 
 
-def test_the_limits_of_the_running_master_are_examined(fleets: Fleets) -> None:
+def test_doctor_examines_the_limits_of_the_running_master(fleets: Fleets) -> None:
     fleet = fleets.make()
     fleet.prefix = ["sh", "-c", 'ulimit -n 90 && exec "$@"', "sh"]
     fleet.start()
@@ -65,7 +65,7 @@ def test_the_limits_of_the_running_master_are_examined(fleets: Fleets) -> None:
     assert document["code"] == 0
 
 
-def test_a_quiet_fleet_is_not_ready(fleets: Fleets) -> None:
+def test_doctor_reports_a_quiet_fleet_as_not_ready(fleets: Fleets) -> None:
     fleet = fleets.start()
     fleet.request("quiet")
     document = examined(fleet)
@@ -73,7 +73,7 @@ def test_a_quiet_fleet_is_not_ready(fleets: Fleets) -> None:
     assert document["code"] == 1
 
 
-def test_a_refused_reload_is_found_until_the_file_is_repaired(fleets: Fleets) -> None:
+def test_doctor_reports_a_refused_reload_until_the_file_is_repaired(fleets: Fleets) -> None:
     fleet = fleets.start()
     fleet.edit(limits={"drain_secnds": 1})
     assert fleet.rota("reload").returncode == 78
@@ -83,7 +83,7 @@ def test_a_refused_reload_is_found_until_the_file_is_repaired(fleets: Fleets) ->
     assert "redis-unreachable" not in found  # the doctor examines the server that the running master uses
 
 
-def test_a_manager_with_a_short_stop_timeout_is_found(fleets: Fleets) -> None:
+def test_doctor_finds_a_service_manager_with_a_short_stop_timeout(fleets: Fleets) -> None:
     fleet = fleets.start(limits={"drain_seconds": 60})
     document = examined(fleet, "--grace", "30s")
     assert found_in(document)["grace-too-short"] == "the manager waits 30 s for a stop, and limits.drain_seconds is 60"
@@ -91,7 +91,7 @@ def test_a_manager_with_a_short_stop_timeout_is_found(fleets: Fleets) -> None:
     assert "grace-too-short" not in found_in(examined(fleet, "--grace", "75"))
 
 
-def test_a_second_application_in_the_namespace_is_found_by_its_code(fleets: Fleets) -> None:
+def test_doctor_finds_a_second_application_in_the_namespace(fleets: Fleets) -> None:
     fleets.node("one").start()
     other = fleets.node("other", imports=["shop"])
     (other.folder / "shop.py").write_text("import rota\n\n\n@rota.task\ndef sell(): ...\n")
@@ -101,7 +101,7 @@ def test_a_second_application_in_the_namespace_is_found_by_its_code(fleets: Flee
     assert "nodes-one-host" in found  # both nodes run on this machine
 
 
-def test_only_nodes_with_different_options_are_found(fleets: Fleets) -> None:
+def test_doctor_reports_only_nodes_with_different_options(fleets: Fleets) -> None:
     tiers = [["high"], ["default"]]
     one = fleets.node("one", tiers=tiers).start()
     fleets.node("two", tiers=tiers).start()
@@ -111,7 +111,7 @@ def test_only_nodes_with_different_options_are_found(fleets: Fleets) -> None:
     assert "the options of high, the order of default and high" in found["nodes-settings-differ"]
 
 
-def test_a_killed_node_is_lost_and_its_successor_is_accepted(fleets: Fleets) -> None:
+def test_doctor_reports_a_killed_node_as_lost_and_accepts_its_successor(fleets: Fleets) -> None:
     lease = {"seconds": 3, "renew_seconds": 1}
     one, two = fleets.node("one", lease=lease).start(), fleets.node("two", lease=lease).start()
     two.kill_all()
@@ -157,7 +157,7 @@ def leaky(fleets: Fleets, redis_client: redis.Redis, tmp_path: Path) -> RunningF
     return fleet.start()
 
 
-def test_the_archive_has_every_part_but_no_planted_secret(leaky: RunningFleet) -> None:
+def test_the_doctor_archive_has_every_part_and_no_secret(leaky: RunningFleet) -> None:
     leaky.client.enqueue("leak", args=["s3cr3t-argument-7"], queue="default")
     until(lambda: leaky.log("task.dead"), "a task that failed")
     for planted in ("-pg@", "_live_key", "-p%40ss", "-argument-7", "-in-a-header", " in json", "-in-an-error", "+key"):
@@ -196,7 +196,7 @@ def assert_useful(texts: dict[str, str], fleet: RunningFleet) -> None:
     assert "cannot reach postgres://shop:***" in texts["log.txt"]
 
 
-def test_missing_parts_of_the_archive_are_named_with_the_reason(fleets: Fleets, tmp_path: Path) -> None:
+def test_the_doctor_archive_names_its_missing_parts_with_the_reason(fleets: Fleets, tmp_path: Path) -> None:
     fleet = fleets.make(http={"listen": ""})
     (tmp_path / "own.log").write_text("x" * 2_000_000 + "\nthe last line, password=s3cr3t\n")
     done = fleet.rota("doctor", "--bundle", "a.tar.gz", "--log", "own.log")

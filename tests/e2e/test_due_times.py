@@ -43,7 +43,7 @@ def test_300_due_tasks_start_on_time_and_never_early(fleets: Fleets, measured: M
     assert lags[round(TASKS * 0.99) - 1] < GENEROUS_LAG_SECONDS
 
 
-def test_a_burst_is_promoted_completely_in_due_order_and_short_calls(
+def test_a_burst_of_due_tasks_is_promoted_in_order_and_in_short_calls(
     fleets: Fleets, redis_client: redis.Redis, measured: Measure
 ) -> None:
     fleet = fleets.start()

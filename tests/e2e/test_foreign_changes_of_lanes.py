@@ -52,7 +52,7 @@ def is_tracking(server: "redis.Redis") -> bool:
     return int(server.info("clients")["tracking_clients"]) > 0 and int(server.info("stats")["tracking_total_keys"]) > 0
 
 
-def test_a_bare_push_to_an_idle_fleet_starts_before_a_sweep(
+def test_a_bare_push_wakes_an_idle_fleet_before_the_next_sweep(
     fleet: RunningFleet, redis_client: "redis.Redis", measured: Measure
 ) -> None:
     keys, late = Keys(fleet.namespace), []

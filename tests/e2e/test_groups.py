@@ -34,7 +34,9 @@ def fleet(running: RunningFleet, redis_client: redis.Redis) -> Iterator[RunningF
 
 
 @pytest.mark.parametrize("size", [1, 10, LARGE])
-def test_then_starts_once_after_the_last_end(fleet: RunningFleet, measured: Measure, size: int) -> None:
+def test_the_follow_up_of_a_group_starts_once_after_the_last_member_ended(
+    fleet: RunningFleet, measured: Measure, size: int
+) -> None:
     label = f"one of {size}"
     handle = fleet.client.enqueue(rota.group(notes(label, size), then=after(label)))
     measured(f"seconds of a group of {size}", seconds_until(lambda: handle.status().state == "ended"))
@@ -55,7 +57,7 @@ def _members_with_all_ends(label: str) -> list[Call[None]]:
 
 
 @pytest.mark.parametrize("has_on_dead", [False, True])
-def test_after_any_mix_of_ends_exactly_one_follower_starts(fleet: RunningFleet, has_on_dead: bool) -> None:
+def test_exactly_one_follow_up_starts_however_the_members_end(fleet: RunningFleet, has_on_dead: bool) -> None:
     label = f"mixed {has_on_dead}"
     sorry: Call[None] = Call("note", [f"sorry {label}"], queue="default")
     fleet.client.pause("late")
@@ -86,7 +88,7 @@ def test_a_group_ends_after_members_added_while_it_ran(fleet: RunningFleet) -> N
         handle.add(notes("added", 1))
 
 
-def test_cancelling_a_group_cancels_all_members_and_nothing_follows(fleet: RunningFleet) -> None:
+def test_cancelling_a_group_cancels_all_members_and_its_follow_up(fleet: RunningFleet) -> None:
     fleet.client.pause("late")
     running: list[Call[None]] = [Call("linger", ["cancelled"], queue="default")]
     handle = fleet.client.enqueue(rota.group([*running, *notes("waits", 20, "late")], then=after("cancelled")))
@@ -99,7 +101,7 @@ def test_cancelling_a_group_cancels_all_members_and_nothing_follows(fleet: Runni
     assert not fleet.journal("start", label="after cancelled")
 
 
-def test_a_chain_is_one_member_and_runs_in_order(fleet: RunningFleet) -> None:
+def test_a_chain_in_a_group_is_one_member_and_runs_in_order(fleet: RunningFleet) -> None:
     chain = rota.chain(*(Call("note", [f"step {number}"], queue="default") for number in range(5)))
     handle = fleet.client.enqueue(rota.group([chain, chain], then=rota.chain(after("chains"), after("that"))))
     assert handle.wait(30).total == 2
@@ -114,7 +116,7 @@ def test_a_chain_is_one_member_and_runs_in_order(fleet: RunningFleet) -> None:
     assert max(line.at for line in steps) < first.at < second.at
 
 
-def test_a_group_is_shown_while_it_runs(fleet: RunningFleet) -> None:
+def test_the_progress_of_a_group_is_shown_while_it_runs(fleet: RunningFleet) -> None:
     held: Call[None] = Call("hold", ["shown"], queue="default")
     handle = fleet.client.enqueue(rota.group([held, *notes("quick", 3)], then=after("shown"), id="shown"))
     until(lambda: handle.status().left == 1, "the end of the others")

@@ -62,7 +62,7 @@ def test_only_a_holder_of_the_token_may_scale_a_pool(fleets: Fleets, tmp_path: P
     )
 
 
-def test_a_fleet_open_to_other_machines_without_a_token_warns(fleets: Fleets, tmp_path: Path) -> None:
+def test_a_fleet_that_listens_to_other_machines_without_a_token_warns(fleets: Fleets, tmp_path: Path) -> None:
     fleet = fleets.start(http={"listen": "0.0.0.0:0"})
     [line] = [line for line in fleet.log("config.warning") if "http.listen" in line["warning"]]
     assert "other machines may read /metrics, /livez and /readyz only" in line["warning"]
@@ -72,7 +72,7 @@ def test_a_fleet_open_to_other_machines_without_a_token_warns(fleets: Fleets, tm
     assert fleet.rota("top", "--once").returncode == 0
 
 
-def test_commands_reach_their_own_fleet_over_tls(fleets: Fleets, tmp_path: Path) -> None:
+def test_commands_reach_the_fleet_of_their_own_machine_over_tls(fleets: Fleets, tmp_path: Path) -> None:
     made = certificate(tmp_path, "fleet")
     fleet = fleets.make(http={"listen": LISTEN, "tls_cert": made.cert.name, "tls_key": made.key.name})
     fleet.launch()
@@ -84,7 +84,7 @@ def test_commands_reach_their_own_fleet_over_tls(fleets: Fleets, tmp_path: Path)
     assert (by_name.returncode, "set SSL_CERT_FILE to" in by_name.stderr) == (69, True), by_name.stderr
 
 
-def test_an_exporter_alone_shows_a_fleet_that_runs_elsewhere(fleets: Fleets, tmp_path: Path) -> None:
+def test_a_separate_exporter_shows_the_metrics_of_a_fleet_elsewhere(fleets: Fleets, tmp_path: Path) -> None:
     fleet = fleets.start()
     fleet.client.pause("default")
     fleet.client.enqueue_many(rota.Call("note", ["x"], queue="default") for _ in range(3))

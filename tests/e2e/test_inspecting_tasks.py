@@ -29,7 +29,7 @@ def fleet(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         yield running
 
 
-def test_progress_is_shown_everywhere_until_the_task_ends(
+def test_the_progress_of_a_task_is_shown_in_every_view_until_it_ends(
     fleet: RunningFleet, redis_client: "redis.Redis", measured: Measure
 ) -> None:
     handle = fleet.client.enqueue("advance", args=["far", HOSTILE], queue="default")
@@ -133,7 +133,7 @@ def test_tasks_of_a_paused_queue_are_listed_by_state(fleet: RunningFleet) -> Non
     assert fleet.books_balance()
 
 
-def test_a_purged_unserved_queue_disappears_from_page_and_top(fleet: RunningFleet) -> None:
+def test_a_purged_queue_that_no_pool_serves_disappears_from_every_view(fleet: RunningFleet) -> None:
     def shown() -> list[str]:
         return [each["name"] for each in json.loads(fleet.get("/status.json")[1])["queues"]]
 

@@ -14,7 +14,9 @@ from support.waiting import seconds_until, until
 ROUNDS = 3
 
 
-def test_after_a_kill_task_and_pool_recover_within_a_second(fleets: Fleets, measured: Measure) -> None:
+def test_a_task_and_its_pool_recover_within_a_second_after_a_worker_is_killed(
+    fleets: Fleets, measured: Measure
+) -> None:
     fleet = fleets.start(workers=4)
     to_start, to_be_whole = [], []
     for number in range(ROUNDS):
@@ -36,7 +38,7 @@ def test_after_a_kill_task_and_pool_recover_within_a_second(fleets: Fleets, meas
     assert fleet.books_balance()
 
 
-def test_the_run_time_of_a_killed_attempt_is_not_lag(fleets: Fleets) -> None:
+def test_the_run_time_of_a_killed_attempt_does_not_count_as_lag(fleets: Fleets) -> None:
     fleet = fleets.start(metrics={"lag_objective_seconds": 1})
     first = fleet.hold("task")
     until(lambda: time.time() - first.at > 2 * 1, "an attempt of twice the objective")

@@ -109,7 +109,9 @@ def prometheus(tmp_path: Path) -> Iterator[Prometheus]:
     running.stop()
 
 
-def test_histogram_evidence_and_log_agree_through_kills_of_every_role(fleets: Fleets, prometheus: Prometheus) -> None:
+def test_the_lag_in_prometheus_agrees_with_log_and_journal_despite_kills(
+    fleets: Fleets, prometheus: Prometheus
+) -> None:
     port = free_port()
     prometheus.config = scrape_config(f"127.0.0.1:{port}")
     prometheus.start()

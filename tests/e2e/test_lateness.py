@@ -26,7 +26,7 @@ def row_of(fleet: RunningFleet) -> dict[str, Any]:
     return {**row, "line": lines[0] if lines else {"level": "good", "text": ""}}
 
 
-def test_lateness_is_the_worst_lag_and_is_later_shown_as_past(fleets: Fleets) -> None:
+def test_the_lateness_of_a_queue_is_its_worst_lag_and_later_shown_as_past(fleets: Fleets) -> None:
     fleet = fleets.start(workers=2, queues={"default": {"lag_objective_seconds": OBJECTIVE_SECONDS}})
     fleet.client.pause("default")
     for number in range(8):

@@ -121,7 +121,9 @@ def until_free(gauge: Gauge, slots: int) -> NodeLoad:
     return found
 
 
-def test_the_load_of_a_pool_has_starts_times_and_failures(fleet: RunningFleet, gauges: dict[str, Gauge]) -> None:
+def test_the_measured_load_of_a_pool_counts_starts_run_times_and_failures(
+    fleet: RunningFleet, gauges: dict[str, Gauge]
+) -> None:
     for gauge in gauges.values():
         assert gauge.read().long.starts == 0
     run_tasks(fleet, "default", "many")
@@ -136,7 +138,7 @@ def test_the_load_of_a_pool_has_starts_times_and_failures(fleet: RunningFleet, g
         assert (load.running, load.running_seconds, load.held) == (0, 0, 0)
 
 
-def test_a_running_task_occupies_its_slot_before_it_ends(fleet: RunningFleet, gauges: dict[str, Gauge]) -> None:
+def test_a_task_that_is_still_running_counts_towards_the_load(fleet: RunningFleet, gauges: dict[str, Gauge]) -> None:
     gauge = gauges["one"]
     gauge.read()
     fleet.hold("a")
@@ -147,7 +149,7 @@ def test_a_running_task_occupies_its_slot_before_it_ends(fleet: RunningFleet, ga
     fleet.release("a")
 
 
-def test_a_dying_worker_subtracts_nothing_from_the_load(fleet: RunningFleet, gauges: dict[str, Gauge]) -> None:
+def test_a_worker_that_dies_does_not_reduce_the_measured_load(fleet: RunningFleet, gauges: dict[str, Gauge]) -> None:
     gauge = gauges["one"]
     gauge.read()
     run_tasks(fleet, "default")

@@ -54,7 +54,7 @@ def list_modules() -> None:
 """
 
 
-def test_a_worker_imports_nothing_after_its_fork(fleets: Fleets) -> None:
+def test_a_worker_imports_no_modules_after_its_fork(fleets: Fleets) -> None:
     """Each import in a worker would cost up to 2 MB and delay the start of the worker by some milliseconds."""
     fleet = fleets.make(workers=1)
     (fleet.folder / "tasks.py").write_text(LOADED)
@@ -83,7 +83,7 @@ def collect() -> None:
 """
 
 
-def test_a_full_collection_in_a_worker_copies_nothing_of_the_application(fleets: Fleets, measured: Measure) -> None:
+def test_a_full_garbage_collection_keeps_the_application_in_shared_memory(fleets: Fleets, measured: Measure) -> None:
     """The zygote freezes the objects of the application. Without that, the collector would write to each object, and 50
     MB would become private memory of the worker.
     """

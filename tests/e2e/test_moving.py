@@ -82,7 +82,7 @@ def check_that_all_ran_once(move: Move, accepted: set[str]) -> None:
     assert move.new.books_balance()
 
 
-def test_a_fleet_is_moved_by_export_and_import(move: Move, measured: Measure) -> None:
+def test_a_fleet_can_be_moved_by_export_and_import_without_losing_tasks(move: Move, measured: Measure) -> None:
     move.old.start()
     with move.producer(move.old_server) as first:
         first.wait_for(100)
@@ -109,7 +109,7 @@ def test_a_fleet_is_moved_by_export_and_import(move: Move, measured: Measure) ->
     assert move.new.client.status(scheduled).state == "done"
 
 
-def test_a_fleet_is_moved_by_a_replica(move: Move, measured: Measure) -> None:
+def test_a_fleet_can_be_moved_by_promoting_a_replica_without_losing_tasks(move: Move, measured: Measure) -> None:
     old, new = (redis.Redis.from_url(server.url) for server in (move.old_server, move.new_server))
     with old, new:
         new.replicaof("127.0.0.1", move.old_server.port)

@@ -75,7 +75,7 @@ def test_a_new_task_in_a_higher_tier_runs_next(fleet: RunningFleet) -> None:
     assert [line.queue for line in starts] == ["middle", "high", "high", "low", "low", "low"]
 
 
-def test_any_three_starts_serve_each_of_three_flooded_queues_once(fleet: RunningFleet) -> None:
+def test_three_flooded_queues_are_served_in_strict_turn(fleet: RunningFleet) -> None:
     gate = Gate(fleet, "colours")
     for queue in ("red", "green", "blue"):
         fill(fleet, queue, 30, "toil")
@@ -84,7 +84,7 @@ def test_any_three_starts_serve_each_of_three_flooded_queues_once(fleet: Running
         assert set(served[first : first + 3]) == {"red", "green", "blue"}, served[: first + 3]
 
 
-def test_short_tasks_of_flooded_queues_are_served_evenly_within_a_claim(fleet: RunningFleet) -> None:
+def test_flooded_queues_of_short_tasks_are_served_evenly_except_for_one_claim(fleet: RunningFleet) -> None:
     gate = Gate(fleet, "many colours")
     for queue in ("red", "green", "blue"):
         fill(fleet, queue, 1000)
@@ -94,7 +94,7 @@ def test_short_tasks_of_flooded_queues_are_served_evenly_within_a_claim(fleet: R
         assert max(served.values()) - min(served.values()) <= MOST, served
 
 
-def test_weights_of_three_and_one_give_three_to_one(fleet: RunningFleet) -> None:
+def test_queues_with_weights_three_and_one_are_served_three_to_one(fleet: RunningFleet) -> None:
     gate = Gate(fleet, "weights")
     fill(fleet, "light", 20, "toil")
     fill(fleet, "heavy", 60, "toil")

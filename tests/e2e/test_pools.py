@@ -24,7 +24,7 @@ def workers_of(fleet: RunningFleet, pool: str) -> set[int]:
     return {row["pid"] for row in fleet.children("worker") if row["pool"] == pool}
 
 
-def test_a_flood_in_a_low_tier_spares_the_reserved_pool(fleets: Fleets, measured: Measure) -> None:
+def test_tasks_of_a_reserved_pool_start_at_once_despite_a_flood_elsewhere(fleets: Fleets, measured: Measure) -> None:
     pools = {"reserved": {"workers": 1, "queues": ["high"]}, "rest": {"workers": 3}}
     fleet = fleet_of(fleets, **pools).start()
     [reserved] = workers_of(fleet, "reserved")

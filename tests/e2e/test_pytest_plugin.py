@@ -128,22 +128,22 @@ def _pytest(project: Path, tests: str, *options: str, python: tuple[str, ...] = 
     return done.stdout + done.stderr
 
 
-def test_the_distribution_contains_the_plugin() -> None:
+def test_the_distribution_registers_the_pytest_plugin() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     named = project["entry-points"]["pytest11"]["rota"]
     assert import_module(named).__name__ == "rota_supervisor.pytest_plugin"
 
 
 @pytest.mark.parametrize("options", [(), ("-p", "xdist", "-n", "2")], ids=["one process", "xdist"])
-def test_every_fixture_works(project: Path, options: tuple[str, ...]) -> None:
+def test_every_fixture_of_the_pytest_plugin_works(project: Path, options: tuple[str, ...]) -> None:
     assert "7 passed" in (output := _pytest(project, TESTS, *options)), output
 
 
-def test_the_plugin_imports_nothing_in_a_project_without_such_tests(project: Path) -> None:
+def test_the_pytest_plugin_imports_nothing_if_no_test_uses_it(project: Path) -> None:
     assert "1 passed" in (output := _pytest(project, LIGHT)), output
 
 
-def test_failures_show_the_fleet_log_or_why_it_did_not_start(project: Path) -> None:
+def test_a_failed_test_shows_the_fleets_log_or_why_it_did_not_start(project: Path) -> None:
     output = _pytest(project, FAILING)
     assert "1 failed, 1 passed, 2 errors" in output, output
     assert "not taken down" in output
@@ -154,7 +154,9 @@ def test_failures_show_the_fleet_log_or_why_it_did_not_start(project: Path) -> N
     assert "rota_fleet_settings" in output
 
 
-def test_a_configured_server_is_used_and_left_clean(project: Path, server: Server, redis_client: "redis.Redis") -> None:
+def test_the_pytest_plugin_uses_a_configured_server_and_leaves_no_keys(
+    project: Path, server: Server, redis_client: "redis.Redis"
+) -> None:
     before = redis_client.info("stats")["total_commands_processed"]
     output = _pytest(project, TESTS, "-k", "test_a_client or test_a_fleet", "-o", f"rota_redis_url={server.url}")
     assert "2 passed" in output, output

@@ -31,7 +31,7 @@ def most_in(times: Sequence[int], window_us: int) -> int:
     return max(sum(start <= at < start + window_us for at in times[first:]) for first, start in enumerate(times))
 
 
-def test_each_account_keeps_its_rate_and_delays_no_other_task(
+def test_each_value_of_a_rate_key_keeps_its_rate_and_delays_no_other_task(
     nodes: tuple[RunningFleet, RunningFleet], redis_client: "redis.Redis"
 ) -> None:
     fleet, _ = nodes

@@ -107,7 +107,7 @@ def test_connections_are_replaced_before_their_password_expires(vault: Vault, fl
     assert events(fleet, "redis.lost") == []
 
 
-def test_a_failing_provider_is_called_repeatedly(vault: Vault, fleet: RunningFleet) -> None:
+def test_a_fleet_calls_a_failing_password_provider_again(vault: Vault, fleet: RunningFleet) -> None:
     fleet.start()
     vault.change("quince-2")
     vault.publish("the vault is sealed")
@@ -170,7 +170,7 @@ def test_a_fleet_without_a_login_is_refused_with_instructions(
     assert message in fleet.log_text()
 
 
-def test_a_refused_login_is_reported_with_its_setting(vault: Vault, fleet: RunningFleet) -> None:
+def test_a_login_that_the_server_refuses_is_reported_with_its_setting(vault: Vault, fleet: RunningFleet) -> None:
     vault.change("quince-2", known=False)
     checked = fleet.rota("check", "--no-imports")
     assert checked.returncode == 69
@@ -179,7 +179,7 @@ def test_a_refused_login_is_reported_with_its_setting(vault: Vault, fleet: Runni
     assert fleet.launch().exit_code() == 69
 
 
-def test_a_url_with_a_password_beside_a_provider_is_a_fault(namespace: str, tmp_path: Path) -> None:
+def test_a_redis_url_with_a_password_is_refused_if_there_is_a_provider(namespace: str, tmp_path: Path) -> None:
     url = "redis://shop:hunter2@127.0.0.1:1/0"
     (tmp_path / "rota.toml").write_text(
         toml({"redis_url": url, "redis_credentials": "auth:login", "namespace": namespace})

@@ -36,7 +36,7 @@ def others(fleet: RunningFleet) -> dict[str, set[int]]:
     return {role: fleet.pids(role, "ready") for role in ("zygote", "poller", "exporter")}
 
 
-def test_the_pool_follows_the_worker_count_and_running_tasks_finish(fleets: Fleets) -> None:
+def test_a_reload_changes_the_number_of_workers_and_running_tasks_finish(fleets: Fleets) -> None:
     fleet = fleets.start(workers=4)
     four, rest = fleet.workers(), others(fleet)
     starts = {label: fleet.hold(label) for label in HELD[:3]}
@@ -74,7 +74,7 @@ def test_the_pool_follows_the_worker_count_and_running_tasks_finish(fleets: Flee
         ('tiers = [["default", "twice"], ["twice"]]', "tiers[1][0]", "twice"),
     ],
 )
-def test_a_broken_file_changes_nothing_and_its_fault_is_logged(
+def test_a_reload_of_an_invalid_file_changes_nothing_and_logs_the_fault(
     fleets: Fleets, text: str, path: str, message: str
 ) -> None:
     fleet = fleets.start()
@@ -98,7 +98,7 @@ def test_a_broken_file_changes_nothing_and_its_fault_is_logged(
     assert fleet.metrics().total("rota_config_reloads_total", result="failure") == 1
 
 
-def test_a_file_that_is_not_toml_changes_nothing(fleets: Fleets) -> None:
+def test_a_reload_of_a_file_that_is_not_toml_changes_nothing(fleets: Fleets) -> None:
     fleet = fleets.start()
     workers = fleet.workers()
     fleet.write("workers = = 3\n")
@@ -110,7 +110,7 @@ def test_a_file_that_is_not_toml_changes_nothing(fleets: Fleets) -> None:
     assert fleet.workers() == workers
 
 
-def test_a_module_that_does_not_import_changes_nothing(fleets: Fleets) -> None:
+def test_a_reload_of_a_module_that_does_not_import_changes_nothing(fleets: Fleets) -> None:
     fleet = fleets.start()
     workers = fleet.workers()
     fleet.edit(imports=["tasks", "nowhere"])
@@ -123,7 +123,7 @@ def test_a_module_that_does_not_import_changes_nothing(fleets: Fleets) -> None:
     assert fleet.workers() == workers
 
 
-def test_new_code_reaches_the_workers_without_a_pause(fleets: Fleets) -> None:
+def test_a_reload_brings_new_code_to_the_workers_without_a_pause(fleets: Fleets) -> None:
     fleet = fleets.start()
     before = fleet.workers()
     (fleet.folder / "more.py").write_text(

@@ -15,7 +15,7 @@ TASKS = 400
 KILLS = 5
 
 
-def test_the_status_of_ended_tasks_agrees_with_the_journal_through_kills(
+def test_the_status_of_ended_tasks_agrees_with_the_journal_despite_kills(
     fleets: Fleets, redis_client: "redis.Redis"
 ) -> None:
     fleet = fleets.start(ended={"keep": 2 * TASKS})

@@ -100,7 +100,7 @@ def test_an_audit_against_the_log_finds_the_tasks_that_ran(restored: Restored) -
     assert ids_of(found) == (restored.lost, restored.repeated)
 
 
-def test_files_without_usable_records_are_refused(restored: Restored) -> None:
+def test_the_audit_refuses_files_without_usable_records(restored: Restored) -> None:
     (restored.fleet.folder / "text.log").write_text("12:00:00 info task.done worker 1 note\n")
     lines = (restored.fleet.folder / "new.jsonl").read_text().splitlines(keepends=True)
     (restored.fleet.folder / "part.jsonl").write_text("".join(lines[:-1]))
@@ -109,7 +109,7 @@ def test_files_without_usable_records_are_refused(restored: Restored) -> None:
         assert (code, fault in message) == (1, True), message
 
 
-def test_repaired_tasks_do_not_run_again(restored: Restored) -> None:
+def test_tasks_repaired_after_the_audit_do_not_run_again(restored: Restored) -> None:
     """This must be the last test of the module, because it changes the server."""
     _, found, _ = restored.audit("new.jsonl", LOG_FILE)
     fleet, ran_before = restored.fleet, {line.id for line in restored.fleet.journal("end")}

@@ -143,7 +143,7 @@ def test_no_workers_are_added_if_they_would_not_help(fleets: Fleets) -> None:
     assert [scaled(fleet, pool) for pool in pools] == [1, 1]
 
 
-def test_a_square_wave_of_load_stays_within_the_objective(fleets: Fleets) -> None:
+def test_lag_stays_within_its_objective_when_the_load_rises_at_once(fleets: Fleets) -> None:
     fleet = ranged(fleets, workers="1..12")
     with rate(fleet, 20):
         until(lambda: explained(fleet).get("steady"), "a first decision")
@@ -160,7 +160,7 @@ def test_a_square_wave_of_load_stays_within_the_objective(fleets: Fleets) -> Non
 
 @pytest.mark.skipif("WATCH_SECONDS" not in os.environ, reason="takes ten minutes: run `make watched`")
 @pytest.mark.timeout(1500)
-def test_square_waves_are_on_time_and_a_long_low_phase_needs_one_worker(
+def test_autoscaling_keeps_up_with_repeated_load_and_then_shrinks_to_one_worker(
     fleets: Fleets, record_property: Callable[[str, object], None]
 ) -> None:
     fleet = ranged(fleets, workers="1..12")
@@ -184,7 +184,7 @@ def test_square_waves_are_on_time_and_a_long_low_phase_needs_one_worker(
     assert fleet.books_balance()
 
 
-def test_a_manual_number_applies_until_auto(fleets: Fleets) -> None:
+def test_a_manual_number_of_workers_applies_until_scale_auto(fleets: Fleets) -> None:
     fleet = ranged(fleets, workers="1..8")
     assert fleet.rota("scale", "2").returncode == 0
     fleet.client.enqueue_many([rota.Call("nap", queue="default") for _ in range(A_BATCH)])
@@ -194,7 +194,7 @@ def test_a_manual_number_applies_until_auto(fleets: Fleets) -> None:
     until(lambda: scaled(fleet) > 2, "the rule goes on")
 
 
-def test_two_nodes_share_a_number_and_the_leader_changes(fleets: Fleets) -> None:
+def test_two_nodes_share_the_workers_of_a_pool_even_if_the_leader_changes(fleets: Fleets) -> None:
     settings: dict[str, Any] = {
         "workers": "1..6",
         "queues": {"default": {"lag_objective_seconds": OBJECTIVE_SECONDS}},

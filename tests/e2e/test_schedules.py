@@ -36,7 +36,7 @@ def tick():
 
 
 @ON_ONE_SERVER
-def test_schedules_of_code_run_reload_and_skip_overlaps(fleets: Fleets) -> None:
+def test_schedules_in_code_run_and_are_reloaded_and_skip_overlaps(fleets: Fleets) -> None:
     fleet = fleets.make(workers=2)
     path = fleet.folder / "tasks.py"
     others = path.read_text()

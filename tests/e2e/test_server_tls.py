@@ -52,7 +52,7 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureServer]:
     server.stop()
 
 
-def test_fleet_clients_and_commands_use_and_check_certificates(
+def test_the_fleet_clients_and_commands_use_and_verify_certificates(
     secure: SecureServer, namespace: str, tmp_path: Path
 ) -> None:
     for each in (*secure.shown, *secure.trusted):
@@ -164,7 +164,9 @@ def test_a_refused_connection_is_not_reported_as_a_tls_error(namespace: str, tmp
         ),
     ],
 )
-def test_unusable_tls_files_are_configuration_faults(tmp_path: Path, settings: dict[str, str], message: str) -> None:
+def test_check_reports_unusable_tls_files_as_configuration_faults(
+    tmp_path: Path, settings: dict[str, str], message: str
+) -> None:
     (tmp_path / "some.pem").write_text("nothing\n")
     (tmp_path / "rota.toml").write_text(toml({"redis_url": "rediss://127.0.0.1", **settings}))
     checked = run_rota(tmp_path, "check", "--no-imports")

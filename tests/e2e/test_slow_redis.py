@@ -82,7 +82,9 @@ def test_each_scrape_shows_recent_queue_states_while_redis_is_slow(
     until(lambda: "are shown as they were" in status_of(fleet)["headlines"][0]["text"], "its age is shown")
 
 
-def test_health_responds_at_once_while_pages_wait(fleet_behind_link: RunningFleet, link: FaultyLink) -> None:
+def test_the_liveness_probe_responds_at_once_while_redis_is_slow(
+    fleet_behind_link: RunningFleet, link: FaultyLink
+) -> None:
     fleet = delayed(fleet_behind_link, link, 900)
     began = time.monotonic()
     for _ in range(20):
@@ -90,7 +92,9 @@ def test_health_responds_at_once_while_pages_wait(fleet_behind_link: RunningFlee
     assert time.monotonic() - began < DEADLINE_SECONDS / 10
 
 
-def test_with_a_silent_server_the_status_is_never_healthy(fleet_behind_link: RunningFleet, link: FaultyLink) -> None:
+def test_the_status_is_never_shown_as_healthy_if_redis_is_silent(
+    fleet_behind_link: RunningFleet, link: FaultyLink
+) -> None:
     fleet = fleet_behind_link.start()
     link.silence(requests=True, replies=True)
     lines: list[dict[str, Any]] = []

@@ -155,7 +155,7 @@ def check_other_node(first: RunningFleet, second: RunningFleet) -> None:
     assert f"nodes/{there['node']}" in {each["where"] for each in lost["headlines"]}
 
 
-def test_the_page_omits_nodes_that_left_and_survives_a_hanging_master(
+def test_the_status_omits_stopped_nodes_and_is_served_if_the_master_hangs(
     nodes: tuple[RunningFleet, RunningFleet],
 ) -> None:
     first, second = nodes
@@ -174,7 +174,7 @@ def test_the_page_omits_nodes_that_left_and_survives_a_hanging_master(
     assert [each["n"] for each in hanging["events"]] == [each["n"] for each in seen["events"]]
 
 
-def test_lists_that_only_look_like_queues_are_reported_until_gone(
+def test_lists_with_misspelt_queue_keys_are_reported_until_they_are_deleted(
     fleets: Fleets, redis_client: Any, namespace: str
 ) -> None:
     fleet = fleets.start(workers=1, lease=LEASE)

@@ -57,7 +57,7 @@ def row(name: str) -> str:
     return f"document.getElementById('{name}')"
 
 
-def test_numbers_change_and_running_tasks_are_shown_until_they_end(fleet: RunningFleet, tab: Tab) -> None:
+def test_the_status_page_updates_numbers_and_shows_running_tasks(fleet: RunningFleet, tab: Tab) -> None:
     started = fleet.hold("seen", queue="mail")
     tab.wait_for(
         f"[...document.querySelectorAll('#running tr')].some((each) => each.innerText.includes('{started.id}'))"
@@ -72,7 +72,7 @@ def test_numbers_change_and_running_tasks_are_shown_until_they_end(fleet: Runnin
     tab.wait_for("(before) => document.getElementById('queues').innerText !== before", before)
 
 
-def test_a_killed_worker_appears_with_its_cause(fleet: RunningFleet, tab: Tab) -> None:
+def test_the_status_page_shows_why_a_worker_was_killed(fleet: RunningFleet, tab: Tab) -> None:
     victim = fleet.hold("killed", queue="mail")
     os.kill(victim.pid, signal.SIGKILL)
     tab.wait_for(row("restarts/worker/signal"))
@@ -178,7 +178,7 @@ def test_the_page_can_be_used_with_the_keyboard(tab: Tab) -> None:
     tab.wait_for("location.hash.startsWith('#/queues/') && document.querySelector('article')")
 
 
-def test_hours_of_polling_take_no_more_memory(fleet: RunningFleet, open_tab: TabOpener) -> None:
+def test_the_status_page_uses_no_more_memory_after_hours_of_polling(fleet: RunningFleet, open_tab: TabOpener) -> None:
     tab = open_tab(address(fleet), prepare=lambda page: page.clock.install())
     tab.wait_for("document.getElementById('queues')")
     session = tab.page.context.new_cdp_session(tab.page)
@@ -201,7 +201,7 @@ def test_hours_of_polling_take_no_more_memory(fleet: RunningFleet, open_tab: Tab
     assert bytes_after < bytes_before + (1 << 20)
 
 
-def test_outdated_values_are_shown_as_stale(fleet: RunningFleet, tab: Tab) -> None:
+def test_the_status_page_marks_outdated_values_as_stale(fleet: RunningFleet, tab: Tab) -> None:
     fleet.term()
     fleet.exit_code()
     tab.wait_for("document.body.classList.contains('stale')")

@@ -107,7 +107,7 @@ def test_actions_of_the_page_take_effect_and_are_shown(fleet: RunningFleet, tab:
     assert len(fleet.log("exporter.action")) == 5
 
 
-def test_refusals_are_shown_as_text(fleet: RunningFleet, tab: Tab) -> None:
+def test_the_status_page_shows_why_an_action_was_refused(fleet: RunningFleet, tab: Tab) -> None:
     gone = fleet.client.enqueue("note", args=["gone"], queue="mail", delay=600)
     tab.page.evaluate("(place) => { location.hash = place; }", f"#/task/{gone.id}")
     tab.page.click("main button:has-text('Cancel')")
@@ -124,7 +124,7 @@ def test_refusals_are_shown_as_text(fleet: RunningFleet, tab: Tab) -> None:
     assert not tab.page.evaluate("document.getElementById('confirm').open")
 
 
-def test_rota_top_reports_which_token_it_lacks(fleet: RunningFleet) -> None:
+def test_rota_top_names_the_missing_option_if_the_fleet_needs_a_token(fleet: RunningFleet) -> None:
     assert fleet.rota("top", "--once").returncode == 0
     url = node_at(str(fleet.status()["listen"]), certificate="fleet.pem").url
     trusted = {"SSL_CERT_FILE": str(fleet.folder / "fleet.pem")}

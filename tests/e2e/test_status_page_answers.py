@@ -152,7 +152,7 @@ def test_the_page_escapes_text_from_outside(tab: Tab, answers: Answers) -> None:
     assert tab.complaints == []
 
 
-def test_text_is_escaped_as_in_python(tab: Tab) -> None:
+def test_the_status_page_escapes_text_in_the_same_way_as_python(tab: Tab) -> None:
     known = "".join(chr(code) for code in range(0x110000) if unicodedata.category(chr(code)) not in ("Cn", "Cs"))
     escaped = tab.page.evaluate("async (text) => (await import('./text.js')).printable(text)", known)
     assert escaped == printable(known)
@@ -170,7 +170,7 @@ def test_durations_are_formatted_as_on_the_command_line(tab: Tab) -> None:
     assert formatted == [in_words(each) for each in durations]
 
 
-def test_values_that_redis_does_not_return_are_not_numbers(tab: Tab, answers: Answers) -> None:
+def test_the_status_page_shows_a_question_mark_for_values_redis_lacks(tab: Tab, answers: Answers) -> None:
     answers.status = {
         **STATUS,
         "queue_states_age_seconds": None,
@@ -182,7 +182,7 @@ def test_values_that_redis_does_not_return_are_not_numbers(tab: Tab, answers: An
     assert tab.complaints == []
 
 
-def test_a_token_is_requested_once(tab: Tab, answers: Answers) -> None:
+def test_the_status_page_requests_the_token_only_once(tab: Tab, answers: Answers) -> None:
     answers.token = "secret"
     tab.wait_for("document.getElementById('token').open")
     tab.page.fill("#token-text", "secret")
@@ -203,7 +203,7 @@ def test_a_token_is_requested_once(tab: Tab, answers: Answers) -> None:
         ("#/", "Scale", {"verb": "scale", "pool": "default", "workers": 5}),
     ],
 )
-def test_actions_need_a_confirmation(
+def test_actions_on_the_status_page_need_a_confirmation(
     tab: Tab, answers: Answers, place: str, label: str, expected: dict[str, Any]
 ) -> None:
     tab.page.evaluate("(place) => { location.hash = place; }", place)
@@ -218,7 +218,7 @@ def test_actions_need_a_confirmation(
     assert tab.complaints == []
 
 
-def test_a_refusal_is_shown_with_its_text(tab: Tab, answers: Answers) -> None:
+def test_the_status_page_shows_the_text_of_a_refusal(tab: Tab, answers: Answers) -> None:
     answers.done_answer = (409, {"ok": False, "error": f"it drains {HOSTILE}"})
     tab.page.evaluate("location.hash = '#/queues/mail'")
     tab.page.click("main button:has-text('Pause')")

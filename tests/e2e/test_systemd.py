@@ -88,7 +88,7 @@ def fleet_of(unit: str) -> str:
     return unit.rpartition("@")[2]
 
 
-def test_a_started_unit_is_ready_and_open_to_its_group(systemd: RealSystemd, unit: str) -> None:
+def test_a_started_systemd_unit_is_ready_and_its_group_can_control_it(systemd: RealSystemd, unit: str) -> None:
     assert systemd.shows(unit, "ActiveState") == {"ActiveState": "active"}
     until(lambda: systemd.shows(unit, "StatusText")["StatusText"].startswith("2 of 2 workers"), "two workers")
     for user in (0, USER_ID, OPERATOR):
@@ -105,7 +105,7 @@ def test_reload_resizes_the_fleet(systemd: RealSystemd, unit: str) -> None:
     systemd.run("sh", "-c", 'printf %s "$1" > "$2"', "sh", configuration(fleet, port), f"/etc/rota/{fleet}.toml")
 
 
-def test_a_stop_waits_for_the_running_task(systemd: RealSystemd, unit: str) -> None:
+def test_stopping_the_systemd_unit_waits_for_the_running_task(systemd: RealSystemd, unit: str) -> None:
     fleet = fleet_of(unit)
     assert "exit code" not in rota(systemd, "task", "enqueue", "hold", "10", fleet=fleet)
     until(lambda: busy(systemd, fleet) == 1, "the task runs")
@@ -114,14 +114,14 @@ def test_a_stop_waits_for_the_running_task(systemd: RealSystemd, unit: str) -> N
     assert json.loads(rota(systemd, "audit", "--json", fleet=fleet))["live"] == 0
 
 
-def test_a_killed_master_is_started_again(systemd: RealSystemd, unit: str) -> None:
+def test_systemd_restarts_a_killed_master(systemd: RealSystemd, unit: str) -> None:
     before = systemd.shows(unit, "MainPID")["MainPID"]
     systemd.run("kill", "-KILL", before).check_returncode()
     until(lambda: systemd.shows(unit, "NRestarts", "ActiveState") == {"NRestarts": "1", "ActiveState": "active"}, "2nd")
     assert systemd.shows(unit, "MainPID")["MainPID"] not in (before, "0")
 
 
-def test_a_faulty_configuration_is_not_tried_again(systemd: RealSystemd) -> None:
+def test_systemd_does_not_restart_a_unit_with_a_faulty_configuration(systemd: RealSystemd) -> None:
     systemd.run("sh", "-c", "echo wrokers = 1 > /etc/rota/broken.toml; mkdir -p /srv/broken").check_returncode()
     assert systemd.run("systemctl", "start", "rota@broken").returncode == 1
     assert systemd.shows("rota@broken", "ActiveState", "ExecMainStatus", "NRestarts") == {

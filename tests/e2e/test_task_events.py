@@ -80,7 +80,7 @@ def test_every_change_of_a_task_is_an_event(fleet: RunningFleet) -> None:
     assert all(event.runtime_seconds is not None for event in done)
 
 
-def test_events_agree_with_the_journal_through_kills(fleet: RunningFleet) -> None:
+def test_task_events_agree_with_the_journal_despite_killed_workers(fleet: RunningFleet) -> None:
     chance = random.Random(7)
     with fleet.client.events(timeout=60) as reader:
         handles = fleet.client.enqueue_many(Call("spin", args=["x"], queue="default") for _ in range(SPUN))
@@ -104,7 +104,7 @@ def test_events_agree_with_the_journal_through_kills(fleet: RunningFleet) -> Non
     assert fleet.books_balance()
 
 
-def test_hup_turns_events_off_and_on(fleet: RunningFleet) -> None:
+def test_a_reload_turns_task_events_off_and_on(fleet: RunningFleet) -> None:
     fleet.client.enqueue("note", queue="default")
     until(lambda: len(stored_events(fleet)) == 3)
     fleet.edit(events={"enabled": False})
@@ -121,7 +121,7 @@ def test_hup_turns_events_off_and_on(fleet: RunningFleet) -> None:
     until(lambda: len(stored_events(fleet)) == 6)
 
 
-def test_the_events_command_shows_follows_and_exits_cleanly(fleet: RunningFleet) -> None:
+def test_the_events_command_shows_and_follows_events_until_ctrl_c(fleet: RunningFleet) -> None:
     first = fleet.client.enqueue("note", queue="default")
     until(lambda: len(stored_events(fleet)) == 3)
     shown = [json.loads(line) for line in fleet.rota("events", "--json").stdout.splitlines()]

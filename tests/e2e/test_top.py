@@ -82,7 +82,9 @@ async def shown(pilot: At, *texts: str) -> None:
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_headlines_queues_and_keys_are_shown_at_every_size(fleet: RunningFleet, size: tuple[int, int]) -> None:
+def test_rota_top_shows_headlines_queues_and_keys_at_every_terminal_size(
+    fleet: RunningFleet, size: tuple[int, int]
+) -> None:
     async def act(pilot: At) -> None:
         await shown(pilot, "queue slow has been paused", "QUEUE", "P99", "paused", "quit")
         lines = screen(pilot)
@@ -92,14 +94,14 @@ def test_headlines_queues_and_keys_are_shown_at_every_size(fleet: RunningFleet, 
     with_top(fleet, size, act)
 
 
-def test_a_large_terminal_shows_everything_at_once(fleet: RunningFleet) -> None:
+def test_rota_top_shows_every_table_at_once_in_a_large_terminal(fleet: RunningFleet) -> None:
     async def act(pilot: At) -> None:
         await shown(pilot, "queues 3", "workers", "pools 1", "nodes 1", "events", "hold", "the fleet is ready")
 
     with_top(fleet, (200, 60), act)
 
 
-def test_tables_are_chosen_filtered_and_sorted_by_keys(fleet: RunningFleet) -> None:
+def test_keys_of_rota_top_select_filter_and_sort_tables(fleet: RunningFleet) -> None:
     async def act(pilot: At) -> None:
         await pilot.press("slash", *"slow", "enter")
         await shown(pilot, "queues 1 of 3")
@@ -143,7 +145,7 @@ def test_enter_on_a_worker_shows_commands_for_task_and_stack(fleet: RunningFleet
     with_top(fleet, (80, 24), act)
 
 
-def test_a_queue_is_paused_only_after_a_yes(fleet: RunningFleet) -> None:
+def test_rota_top_pauses_a_queue_only_after_a_confirmation(fleet: RunningFleet) -> None:
     def is_paused() -> bool:
         return next(row for row in fleet.client.queues() if row.queue == "mail").paused
 
@@ -168,7 +170,7 @@ def test_a_queue_is_paused_only_after_a_yes(fleet: RunningFleet) -> None:
     with_top(fleet, (80, 24), act)
 
 
-def test_dead_tasks_are_revived_after_a_yes(fleet: RunningFleet) -> None:
+def test_rota_top_revives_dead_tasks_after_a_confirmation(fleet: RunningFleet) -> None:
     handle = fleet.client.enqueue("judge", args=[3], queue="default")
     read = partial(status_of, node_at(fleet.target()))
     until(lambda: next(row for row in read()["queues"] if row["name"] == "default")["state"]["dead"], "its death")
@@ -197,7 +199,7 @@ def test_an_unreachable_node_is_reported_and_the_last_values_stay(fleet: Running
     asyncio.run(run())
 
 
-def test_a_new_task_has_the_usual_run_time_of_its_queue(fleet: RunningFleet) -> None:
+def test_the_usual_run_time_of_a_new_task_is_that_of_its_queue(fleet: RunningFleet) -> None:
     fleet.client.enqueue_many([Call("note", args=["short"], queue="default")] * 10)
     read = partial(status_of, node_at(fleet.target()))
 
@@ -247,7 +249,7 @@ def test_no_color_leaves_out_colors(fleet: RunningFleet) -> None:
 # `rota top --once`
 
 
-def test_once_writes_plain_text_and_json_the_status(fleet: RunningFleet) -> None:
+def test_rota_top_once_writes_plain_text_or_the_status_as_json(fleet: RunningFleet) -> None:
     text = fleet.rota("top", "--once")
     assert (text.returncode, "\x1b" in text.stdout) == (0, False), text.stderr
     for word in (fleet.namespace, "queue slow has been paused", "mail", "hold", "OBJECTIVE", "the fleet is ready"):
@@ -257,7 +259,7 @@ def test_once_writes_plain_text_and_json_the_status(fleet: RunningFleet) -> None
     assert fleet.namespace in elsewhere.stdout
 
 
-def test_once_fits_the_width_of_the_terminal(fleet: RunningFleet) -> None:
+def test_the_output_of_rota_top_once_fits_the_terminal_width(fleet: RunningFleet) -> None:
     with in_terminal([ROTA, "top", "--once"], fleet.folder, environment(fleet.folder), (70, 24)) as terminal:
         assert terminal.exit_code() == 0
         lines = terminal.drawn.decode().splitlines()

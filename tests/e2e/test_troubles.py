@@ -38,7 +38,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
 
 
 @pytest.mark.parametrize("name", TROUBLES)
-def test_the_right_alert_fires_first_and_no_wrong_alert_fires(bench: Bench, name: str) -> None:
+def test_each_trouble_fires_the_right_alert_first_and_no_wrong_one(bench: Bench, name: str) -> None:
     expected = ANSWERS[name]
     first, *others = until(
         lambda: alerts(bench, name), bench.scenes[name].fleet.status, DEADLINE_SECONDS, pause_seconds=1
@@ -48,7 +48,7 @@ def test_the_right_alert_fires_first_and_no_wrong_alert_fires(bench: Bench, name
 
 
 @pytest.mark.parametrize("name", TROUBLES)
-def test_the_panel_for_the_trouble_shows_it(bench: Bench, name: str) -> None:
+def test_each_trouble_is_visible_in_its_dashboard_panel(bench: Bench, name: str) -> None:
     shown = SHOWN[name]
     until(
         lambda: any(shown.is_in(run_query(bench.prometheus, query, name)) for query in shown.queries()),
@@ -59,7 +59,7 @@ def test_the_panel_for_the_trouble_shows_it(bench: Bench, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in TROUBLES if ANSWERS[name].headline])
-def test_the_status_page_and_top_begin_with_the_cause(bench: Bench, name: str) -> None:
+def test_the_status_page_and_rota_top_begin_with_the_cause_of_a_trouble(bench: Bench, name: str) -> None:
     lines: list[str] = []
 
     def is_shown() -> bool:

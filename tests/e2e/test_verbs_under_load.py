@@ -78,7 +78,7 @@ def all_workers_run(fleet: RunningFleet, number: int) -> None:
 
 
 @pytest.mark.parametrize("how", ["verb", "signal"])
-def test_a_rolling_restart_loses_nothing_and_keeps_all_but_one_ready(fleets: Fleets, how: str) -> None:
+def test_a_rolling_restart_loses_no_task_and_keeps_all_but_one_worker_ready(fleets: Fleets, how: str) -> None:
     fleet = versioned(fleets).start()
     before = fleet.workers()
     write_version(fleet, 1)
@@ -95,7 +95,7 @@ def test_a_rolling_restart_loses_nothing_and_keeps_all_but_one_ready(fleets: Fle
     all_workers_run(fleet, 1)
 
 
-def test_the_last_of_many_hangups_wins_and_the_pool_stays_ready(
+def test_of_many_reloads_the_last_takes_effect_and_the_pool_stays_ready(
     fleets: Fleets,
 ) -> None:
     fleet = versioned(fleets).start()
@@ -124,7 +124,7 @@ def test_the_last_of_many_hangups_wins_and_the_pool_stays_ready(
     fleet.wait_for("end", label="last")
 
 
-def test_quiet_resume_and_scale_under_load_lose_and_repeat_nothing(fleets: Fleets) -> None:
+def test_no_task_is_lost_or_repeated_by_quiet_resume_and_scale_under_load(fleets: Fleets) -> None:
     fleet = fleets.start(workers=WORKERS)
     with load(fleet) as producer:
         for count in (1, 6, 2, 8, WORKERS):

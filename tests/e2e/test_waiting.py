@@ -61,7 +61,7 @@ def the_command_line_waits(fleet: RunningFleet) -> None:
     assert fleet.rota("task", "enqueue", "note", "--queue", "default", "--timeout", "1").returncode == 2
 
 
-def test_a_wait_ends_however_the_task_ends(fleets: Fleets) -> None:
+def test_a_wait_ends_with_the_task_in_a_worker_a_task_and_the_command_line(fleets: Fleets) -> None:
     fleet = fleets.start()
     waits_end_with_the_task_that_another_worker_recovers(fleet)
     until(fleet.is_whole, "both workers")

@@ -60,7 +60,7 @@ def watch(tmp_path: Path) -> Iterator[Watch]:
         prometheus.stop()
 
 
-def test_a_scrape_of_a_large_fleet_is_short_and_bounded(
+def test_a_scrape_of_a_large_fleet_is_fast_and_has_a_bounded_size(
     fleets: Fleets, watch: Watch, tmp_path: Path, measured: Measure
 ) -> None:
     (tmp_path / "many.py").write_text(MODULE)

@@ -67,7 +67,7 @@ def kill_a_poller(nodes: list[RunningFleet], chance: random.Random) -> None:
         os.kill(chance.choice(pollers), signal.SIGKILL)
 
 
-def test_killed_pollers_adopt_every_item_once_in_order(
+def test_legacy_items_are_adopted_once_and_in_order_despite_killed_pollers(
     fleets: Fleets, redis_client: "redis.Redis", names: tuple[str, str], measured: Measure
 ) -> None:
     nodes = start_nodes(fleets, names)

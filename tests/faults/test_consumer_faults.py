@@ -86,7 +86,7 @@ def each_holds_one(fleet: RunningFleet, programs: list[Program]) -> dict[Program
     return {each: each.read_line().split(" ")[1] for each in programs}
 
 
-def test_failed_consumers_lose_tasks_and_late_settles_change_nothing(
+def test_tasks_of_failed_consumers_run_elsewhere_and_late_acks_change_nothing(
     fleets: Fleets, server: Server, redis_client: "redis.Redis", stack: ExitStack, measured: Measure
 ) -> None:
     fleet = fleets.start(workers=1, lease={"seconds": LEASE_SECONDS, "renew_seconds": LEASE_SECONDS / 4})

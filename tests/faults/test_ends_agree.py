@@ -66,7 +66,7 @@ def written(fleet: RunningFleet) -> dict[str, set[tuple[str, str]]]:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("server_options", [{"appendonly": "yes", "appendfsync": "always"}], ids=[""])
-def test_reported_ends_of_10000_tasks_are_correct_despite_kills(shaken: Shaken, measured: Measure) -> None:
+def test_the_reported_ends_of_10000_tasks_are_correct_despite_kills(shaken: Shaken, measured: Measure) -> None:
     fleet = shaken.start(workers=WORKERS, log={"tasks": "failures"}, events={"enabled": True})
     until(lambda: shaken.redis.exists(Keys(shaken.namespace).events_on), "events that are on")
     handles = fleet.client.enqueue_many(Call("judge", args=[number], queue="default") for number in range(TASKS))

@@ -116,7 +116,9 @@ def test_durability_wait_loses_no_acknowledged_task(service: Sentinels, fleet: R
     assert max(extra_runs(fleet).values(), default=0) <= 1
 
 
-def test_group_ends_once_despite_a_killed_primary(service: Sentinels, fleet: RunningFleet, measured: Measure) -> None:
+def test_a_group_ends_once_although_the_primary_is_killed(
+    service: Sentinels, fleet: RunningFleet, measured: Measure
+) -> None:
     with rota.Client(service.url, fleet.namespace, durability="wait", timeout_seconds=2) as client:
         handles = {f"group {number}": _grouped(client, f"group {number}") for number in range(GROUPS)}
         killed = service.kill_primary()
@@ -159,7 +161,7 @@ def _unless_unavailable(ask: Callable[[], T]) -> T | None:
         return None
 
 
-def test_unreplicated_tasks_are_never_acknowledged_with_wait(
+def test_with_durability_wait_no_unreplicated_task_is_acknowledged(
     service: Sentinels, namespace: str, measured: Measure
 ) -> None:
     primary = service.primary()
@@ -226,7 +228,7 @@ def test_demoted_primary_wakes_sleeping_workers(service: Sentinels, fleet: Runni
     assert not fleet.log("worker.exited")
 
 
-def test_wait_returns_the_end_after_a_failover(service: Sentinels, namespace: str) -> None:
+def test_a_wait_for_a_task_ends_although_the_primary_changed(service: Sentinels, namespace: str) -> None:
     primary = service.primary()
     with ThreadPoolExecutor(1) as threads, rota.Client(service.url, namespace) as client:
         handle = client.enqueue("note", queue="default")
@@ -240,7 +242,7 @@ def test_wait_returns_the_end_after_a_failover(service: Sentinels, namespace: st
         assert ended.result().state == "cancelled"
 
 
-def test_async_wait_returns_the_end_after_a_failover(service: Sentinels, namespace: str) -> None:
+def test_an_async_wait_for_a_task_ends_although_the_primary_changed(service: Sentinels, namespace: str) -> None:
     primary = service.primary()
 
     async def program() -> str:
@@ -292,7 +294,7 @@ def _taken(fleet: RunningFleet, label: str) -> bool:
     return True
 
 
-def test_missing_sentinels_matter_only_for_new_connections(service: Sentinels, fleet: RunningFleet) -> None:
+def test_missing_sentinels_affect_only_new_connections(service: Sentinels, fleet: RunningFleet) -> None:
     for sentinel in service.sentinels[:2]:
         sentinel.kill()
     fleet.client.close()

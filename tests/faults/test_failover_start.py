@@ -136,7 +136,9 @@ def test_silent_first_sentinel_does_not_prevent_a_connection(service: Sentinels)
         assert asyncio.run(_role(impatient)) == b"master"
 
 
-def test_all_kinds_of_connections_find_the_primary(service: Sentinels, namespace: str, tmp_path: Path) -> None:
+def test_every_kind_of_connection_finds_the_primary_behind_sentinels(
+    service: Sentinels, namespace: str, tmp_path: Path
+) -> None:
     address = parse_address(service.url)
     connection = connect(address, ConnectionOptions())
     assert connection.address.port == service.primary().port
@@ -188,7 +190,7 @@ def test_durability_wait_without_a_replica_is_a_warning(server: Server, tmp_path
     assert "no replica" in said
 
 
-def test_wait_with_an_embedded_server_is_refused(tmp_path: Path) -> None:
+def test_durability_wait_with_an_embedded_server_is_refused(tmp_path: Path) -> None:
     url = f"redis://127.0.0.1:{free_port()}/0"
     done = run_rota(tmp_path, "run", "--embedded", ROTA_REDIS_URL=url, ROTA_DURABILITY="wait")
     assert done.returncode == 78

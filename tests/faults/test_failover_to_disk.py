@@ -61,7 +61,9 @@ def _enqueue(client: rota.Client, task_id: str) -> str:
     return client.enqueue("note", queue="default", id=task_id).id
 
 
-def test_waitaof_tasks_survive_a_crash_after_a_disk_stall(logging: Logging, namespace: str, measured: Measure) -> None:
+def test_tasks_enqueued_with_waitaof_survive_a_server_crash_after_a_disk_stall(
+    logging: Logging, namespace: str, measured: Measure
+) -> None:
     if not logging.has_waitaof():
         pytest.skip("this server has no WAITAOF: see test_waitaof_is_refused_if_the_server_lacks_it")
     url = logging.server.url
@@ -93,7 +95,7 @@ def _repeated(doubt: rota.Uncertain) -> "list[rota.Handle[object]]":
         return []
 
 
-def test_many_waitaof_enqueues_share_one_wait(logging: Logging, namespace: str) -> None:
+def test_many_enqueues_with_waitaof_wait_for_the_disk_together(logging: Logging, namespace: str) -> None:
     if not logging.has_waitaof():
         pytest.skip("this server has no WAITAOF")
     with rota.Client(logging.server.url, namespace, durability="waitaof") as client, logging.connect() as asking:

@@ -166,7 +166,7 @@ def test_fleet_survives_arbitrary_values_in_its_keys(
 
 
 @pytest.mark.timeout(240)
-def test_key_of_a_wrong_type_blocks_only_until_repaired(beset: Beset, check_commands: Any) -> None:
+def test_a_key_of_the_wrong_type_blocks_the_fleet_only_until_it_is_repaired(beset: Beset, check_commands: Any) -> None:
     for place in places_of(beset):
         with Overwritten(beset.server, place):
             check_commands(place.name, refused=True)
@@ -178,7 +178,7 @@ def test_key_of_a_wrong_type_blocks_only_until_repaired(beset: Beset, check_comm
     no_slot_leaks(beset)
 
 
-def test_worker_with_an_overwritten_list_is_replaced(beset: Beset) -> None:
+def test_a_worker_whose_task_list_was_overwritten_is_replaced(beset: Beset) -> None:
     """No process repairs an overwritten in-flight list."""
     owner = owner_of_a_worker(beset)
     slot = int(owner.split(":")[1])

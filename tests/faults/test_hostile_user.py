@@ -94,7 +94,7 @@ def start(fleet: RunningFleet, times: int = 1) -> None:
     assert not fleet.has_ended(), fleet.log_text()
 
 
-def test_other_user_cannot_open_files_or_block_a_start(fleet: RunningFleet, square: Path) -> None:
+def test_another_user_cannot_open_the_fleets_files_or_block_its_start(fleet: RunningFleet, square: Path) -> None:
     start(fleet)
     fleet.kill_all()
     left = {"control", "control.lock", "pid"}
@@ -127,7 +127,7 @@ SITS_IN = {
 
 
 @pytest.mark.parametrize("way", SITS_IN.values(), ids=SITS_IN)
-def test_root_takes_over_usable_files_of_others(fleet: RunningFleet, square: Path, way: str) -> None:
+def test_a_fleet_of_root_takes_over_usable_files_of_another_user(fleet: RunningFleet, square: Path, way: str) -> None:
     with as_nobody(f"os.umask(0); {way}\nprint('done', flush=True)\nsignal.pause()", str(square)):
         start(fleet)
         with as_nobody(HOLDS_WHAT_IT_CAN, str(square)) as done:
@@ -147,7 +147,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("way", "said"), REFUSED.values(), ids=REFUSED)
-def test_unusable_file_is_left_unchanged_and_reported_with_73(
+def test_a_start_leaves_an_unusable_file_unchanged_and_exits_with_73(
     fleet: RunningFleet, square: Path, way: str, said: str
 ) -> None:
     before = Path("/etc/passwd").read_bytes()
@@ -159,7 +159,7 @@ def test_unusable_file_is_left_unchanged_and_reported_with_73(
     assert Path("/etc/passwd").read_bytes() == before
 
 
-def test_control_socket_of_another_user_is_not_used(fleet: RunningFleet, square: Path) -> None:
+def test_commands_do_not_use_the_control_socket_of_another_user(fleet: RunningFleet, square: Path) -> None:
     listens = "at = socket.socket(socket.AF_UNIX); at.bind(sys.argv[1] + '/control'); at.listen()"
     way = f"os.umask(0); {listens}\nprint('done', flush=True)\nsignal.pause()"
     asked = Config(control=Control(socket=fleet.settings["control"]["socket"]))

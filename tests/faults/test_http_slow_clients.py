@@ -144,7 +144,7 @@ def test_a_thousand_idle_connections_use_few_descriptors(exporter: Exporter, mea
     measured("slowest health in s beside 1,000 idle connections", slowest)
 
 
-def test_idle_connections_do_not_exhaust_few_descriptors(exporter: Exporter) -> None:
+def test_idle_connections_do_not_exhaust_a_low_limit_of_descriptors(exporter: Exporter) -> None:
     assert exporter.end() == 0
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (100, limits[1]))
@@ -192,14 +192,14 @@ def test_flood_of_garbage_never_blocks_health_checks(exporter: Exporter, measure
     measured("slowest health in s in a flood of garbage", slowest)
 
 
-def test_reset_connections_leave_nothing_behind(exporter: Exporter) -> None:
+def test_connections_reset_by_clients_do_not_harm_the_exporter(exporter: Exporter) -> None:
     for number in range(200):
         with connect(exporter, OPENING[: number % 40] if number % 2 else b"GET /metrics HTTP/1.0\r\n\r\n") as client:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
     probe(exporter)
 
 
-def test_half_closed_client_with_a_complete_request_is_served(exporter: Exporter) -> None:
+def test_a_half_closed_client_that_sent_a_complete_request_is_served(exporter: Exporter) -> None:
     for path in ("livez", "metrics"):
         client = connect(exporter, f"GET /{path} HTTP/1.0\r\n\r\n".encode())
         client.shutdown(socket.SHUT_WR)

@@ -46,7 +46,7 @@ def seconds_after(moment: float, line: dict[str, str]) -> float:
     return datetime.fromisoformat(line["timestamp"]).timestamp() - moment
 
 
-def test_silent_link_is_abandoned_without_loss_or_repeat(shaken: Shaken, measured: Measure) -> None:
+def test_a_silent_link_to_redis_neither_loses_nor_repeats_tasks(shaken: Shaken, measured: Measure) -> None:
     fleet = shaken.start_behind_link(workers=WORKERS)
     fleet.hold("ends meanwhile")
     workers = fleet.workers()
@@ -67,7 +67,7 @@ def test_silent_link_is_abandoned_without_loss_or_repeat(shaken: Shaken, measure
     assert fleet.workers() == workers
 
 
-def test_late_requests_change_nothing_twice(shaken: Shaken) -> None:
+def test_requests_that_arrive_late_take_effect_only_once(shaken: Shaken) -> None:
     fleet = shaken.start_behind_link(workers=WORKERS)
     fleet.hold("ends meanwhile")
     shaken.link.hold(requests=True, replies=True)
@@ -83,7 +83,7 @@ def test_late_requests_change_nothing_twice(shaken: Shaken) -> None:
     everything_ended_once(fleet)
 
 
-def test_slow_lossy_link_costs_no_lease_and_repeats_nothing(shaken: Shaken) -> None:
+def test_on_a_slow_lossy_link_no_lease_is_lost_and_no_task_repeated(shaken: Shaken) -> None:
     fleet = shaken.start_behind_link(
         workers=WORKERS, lease={"seconds": LEASE_SECONDS, "renew_seconds": LEASE_SECONDS / 4}
     )
@@ -101,7 +101,7 @@ def test_slow_lossy_link_costs_no_lease_and_repeats_nothing(shaken: Shaken) -> N
     assert not fleet.log("worker.fenced")
 
 
-def test_one_lost_renewal_over_a_slow_link_stops_no_worker(shaken: Shaken) -> None:
+def test_a_lost_lease_renewal_over_a_slow_link_stops_no_worker(shaken: Shaken) -> None:
     fleet = shaken.start_behind_link(workers=WORKERS, lease=LONG_LEASE)
     calls = shaken.link.calls
 

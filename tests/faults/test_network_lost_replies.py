@@ -33,7 +33,7 @@ def finish(shaken: Shaken, fleet: RunningFleet) -> None:
     everything_ended_once(fleet)
 
 
-def test_lost_replies_of_periodic_scripts_change_nothing(shaken: Shaken) -> None:
+def test_lost_replies_to_periodic_scripts_have_no_effect(shaken: Shaken) -> None:
     fleet = shaken.start_behind_link(lease=SHORT_LEASE)
     fleet.client.enqueue_many(Call("note", ["due"], queue="default", delay=n / 50) for n in range(NOTES))
     for script in EACH_PERIOD:
@@ -42,7 +42,7 @@ def test_lost_replies_of_periodic_scripts_change_nothing(shaken: Shaken) -> None
     finish(shaken, fleet)
 
 
-def test_lost_replies_of_turns_run_nothing_twice(shaken: Shaken) -> None:
+def test_lost_replies_to_claims_and_acks_run_no_task_twice(shaken: Shaken) -> None:
     fleet = shaken.start_behind_link()
     # The first lost reply is that of the turn after a BLPOP, which claims the task. The second is that of the turn that
     # settles the task.
@@ -62,7 +62,7 @@ def test_lost_replies_of_turns_run_nothing_twice(shaken: Shaken) -> None:
     assert not fleet.log("worker.lost")
 
 
-def test_lost_reply_of_mark_started_starts_nothing_twice(shaken: Shaken) -> None:
+def test_a_lost_reply_to_mark_started_starts_no_at_most_once_task_twice(shaken: Shaken) -> None:
     fleet = shaken.start_behind_link(workers=1)
     fleet.client.enqueue_many(Call("once", ["many"], queue="default") for _ in range(NOTES))
     for _ in range(5):
@@ -73,7 +73,7 @@ def test_lost_reply_of_mark_started_starts_nothing_twice(shaken: Shaken) -> None
     assert not fleet.log("task.stale")
 
 
-def test_lost_reply_of_throttle_costs_no_attempt(shaken: Shaken) -> None:
+def test_a_lost_reply_to_throttle_does_not_count_as_an_attempt(shaken: Shaken) -> None:
     """The lost reply may have granted the start of a task, or may have taken the task from its worker. Neither costs an
     attempt.
     """
@@ -88,7 +88,7 @@ def test_lost_reply_of_throttle_costs_no_attempt(shaken: Shaken) -> None:
 
 
 @pytest.mark.parametrize("cut", [True, False], ids=["cut", "silent"])
-def test_lost_reply_of_enqueue_creates_one_task(shaken: Shaken, cut: bool) -> None:
+def test_a_lost_reply_to_an_enqueue_creates_only_one_task(shaken: Shaken, cut: bool) -> None:
     fleet = shaken.start()
     with rota.Client(shaken.link.url, shaken.namespace, timeout_seconds=0.5) as client:
         shaken.link.lose_replies(1, of="enqueue", cut=cut)
@@ -103,7 +103,7 @@ def test_lost_reply_of_enqueue_creates_one_task(shaken: Shaken, cut: bool) -> No
     assert fleet.books_balance()
 
 
-def test_owner_of_a_lost_register_reply_expires(shaken: Shaken) -> None:
+def test_an_owner_whose_registration_reply_was_lost_expires(shaken: Shaken) -> None:
     fleet = shaken.start_behind_link(workers=1, lease=SHORT_LEASE)
     fleet.edit(workers=2)
     shaken.link.lose_replies(1, of="register")
@@ -117,7 +117,7 @@ def test_owner_of_a_lost_register_reply_expires(shaken: Shaken) -> None:
     finish(shaken, fleet)
 
 
-def test_lost_reply_of_reap_charges_the_crash_once(shaken: Shaken) -> None:
+def test_a_lost_reply_to_reap_charges_the_crash_only_once(shaken: Shaken) -> None:
     fleet = shaken.start_behind_link()
     first = fleet.hold("killed")
     shaken.link.lose_replies(1, of="reap")
@@ -150,14 +150,14 @@ def hold_up_until(fleet: RunningFleet, happened: Callable[[], object]) -> None:
     raise AssertionError("the long task was not claimed before others in any of these rounds")
 
 
-def test_lost_reply_of_a_recall_returns_tasks_once(shaken: Shaken) -> None:
+def test_prefetched_tasks_are_returned_once_even_if_the_reply_is_lost(shaken: Shaken) -> None:
     fleet = shaken.start_behind_link()
     shaken.link.lose_replies(1, of="return_prefetched")
     hold_up_until(fleet, lambda: shaken.link.lost["return_prefetched"])
     finish(shaken, fleet)
 
 
-def test_lost_recall_is_sent_again(shaken: Shaken) -> None:
+def test_a_lost_request_to_return_prefetched_tasks_is_repeated(shaken: Shaken) -> None:
     # The worker waits for a reply for at most a quarter of the lease, which is 2 s here.
     fleet = shaken.start_behind_link(lease={"seconds": 8.0})
     swallowed: list[int] = []

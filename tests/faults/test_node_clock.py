@@ -20,7 +20,7 @@ GENEROUS_LAG_SECONDS = 3.0
 
 
 @pytest.mark.parametrize("hours", [(1, -1), (-1, 1)], ids=["forward, then back", "back, then forward"])
-def test_node_clock_jump_makes_no_task_early_late_or_lost(
+def test_a_jump_of_the_nodes_clock_makes_no_task_early_late_or_lost(
     fleets: Fleets, tmp_path: Path, hours: tuple[int, int]
 ) -> None:
     clock = ShiftedClock(tmp_path)

@@ -64,7 +64,7 @@ def is_of_service(fleet: RunningFleet) -> None:
     fleet.wait_for("end", label="after")
 
 
-def test_workers_of_a_stopped_master_fence_themselves(
+def test_workers_of_a_stopped_master_claim_nothing_after_their_lease(
     nodes: tuple[RunningFleet, RunningFleet], redis_client: "redis.Redis", measured: Measure
 ) -> None:
     a, b = nodes
@@ -89,7 +89,7 @@ def test_workers_of_a_stopped_master_fence_themselves(
     is_of_service(a)
 
 
-def test_thawed_node_changes_nothing(
+def test_a_frozen_node_changes_nothing_when_it_continues(
     nodes: tuple[RunningFleet, RunningFleet], redis_client: "redis.Redis", measured: Measure
 ) -> None:
     a, b = nodes

@@ -29,7 +29,7 @@ def pollers(fleet: RunningFleet) -> set[int]:
 
 @ON_ONE_SERVER
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
-def test_failed_pollers_are_replaced_and_promote_on_time(
+def test_failed_pollers_are_replaced_and_due_tasks_still_start_on_time(
     fleets: Fleets, measured: Measure, number: signal.Signals
 ) -> None:
     fleet = fleets.start(workers=4, pollers=2)

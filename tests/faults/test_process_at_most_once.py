@@ -103,7 +103,7 @@ def _at_least(pids: set[int], count: int) -> set[int]:
 
 
 @ON_ONE_SERVER
-def test_task_cut_off_by_sigquit_is_dead_without_a_crash(fleets: Fleets) -> None:
+def test_an_at_most_once_task_cut_off_by_sigquit_is_dead_without_a_crash(fleets: Fleets) -> None:
     fleet = fleets.start()
     held = fleet.client.enqueue("hold_once", args=["a"], queue="default").id
     fleet.wait_for("start", label="a")
@@ -135,7 +135,7 @@ def _are_dead(b: RunningFleet, held: set[str]) -> Callable[[], bool]:
 
 
 @ON_ONE_SERVER
-def test_started_tasks_of_a_lost_node_are_dead(
+def test_started_at_most_once_tasks_of_a_lost_node_become_dead(
     nodes: tuple[RunningFleet, RunningFleet, set[str]], redis_client: "redis.Redis"
 ) -> None:
     a, b, held = nodes
@@ -150,7 +150,7 @@ def test_started_tasks_of_a_lost_node_are_dead(
 
 
 @ON_ONE_SERVER
-def test_started_tasks_stay_dead_after_a_late_outcome(
+def test_at_most_once_tasks_stay_dead_after_a_late_outcome(
     nodes: tuple[RunningFleet, RunningFleet, set[str]], redis_client: "redis.Redis"
 ) -> None:
     a, b, held = nodes

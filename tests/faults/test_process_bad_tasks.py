@@ -28,7 +28,7 @@ def dies(fleet: RunningFleet, name: str, *args: object) -> dict[str, object]:
     return found
 
 
-def test_segfaulting_task_runs_three_times_and_harms_no_other(fleets: Fleets) -> None:
+def test_a_task_that_segfaults_runs_three_times_and_harms_no_other(fleets: Fleets) -> None:
     fleet = fleets.start()
     neighbour = fleet.hold("neighbour")
     for number in range(20):
@@ -67,7 +67,7 @@ def test_task_that_catches_everything_is_killed_after_its_hard_limit(fleets: Fle
     fleet.wait_for("end", label="meanwhile")
 
 
-def test_hard_limit_uses_a_retry_or_ends_the_task(fleets: Fleets) -> None:
+def test_a_task_over_its_hard_limit_is_retried_if_it_has_retries_left(fleets: Fleets) -> None:
     fleet = fleets.start()
     record = dies(fleet, "oversleep")
     assert (record["reason"], record["cause"], record["limit"]) == ("time_limit", "timeout", "time_limit_seconds")

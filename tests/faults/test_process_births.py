@@ -62,7 +62,7 @@ def nothing_is_left_over(fleet: RunningFleet, redis_client: "redis.Redis", worke
     assert len(fleet.children()) == workers + 3
 
 
-def test_pool_recovers_after_failed_forks(fleets: Fleets, redis_client: "redis.Redis") -> None:
+def test_a_pool_recovers_after_forks_of_workers_failed(fleets: Fleets, redis_client: "redis.Redis") -> None:
     fleet = fleets.start(workers=3, **QUICK_RESTARTS)
     [zygote] = fleet.pids("zygote", "ready")
     held = [fleet.hold(label) for label in ("a", "b")]
@@ -191,7 +191,7 @@ def test_processes_killed_before_their_pid_is_known_are_replaced(
     ["import os; os._exit(1)", "import os, rota\n@rota.on_worker_start\ndef start(): os._exit(3)"],
     ids=["at import", "in a hook"],
 )
-def test_reload_of_code_that_dies_keeps_the_workers(fleets: Fleets, fault: str) -> None:
+def test_a_reload_of_code_that_crashes_at_import_keeps_the_workers(fleets: Fleets, fault: str) -> None:
     fleet = fleets.start(workers=2, **QUICK_RESTARTS)
     workers = fleet.workers()
     (fleet.folder / "broken.py").write_text(fault)
@@ -203,7 +203,7 @@ def test_reload_of_code_that_dies_keeps_the_workers(fleets: Fleets, fault: str) 
     fleet.wait_for("end", label="after")
 
 
-def test_workers_killed_by_a_hook_restart_with_back_off(fleets: Fleets) -> None:
+def test_workers_that_die_in_a_hook_are_restarted_with_back_off(fleets: Fleets) -> None:
     fleet = fleets.make(workers=2, restarts={"backoff_seconds": 0.1, "backoff_max_seconds": 0.8})
     (fleet.folder / "moody.py").write_text(
         "import os, rota\n@rota.on_worker_start\ndef start():\n    if os.path.exists('broken'): os._exit(3)\n"

@@ -99,7 +99,7 @@ def ended_by_signals(fleet: RunningFleet) -> list[dict[str, object]]:
     return [line for line in deaths if line.get("signal") not in (None, "SIGKILL")]
 
 
-def test_pending_signals_without_a_stop_keep_the_master_running(fleets: Fleets, chance: random.Random) -> None:
+def test_no_combination_of_signals_without_a_stop_ends_the_master(fleets: Fleets, chance: random.Random) -> None:
     fleet = fleets.start(workers=1)
     sets = list(every_set(NO_STOPS))
     for numbers in chance.sample(sets, len(sets)):
@@ -114,7 +114,9 @@ def test_pending_signals_without_a_stop_keep_the_master_running(fleets: Fleets, 
     assert ended_in_order(fleet)
 
 
-def test_pending_signals_with_a_stop_end_the_master_cleanly(fleets: Fleets, chance: random.Random) -> None:
+def test_every_combination_of_signals_with_a_stop_ends_the_master_cleanly(
+    fleets: Fleets, chance: random.Random
+) -> None:
     fleet = fleets.make(workers=1)
     drawn = [[stop, *chance.sample(NO_STOPS, chance.randint(1, 7))] for stop in STOPS]
     as_filed: list[int] = [*AS_FILED, signal.SIGCONT]
@@ -127,7 +129,9 @@ def test_pending_signals_with_a_stop_end_the_master_cleanly(fleets: Fleets, chan
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.1, 0.3, 0.6, 1.0])
-def test_signal_storm_from_the_start_on_ends_cleanly(fleets: Fleets, chance: random.Random, seconds: float) -> None:
+def test_a_fleet_under_a_signal_storm_from_its_start_stops_cleanly(
+    fleets: Fleets, chance: random.Random, seconds: float
+) -> None:
     fleet = fleets.make(workers=1)
     fleet.launch()
     with storm(lambda: [fleet.pid], NO_DEATH_BY_DEFAULT, chance):
@@ -162,7 +166,9 @@ def test_signal_storms_do_not_disturb_reload_or_stop(fleets: Fleets, chance: ran
 
 
 @pytest.mark.parametrize("role", ["worker", "zygote", "poller", "exporter"])
-def test_children_exit_only_at_signal_bursts_with_a_stop(fleets: Fleets, chance: random.Random, role: str) -> None:
+def test_a_burst_of_signals_ends_a_child_only_if_it_includes_a_stop(
+    fleets: Fleets, chance: random.Random, role: str
+) -> None:
     fleet = fleets.start(workers=1)
     [pid] = fleet.pids(role, "ready")
     numbers = TO_WORKERS if role == "worker" else TO_CHILDREN
@@ -178,7 +184,7 @@ def test_children_exit_only_at_signal_bursts_with_a_stop(fleets: Fleets, chance:
     assert ended_by_signals(fleet) == []
 
 
-def test_service_wide_signals_end_no_starting_child(fleets: Fleets, chance: random.Random) -> None:
+def test_signals_sent_to_the_whole_service_end_no_child_that_is_starting(fleets: Fleets, chance: random.Random) -> None:
     fleet = fleets.start(workers=2)
     others = [*fleet.pids("poller", "ready"), *fleet.pids("exporter", "ready")]
     master = psutil.Process(fleet.pid)
@@ -191,7 +197,9 @@ def test_service_wide_signals_end_no_starting_child(fleets: Fleets, chance: rand
     assert ended_by_signals(fleet) == []
 
 
-def test_node_thawed_with_pending_signals_exits_cleanly(fleets: Fleets, chance: random.Random) -> None:
+def test_a_frozen_node_with_pending_signals_exits_cleanly_when_it_continues(
+    fleets: Fleets, chance: random.Random
+) -> None:
     fleet = fleets.start(workers=2)
     fleet.hold("a")
     fleet.freeze()

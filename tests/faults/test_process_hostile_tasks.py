@@ -252,7 +252,7 @@ def test_task_that_overwrites_memory_and_crashes_is_dead(fleet: RunningFleet, ne
 
 
 @pytest.mark.parametrize("task", ["scribble_on", "count_on"])
-def test_task_that_keeps_overwriting_memory_delays_no_other(
+def test_a_task_that_keeps_overwriting_memory_does_not_delay_others(
     fleet: RunningFleet, neighbours: Neighbours, task: str
 ) -> None:
     run(fleet, task, "random")
@@ -285,7 +285,7 @@ def test_fork_that_keeps_overwriting_memory_dies_with_its_worker(fleet: RunningF
         ("write_to_all", ""),
     ],
 )
-def test_task_that_misuses_descriptors_harms_no_other(
+def test_a_task_that_misuses_file_descriptors_harms_no_other_process(
     fleet: RunningFleet, neighbours: Neighbours, task: str, how: str
 ) -> None:
     task_id = run(fleet, task, how)
@@ -293,7 +293,7 @@ def test_task_that_misuses_descriptors_harms_no_other(
     neighbours.are_well()
 
 
-def test_modules_and_tasks_map_only_their_own_slot(fleet: RunningFleet) -> None:
+def test_modules_and_tasks_can_write_only_to_their_own_slot(fleet: RunningFleet) -> None:
     run(fleet, "look")
     [start] = fleet.wait_for("start", name="look")
     [slot] = [row["slot"] for row in fleet.children("worker") if row["pid"] == start.pid]

@@ -26,7 +26,7 @@ def _ports(process: psutil.Process) -> set[int]:
 
 
 @pytest.mark.parametrize("can_ask", [True, False], ids=["told by itself", "told by the master"])
-def test_unknown_claims_of_a_leaving_worker_are_released(
+def test_tasks_claimed_for_a_worker_that_is_stopping_are_released(
     fleet: RunningFleet, link: FaultyLink, redis_client: "redis.Redis", *, can_ask: bool
 ) -> None:
     workers = fleet.workers()

@@ -47,7 +47,7 @@ def full_disk() -> Iterator[int]:
     os.close(full)
 
 
-def test_stop_completes_with_an_unread_log_pipe(fleets: Fleets) -> None:
+def test_a_stop_completes_even_if_no_process_reads_the_log_pipe(fleets: Fleets) -> None:
     fleet = fleets.make(workers=1)
     with unread_pipe() as fleet.log_fd:
         fleet.start()
@@ -55,7 +55,7 @@ def test_stop_completes_with_an_unread_log_pipe(fleets: Fleets) -> None:
         assert fleet.exit_code() == 0
 
 
-def test_failed_start_exits_with_an_unread_log_pipe(fleets: Fleets) -> None:
+def test_a_failed_start_exits_even_if_no_process_reads_the_log_pipe(fleets: Fleets) -> None:
     fleet = fleets.make(imports=["tasks", "nowhere_at_all"])
     with unread_pipe() as fleet.log_fd:
         fleet.launch()
@@ -79,7 +79,7 @@ def test_lost_log_lines_are_shown_with_the_reason(
 
 
 @pytest.mark.parametrize("sink", [unread_pipe, broken_pipe, full_disk])
-def test_blocked_log_stalls_nothing_and_lost_lines_are_counted(
+def test_a_blocked_log_does_not_delay_tasks_and_lost_lines_are_counted(
     fleets: Fleets, sink: Callable[[], AbstractContextManager[int]]
 ) -> None:
     fleet = fleets.make(workers=2)

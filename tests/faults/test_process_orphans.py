@@ -116,7 +116,7 @@ def test_child_stopped_at_its_start_dies_with_the_master(
 
 
 @pytest.mark.parametrize("of_zygote", [True, False], ids=["intermediate", "worker"])
-def test_fork_stopped_at_its_start_dies_with_the_master(
+def test_a_forked_process_stopped_at_its_start_dies_with_the_master(
     fleets: Fleets, measured: Callable[[str, float], None], of_zygote: bool
 ) -> None:
     fleet = fleets.make(imports=["tasks", "stops"])
@@ -129,7 +129,7 @@ def test_fork_stopped_at_its_start_dies_with_the_master(
     assert_gone(kill_master(fleet), measured)
 
 
-def test_killed_master_with_frozen_children_leaves_nothing(
+def test_a_killed_master_with_frozen_children_leaves_no_process(
     fleets: Fleets, measured: Callable[[str, float], None]
 ) -> None:
     fleet = fleets.start(workers=4)
@@ -159,7 +159,7 @@ def stopped_before_exec(fleet: RunningFleet) -> psutil.Process | None:
     return None
 
 
-def test_child_stopped_before_exec_keeps_no_process_alive(
+def test_a_child_stopped_before_exec_keeps_no_other_process_alive(
     fleets: Fleets, measured: Callable[[str, float], None]
 ) -> None:
     """The stopped child has copies of all descriptors of the master. Therefore other processes cannot see from a closed

@@ -91,7 +91,7 @@ def nothing_is_held(redis_client: "redis.Redis", fleet: RunningFleet) -> bool:
     return not list(redis_client.scan_iter(match=Keys(fleet.namespace).inflight("*"), count=1000))
 
 
-def test_worker_killed_before_the_claim_reply_loses_nothing(
+def test_a_worker_killed_before_its_claim_was_answered_loses_no_task(
     fleet: RunningFleet, link: FaultyLink, redis_client: "redis.Redis"
 ) -> None:
     for number in range(ROUNDS):
@@ -129,7 +129,7 @@ def _runs(lines: list[Line]) -> int:
     return len(lines)
 
 
-def test_late_claim_of_a_reaped_worker_takes_nothing(
+def test_a_late_claim_of_a_reaped_worker_takes_no_task(
     fleet: RunningFleet, link: FaultyLink, redis_client: "redis.Redis"
 ) -> None:
     first = fleet.hold("first")

@@ -30,7 +30,7 @@ def left_in_order(fleet: RunningFleet) -> bool:
     return [line["at_once"] for line in fleet.log("fleet.draining")] == [False] and len(fleet.log("fleet.stopped")) == 1
 
 
-def test_hundred_sigterms_within_a_second_stop_once(fleets: Fleets) -> None:
+def test_a_hundred_sigterms_within_a_second_count_as_one_stop(fleets: Fleets) -> None:
     fleet = fleets.start()
     for label in ("a", "b"):
         fleet.hold(label)
@@ -52,7 +52,7 @@ def test_hundred_sigterms_within_a_second_stop_once(fleets: Fleets) -> None:
     assert fleet.books_balance()
 
 
-def test_sigterms_until_the_end_keep_exit_code_0(fleets: Fleets) -> None:
+def test_the_exit_code_is_0_even_if_sigterms_arrive_until_the_end(fleets: Fleets) -> None:
     for _ in range(3):
         fleet = fleets.start()
         while not fleet.has_ended():
@@ -112,7 +112,7 @@ def test_sigterm_during_the_start_as_process_1_is_not_lost(contained: RunningFle
     assert contained.processes() == []
 
 
-def test_many_sigterms_during_imports_stop_once(fleets: Fleets) -> None:
+def test_many_sigterms_during_imports_count_as_one_stop(fleets: Fleets) -> None:
     fleet = fleets.make()
     (fleet.folder / "slow.py").write_text(SLOW_MODULE)
     fleet.edit(imports=["slow", "tasks"])

@@ -36,7 +36,7 @@ def drained_once(fleet: RunningFleet) -> bool:
     return [line["at_once"] for line in fleet.log("fleet.draining")] == [False] and len(fleet.log("fleet.stopped")) == 1
 
 
-def test_stop_at_any_moment_of_the_start_leaves_nothing(fleets: Fleets) -> None:
+def test_a_stop_at_any_moment_of_the_start_leaves_no_processes_or_files(fleets: Fleets) -> None:
     fleet = fleets.make()
     places = {"socket": str(fleet.folder / "control"), "pid_file": str(fleet.folder / "pid")}
     fleet.edit(control=places)
@@ -53,7 +53,7 @@ def test_stop_at_any_moment_of_the_start_leaves_nothing(fleets: Fleets) -> None:
     assert fleet.books_balance()
 
 
-def test_second_sigint_ends_at_once_without_blame(fleets: Fleets) -> None:
+def test_a_second_sigint_stops_at_once_and_charges_no_task_with_a_crash(fleets: Fleets) -> None:
     fleet = fleets.start()
     held = [fleet.hold("a"), fleet.hold("b")]
     fleet.signal(signal.SIGINT)
@@ -107,7 +107,7 @@ def terminal_of(fleet: RunningFleet, streams: str) -> Iterator[Callable[[], None
 
 
 @pytest.mark.parametrize("streams", ["0", "0,1,2"], ids=["log elsewhere", "log on the terminal"])
-def test_lost_terminal_drains_and_earlier_hangup_reloads(fleets: Fleets, streams: str) -> None:
+def test_sighup_reloads_but_the_loss_of_the_terminal_drains_the_fleet(fleets: Fleets, streams: str) -> None:
     fleet = fleets.make()
     with terminal_of(fleet, streams) as hang_up:
         fleet.start()
@@ -162,7 +162,7 @@ def test_sigterm_during_the_first_worker_start_ends_within_the_drain(fleets: Fle
 
 
 @pytest.mark.parametrize("how", ["refused", "silent"])
-def test_sigterm_without_the_server_ends_in_time_without_loss(shaken: Shaken, how: str) -> None:
+def test_a_stop_without_the_server_ends_in_time_and_loses_no_task(shaken: Shaken, how: str) -> None:
     fleet = shaken.start_behind_link(workers=3, lease=SHORT_LEASE, limits={"drain_seconds": 1})
     for label in ("a", "b"):
         fleet.hold(label)

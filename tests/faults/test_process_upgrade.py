@@ -47,7 +47,9 @@ def refusals(fleet: RunningFleet, event: str) -> int:
 
 
 @pytest.mark.parametrize("role", ["poller", "exporter", "zygote"])
-def test_child_of_another_version_is_refused_and_work_continues(fleets: Fleets, installed: Path, role: str) -> None:
+def test_a_child_of_another_version_refuses_to_start_and_work_continues(
+    fleets: Fleets, installed: Path, role: str
+) -> None:
     fleet = fleets.node("a", **QUICK_RESTARTS)
     fleet.environment["PYTHONPATH"] = str(installed)
     fleet.environment["PYTHONDONTWRITEBYTECODE"] = "1"

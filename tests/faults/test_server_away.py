@@ -28,7 +28,7 @@ def seconds_to_next_start(fleet: RunningFleet, since: float) -> float:
 
 
 @pytest.mark.parametrize("server_options", [pytest.param({"appendonly": "yes"}, id="")])
-def test_server_crash_loses_only_unsynced_tasks(shaken: Shaken, measured: Measure) -> None:
+def test_a_server_crash_loses_only_tasks_that_were_not_synced_to_disk(shaken: Shaken, measured: Measure) -> None:
     fleet = shaken.start(workers=4)
     with Producer(shaken.server.url, shaken.namespace) as producer:
         producer.wait_for(LOAD)
@@ -80,7 +80,7 @@ def without_writes(shaken: Shaken) -> Iterator[None]:
     "server_options", [pytest.param({"appendonly": "yes", "appendfsync": "always"}, id="fsync-always")]
 )
 @pytest.mark.parametrize("outage", [killed, stalled, without_writes])
-def test_outage_of_three_leases_loses_and_repeats_nothing(
+def test_an_outage_longer_than_three_leases_loses_and_repeats_no_task(
     shaken: Shaken, outage: Callable[[Shaken], AbstractContextManager[None]], measured: Measure
 ) -> None:
     fleet = shaken.start(workers=4, lease=SHORT_LEASE)

@@ -67,7 +67,7 @@ def end(shaken: Shaken) -> None:
 
 @pytest.mark.parametrize("noticed", [True, False], ids=["noticed", "just now"])
 @pytest.mark.parametrize("go_away", [refuse, fall_silent, hang_in_the_resolver])
-def test_idle_stop_does_not_wait_for_a_missing_server(
+def test_the_stop_of_an_idle_fleet_does_not_wait_for_a_missing_server(
     shaken: Shaken,
     resolver: HangingResolver,
     measured: Measure,
@@ -88,7 +88,7 @@ def test_idle_stop_does_not_wait_for_a_missing_server(
 
 
 @pytest.mark.parametrize("go_away", [refuse, fall_silent, hang_in_the_resolver])
-def test_stop_waits_five_seconds_after_drain_for_held_tasks(
+def test_a_stop_without_the_server_waits_at_most_5_s_beyond_the_drain(
     shaken: Shaken,
     resolver: HangingResolver,
     measured: Measure,
@@ -109,7 +109,9 @@ def test_stop_waits_five_seconds_after_drain_for_held_tasks(
     assert waiting["seconds"] <= DRAIN_SECONDS + PROMISED_BEYOND_DRAIN_SECONDS
 
 
-def test_server_back_during_the_drain_receives_every_outcome(shaken: Shaken, resolver: HangingResolver) -> None:
+def test_a_server_that_returns_during_the_drain_receives_every_outcome(
+    shaken: Shaken, resolver: HangingResolver
+) -> None:
     fleet = start(shaken, resolver, drain_seconds=60)
     for label in ("first", "second"):
         fleet.hold(label)

@@ -57,7 +57,7 @@ def jump(shaken: Shaken, clock: ShiftedClock, seconds: float) -> None:
     until(lambda: abs(shaken.redis.time()[0] - before) > HOUR / 2, "another time")
 
 
-def test_clock_jump_forward_expires_no_lease(shaken: Shaken, clock: ShiftedClock) -> None:
+def test_a_forward_jump_of_the_servers_clock_expires_no_lease(shaken: Shaken, clock: ShiftedClock) -> None:
     fleet = shaken.start(workers=3, lease=SHORT_LEASE)
     late = shaken.start_late_node("ends on the late node")
     fleet.hold("ends later")
@@ -87,7 +87,7 @@ def test_clock_jump_forward_expires_no_lease(shaken: Shaken, clock: ShiftedClock
     nothing_was_requeued(late)
 
 
-def test_clock_jump_back_and_forth_expires_no_lease(shaken: Shaken, clock: ShiftedClock) -> None:
+def test_a_jump_of_the_servers_clock_back_and_forth_expires_no_lease(shaken: Shaken, clock: ShiftedClock) -> None:
     fleet = shaken.start(workers=3, lease=SHORT_LEASE)
     fleet.hold("ends later")
     workers = fleet.workers()

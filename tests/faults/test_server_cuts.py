@@ -48,7 +48,7 @@ def cut_all(shaken: Shaken) -> None:
     shaken.do("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
 
 
-def test_frequent_connection_cuts_lose_and_repeat_nothing(shaken: Shaken) -> None:
+def test_frequent_connection_cuts_lose_and_repeat_no_task(shaken: Shaken) -> None:
     fleet = shaken.start(workers=WORKERS)
     fleet.hold("ends meanwhile")
     with (
@@ -64,7 +64,7 @@ def test_frequent_connection_cuts_lose_and_repeat_nothing(shaken: Shaken) -> Non
     nothing_was_requeued(fleet)
 
 
-def test_idle_fleet_with_frequent_cuts_does_not_spin(shaken: Shaken, measured: Measure) -> None:
+def test_an_idle_fleet_with_frequent_cuts_does_not_reconnect_in_a_busy_loop(shaken: Shaken, measured: Measure) -> None:
     fleet = shaken.start(workers=WORKERS)
     until(lambda: len(shaken.redis.client_list(_type="normal")) >= CONNECTIONS - 1, "an idle fleet")
     before = shaken.info("total_connections_received"), shaken.info("total_commands_processed")
@@ -82,7 +82,7 @@ def test_idle_fleet_with_frequent_cuts_does_not_spin(shaken: Shaken, measured: M
     fleet.wait_for("end")
 
 
-def test_frequent_script_flushes_go_unnoticed_under_load(shaken: Shaken) -> None:
+def test_frequent_script_flushes_under_load_delay_and_lose_no_task(shaken: Shaken) -> None:
     fleet = shaken.start(workers=WORKERS)
     late = [Call("note", ["due"], queue="default", delay=n / 20) for n in range(60)]
     fleet.client.enqueue_many(late)
@@ -115,7 +115,7 @@ def wait_until_all_lost_it(fleet: RunningFleet) -> None:
     until(lambda: len(fleet.log("redis.lost")) >= WORKERS + 3, "everybody noticed")
 
 
-def test_workers_at_a_demoted_server_wait_for_a_primary(shaken: Shaken, measured: Measure) -> None:
+def test_workers_whose_server_became_a_replica_wait_for_a_primary(shaken: Shaken, measured: Measure) -> None:
     fleet = shaken.start(workers=WORKERS, lease=SHORT_LEASE)
     fleet.hold("ends meanwhile")
     workers = fleet.workers()

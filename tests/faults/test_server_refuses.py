@@ -53,7 +53,7 @@ def check_shown(fleet: RunningFleet, text: str, *commands: list[str]) -> None:
         assert text in " ".join(fleet.rota(*command).stdout.split()), command
 
 
-def test_full_memory_refuses_enqueues_but_keeps_leases(
+def test_a_server_without_memory_refuses_enqueues_but_no_lease_is_lost(
     shaken: Shaken,
 ) -> None:
     fleet = shaken.start(workers=2, lease=SHORT_LEASE)
@@ -83,7 +83,7 @@ def test_full_memory_refuses_enqueues_but_keeps_leases(
     assert fleet.books_balance()
 
 
-def test_eviction_policy_set_at_runtime_raises_an_alarm(shaken: Shaken) -> None:
+def test_an_eviction_policy_set_while_the_fleet_runs_is_reported(shaken: Shaken) -> None:
     fleet = shaken.start(lease=SHORT_LEASE)
     assert fleet.metrics().total("rota_redis_evicts_keys") == 0
     shaken.do("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
@@ -113,7 +113,7 @@ def test_command_forbidden_by_the_acl_prevents_the_start(shaken: Shaken) -> None
     assert not fleet.log("redis.refused")
 
 
-def test_revoked_permission_is_logged_once_per_call(shaken: Shaken) -> None:
+def test_a_revoked_permission_is_logged_once_for_each_script(shaken: Shaken) -> None:
     granted = [f"+{command.lower()}" for command in NEEDED]
     shaken.do("ACL", "SETUSER", "fleet", "on", ">secret", f"~{{{shaken.namespace}}}:*", "+eval", "+info", *granted)
     fleet = shaken.start(redis_url=shaken.server.url.replace("//", "//fleet:secret@"), workers=3, lease=SHORT_LEASE)

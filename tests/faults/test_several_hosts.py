@@ -94,7 +94,7 @@ def moved(case: Case, lost: Span) -> list[Moved]:
     return found
 
 
-def test_partition_and_lost_host_lose_and_repeat_nothing(tmp_path: Path, measured: Measure) -> None:
+def test_a_partition_and_a_lost_host_lose_and_repeat_no_task(tmp_path: Path, measured: Measure) -> None:
     if reason := obstacle():
         pytest.skip(reason)
     # One partition is shorter than a lease, and one is longer.
@@ -117,7 +117,9 @@ def test_partition_and_lost_host_lose_and_repeat_nothing(tmp_path: Path, measure
     assert max([*elsewhere, *(task.back_seconds for task in tasks)]) <= limit
 
 
-def test_rolling_upgrade_and_rollback_lose_and_repeat_nothing(tmp_path: Path, earlier: str, measured: Measure) -> None:
+def test_a_rolling_upgrade_and_rollback_lose_and_repeat_no_task(
+    tmp_path: Path, earlier: str, measured: Measure
+) -> None:
     assert earlier
     profile = "versions" if obstacle() else "hosts"
     upgrades = [f"upgrade {node} {3 + 3 * number} 0" for number, node in enumerate(NODES)]

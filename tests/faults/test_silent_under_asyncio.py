@@ -109,7 +109,7 @@ def test_silent_server_never_blocks_the_event_loop(is_connected: bool, link: Fau
 
 
 @pytest.mark.filterwarnings("ignore::rota.BlockingCall")
-def test_watch_detects_a_loop_blocked_by_the_client(link: FaultyLink, invoices: ModuleType) -> None:
+def test_the_test_notices_if_a_client_call_blocks_the_event_loop(link: FaultyLink, invoices: ModuleType) -> None:
     held_up = FastAPI()
 
     @held_up.post("/invoices/{order_id}")

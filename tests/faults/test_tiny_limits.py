@@ -59,11 +59,11 @@ def is_refused(fleet: RunningFleet, *words: str) -> None:
     assert fleet.processes() == []
 
 
-def test_64_descriptors_are_enough(fleets: Fleets) -> None:
+def test_a_fleet_works_with_64_file_descriptors(fleets: Fleets) -> None:
     works(under("-n 64", fleets.make(workers=WORKERS)))
 
 
-def test_required_address_space_is_enough(fleets: Fleets) -> None:
+def test_a_fleet_works_with_the_address_space_that_it_requires(fleets: Fleets) -> None:
     works(under(f"-v {_least('address space') * 1024}", fleets.make(workers=WORKERS)))
 
 
@@ -86,12 +86,12 @@ def test_required_address_space_is_enough(fleets: Fleets) -> None:
         ),
     ],
 )
-def test_a_refusal_of_a_too_small_limit_names_the_required_value(fleets: Fleets, limit: str, message: str) -> None:
+def test_the_error_about_a_too_low_limit_names_the_required_value(fleets: Fleets, limit: str, message: str) -> None:
     needs = {need.what: need.least for need in NEEDED.values()}
     is_refused(under(limit, fleets.make(workers=WORKERS)), message.format(**needs))
 
 
-def test_several_limits_are_named_at_once(fleets: Fleets) -> None:
+def test_one_error_names_all_limits_that_are_too_low(fleets: Fleets) -> None:
     is_refused(under("-n 32 && ulimit -v 300000", fleets.make()), "on open files is 32", "on address space is 292 MB")
 
 
@@ -104,12 +104,12 @@ ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="mounts, which root alo
 
 @ROOT_ONLY
 @pytest.mark.parametrize("size", ["64m", "4k"])
-def test_a_small_dev_shm_is_enough(fleets: Fleets, size: str) -> None:
+def test_a_fleet_works_with_a_small_dev_shm(fleets: Fleets, size: str) -> None:
     works(with_mounts(f"mount -t tmpfs -o size={size} tmpfs /dev/shm", fleets.make(workers=WORKERS)))
 
 
 @ROOT_ONLY
-def test_read_only_folder_is_enough_with_the_socket_elsewhere(fleets: Fleets, tmp_path: Path) -> None:
+def test_a_fleet_runs_in_a_read_only_folder_if_its_socket_is_elsewhere(fleets: Fleets, tmp_path: Path) -> None:
     fleet = fleets.node("node", workers=WORKERS, control={"socket": str(tmp_path / "control")})
     with_mounts(_read_only(fleet), fleet).launch()
     fleet.client.enqueue("note", args=["there"], queue="default")
@@ -120,7 +120,7 @@ def test_read_only_folder_is_enough_with_the_socket_elsewhere(fleets: Fleets, tm
 
 
 @ROOT_ONLY
-def test_read_only_folder_is_refused_with_the_setting_to_change(fleets: Fleets) -> None:
+def test_a_start_in_a_read_only_folder_names_the_setting_to_change(fleets: Fleets) -> None:
     fleet = fleets.make()
     with_mounts(_read_only(fleet), fleet).launch()
     assert fleet.exit_code() == 73

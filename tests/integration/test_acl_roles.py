@@ -37,7 +37,7 @@ def flags_of(redis_client: "redis.Redis", command: str) -> set[str]:
     return set(info["flags"])
 
 
-def test_writing_commands_are_those_that_the_server_lists(redis_client: "redis.Redis") -> None:
+def test_the_commands_known_as_writing_are_those_that_the_server_lists(redis_client: "redis.Redis") -> None:
     called = set().union(*map(commands_in, script_names())) | set(commands_of_adoption())
     assert {command for command in called if "write" in flags_of(redis_client, command)} == WRITES & called
     assert called >= WRITES
@@ -139,7 +139,7 @@ def _producer(fleet: Fleet, server: Server, redis_client: "redis.Redis") -> Iter
     redis_client.acl_deluser(made.user)
 
 
-def test_a_producer_enqueues_in_every_way(producer: Producer, redis_client: "redis.Redis") -> None:
+def test_a_producer_may_use_every_way_to_enqueue(producer: Producer, redis_client: "redis.Redis") -> None:
     producer.allow()
     redis_client.acl_log_reset()
     producer.do_everything("a")
@@ -212,7 +212,9 @@ def test_a_producer_can_neither_read_nor_remove_tasks_of_others(
 @pytest.mark.parametrize(
     "command", ["KEYS *", "SCAN 0", "RANDOMKEY", "FLUSHALL", "CONFIG GET *", "MONITOR", "ACL LIST"]
 )
-def test_a_producer_gets_no_command_of_the_whole_server(producer: Producer, server: Server, command: str) -> None:
+def test_a_producer_may_not_run_commands_that_affect_the_whole_server(
+    producer: Producer, server: Server, command: str
+) -> None:
     producer.allow()
     with (
         redis.Redis.from_url(server.url.replace("//", f"//{producer.user}:secret@")) as attacker,
@@ -221,7 +223,7 @@ def test_a_producer_gets_no_command_of_the_whole_server(producer: Producer, serv
         execute(attacker, *command.split())
 
 
-def test_the_id_of_a_cancelled_task_stays_taken_for_a_producer(
+def test_a_producer_cannot_reuse_the_id_of_a_cancelled_running_task(
     producer: Producer, fleet: Fleet, redis_client: "redis.Redis"
 ) -> None:
     """A producer has no permission to see whether the cancelled task is still running."""
@@ -234,7 +236,7 @@ def test_the_id_of_a_cancelled_task_stays_taken_for_a_producer(
         assert client.enqueue("work", queue="q", id="a").duplicate
 
 
-def test_an_observer_reads_and_cannot_enqueue(fleet: Fleet, server: Server) -> None:
+def test_an_observer_can_read_tasks_but_not_enqueue_or_cancel(fleet: Fleet, server: Server) -> None:
     fleet.push("a")
     with rota.Client(as_user(server.url, AclRole.OBSERVER), fleet.keys.namespace) as observer:
         assert observer.status("a").state is State.READY
@@ -245,7 +247,7 @@ def test_an_observer_reads_and_cannot_enqueue(fleet: Fleet, server: Server) -> N
             observer.cancel("a")
 
 
-def test_keys_of_other_namespaces_are_closed_to_each_role(server: Server, redis_client: "redis.Redis") -> None:
+def test_no_role_has_access_to_keys_of_other_namespaces(server: Server, redis_client: "redis.Redis") -> None:
     redis_client.hset("{other}:tasks", "a", "[]")
     for role in AclRole:
         words = " ".join(rules_of(role, "own", failover=False)).split()

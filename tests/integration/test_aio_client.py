@@ -70,7 +70,7 @@ def test_the_asyncio_client_behaves_like_the_blocking_client(server: Server, nam
     assert fleet.lane() == ["f0", "f1", "a", "b"]  # a cancelled task stays in its lane until a claim drops it
 
 
-def test_many_awaits_share_one_connection_and_waits_another(
+def test_concurrent_calls_share_one_connection_and_waits_share_another(
     server: Server, namespace: str, redis_client: "redis.Redis"
 ) -> None:
     def connections() -> int:
@@ -95,7 +95,7 @@ def test_many_awaits_share_one_connection_and_waits_another(
     until(lambda: connections() == 0, "the connections to be closed")
 
 
-def test_a_sent_enqueue_that_is_cancelled_is_uncertain_and_repeatable(
+def test_cancelling_an_enqueue_after_it_was_sent_raises_a_repeatable_uncertain(
     link: FaultyLink, namespace: str, fleet: Fleet
 ) -> None:
     async def program() -> None:
@@ -126,7 +126,7 @@ def test_a_sent_enqueue_that_is_cancelled_is_uncertain_and_repeatable(
     assert fleet.lane().count("a") == 1
 
 
-def test_a_cancelled_await_disturbs_no_other_call(link: FaultyLink, namespace: str) -> None:
+def test_cancelling_one_await_does_not_affect_concurrent_calls(link: FaultyLink, namespace: str) -> None:
     async def program() -> None:
         async with warm(link.url, namespace) as client:
             link.hold(replies=True)
@@ -140,7 +140,7 @@ def test_a_cancelled_await_disturbs_no_other_call(link: FaultyLink, namespace: s
     asyncio.run(program())
 
 
-def test_a_call_cancelled_before_it_was_sent_is_not_uncertain(link: FaultyLink, namespace: str) -> None:
+def test_a_call_cancelled_before_it_was_sent_does_not_raise_uncertain(link: FaultyLink, namespace: str) -> None:
     async def program() -> None:
         async with rota.AsyncClient(link.url, namespace) as client:
             link.silence(requests=True, replies=True)
@@ -172,7 +172,7 @@ def test_calls_to_a_silent_server_time_out_together(is_connected: bool, link: Fa
     asyncio.run(program())
 
 
-def test_each_command_gets_a_reply_even_if_packing_is_slow(link: FaultyLink, namespace: str) -> None:
+def test_each_command_gets_its_reply_even_if_the_next_is_packed_slowly(link: FaultyLink, namespace: str) -> None:
     first, second, third = (Store(namespace).status(task_id) for task_id in "abc")
 
     def slow() -> Iterator[ScriptCall[TaskState]]:
@@ -287,7 +287,7 @@ def test_a_consumer_takes_tasks_and_settles_them(server: Server, namespace: str,
     assert fleet.lane() == ["c"]
 
 
-def test_a_call_that_connects_during_close_raises(link: FaultyLink, namespace: str) -> None:
+def test_a_call_that_is_connecting_when_the_client_closes_raises_unavailable(link: FaultyLink, namespace: str) -> None:
     async def program() -> None:
         async with rota.AsyncClient(link.url, namespace, timeout_seconds=60) as client:
             link.silence(requests=True, replies=True)
@@ -300,7 +300,7 @@ def test_a_call_that_connects_during_close_raises(link: FaultyLink, namespace: s
     asyncio.run(program())
 
 
-def test_a_call_during_close_is_uncertain_and_opens_no_connection(link: FaultyLink, namespace: str) -> None:
+def test_a_call_in_flight_when_the_client_closes_raises_uncertain(link: FaultyLink, namespace: str) -> None:
     async def program() -> None:
         async with warm(link.url, namespace) as client:
             link.hold(replies=True)
@@ -329,7 +329,7 @@ def test_a_consumer_cancelled_while_opening_leaves_no_owner(link: FaultyLink, na
     asyncio.run(program())
 
 
-def test_a_call_that_blocks_a_loop_warns_once_at_its_caller(server: Server, namespace: str) -> None:
+def test_a_call_that_blocks_an_event_loop_warns_once_at_the_callers_line(server: Server, namespace: str) -> None:
     async def program(client: rota.Client) -> None:
         client.enqueue(work)
         client.enqueue(work)

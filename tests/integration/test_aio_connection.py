@@ -83,7 +83,7 @@ def test_a_cut_connection_raises_and_the_next_command_reconnects(server: Server)
     assert told == ["up", "network", "up"]
 
 
-def test_a_refusal_leaves_the_connection_usable(server: Server, namespace: str) -> None:
+def test_a_connection_stays_usable_after_the_server_refused_a_command(server: Server, namespace: str) -> None:
     async def use(connection: AioConnection) -> bytes:
         await connection.execute("SET", namespace, "text")
         with pytest.raises(Refused, match="WRONGTYPE"):
@@ -200,7 +200,7 @@ def test_an_unresolvable_host_name_is_a_lost_connection(name: str) -> None:
     _with(Address(host=name), use)
 
 
-def test_a_hanging_resolver_takes_one_thread_and_delays_no_exit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hanging_resolver_uses_one_thread_and_does_not_delay_the_exit(monkeypatch: pytest.MonkeyPatch) -> None:
     asked, go_on = threading.Semaphore(0), threading.Event()
 
     def hang(*_args: object, **_more: object) -> list[object]:

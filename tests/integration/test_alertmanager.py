@@ -43,7 +43,9 @@ def test_amtool_accepts_the_configuration() -> None:
 
 
 @pytest.mark.parametrize("cause", TOLD)
-def test_a_cause_inhibits_the_results_of_its_own_fleet_only(alertmanager: Alertmanager, cause: str) -> None:
+def test_the_alert_of_a_cause_silences_only_the_results_in_its_own_fleet(
+    alertmanager: Alertmanager, cause: str
+) -> None:
     found = ALERT.fullmatch(cause)
     assert found is not None
     labels = {label: value for label, value in {"alertname": found["name"], "role": found["role"]}.items() if value}

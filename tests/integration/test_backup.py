@@ -89,7 +89,7 @@ def importer_of(fleet: Fleet) -> Importer:
 # Every key
 
 
-def test_every_key_is_exported_or_rebuilt() -> None:
+def test_every_key_of_the_namespace_is_either_exported_or_rebuilt() -> None:
     keys = Keys("x")
     public = [getattr(keys, name) for name in vars(Keys) if not name.startswith("_") and name != "namespace"]
     spelled = [key if isinstance(key, str) else key("y") for key in public]
@@ -97,7 +97,7 @@ def test_every_key_is_exported_or_rebuilt() -> None:
     assert families == {*COPIED, *REBUILT, *HELD_WITH_TASKS, "queue:", "inflight:"}
 
 
-def test_every_key_arrives_unchanged(move: Move, client: Client) -> None:
+def test_every_key_is_unchanged_after_an_export_and_import(move: Move, client: Client) -> None:
     move.old.exit(fill(move.old, client).owner)
     exported = move.at_old("export", "all.jsonl", "--json")
     assert (exported.code, exported.err) == (0, "")
@@ -119,7 +119,7 @@ def test_every_key_arrives_unchanged(move: Move, client: Client) -> None:
     assert (audit.code, audit.json["unplaced"], audit.json["missing"]) == (0, [], 0)
 
 
-def test_an_export_of_an_import_has_the_same_lanes(move: Move, client: Client) -> None:
+def test_exporting_an_imported_namespace_gives_the_same_lanes(move: Move, client: Client) -> None:
     move.old.exit(fill(move.old, client).owner)
     move.at_old("export", "first.jsonl")
     move.at_new("import", "first.jsonl")
@@ -228,7 +228,7 @@ def test_a_namespace_that_is_not_empty_is_refused(move: Move) -> None:
 # Producers that already use the new server
 
 
-def test_producers_may_enqueue_into_a_prepared_namespace(move: Move) -> None:
+def test_producers_may_enqueue_into_a_prepared_namespace_before_the_import(move: Move) -> None:
     move.old.push("old-1", "old-2", "same")
     move.old.enqueue(NewTask("holds", "q", body_of("holds"), unique_key="key"))
     move.at_old("export", "all.jsonl")
@@ -343,7 +343,7 @@ def test_an_unfinished_export_leaves_no_file(move: Move) -> None:
     assert list(move.folder.iterdir()) == []
 
 
-def test_an_export_is_exact_if_nothing_is_registered(move: Move) -> None:
+def test_an_exact_export_is_refused_while_an_owner_is_registered(move: Move) -> None:
     owner = move.old.register()
     move.old.push("a")
     assert move.at_old("export", "--exact", "all.jsonl").code == ExitCode.NO
@@ -354,7 +354,7 @@ def test_an_export_is_exact_if_nothing_is_registered(move: Move) -> None:
 # A fleet that runs during the export
 
 
-def test_tasks_that_move_are_exported_exactly_once(server: Server, move: Move) -> None:
+def test_tasks_that_move_during_an_export_are_exported_exactly_once(server: Server, move: Move) -> None:
     """While the export runs, half of the tasks are repeatedly claimed and given back. Some of them are scheduled in
     between.
     """

@@ -63,7 +63,7 @@ def _inflight(fleet: Fleet) -> dict[str, list[Any]]:
 
 
 @pytest.mark.timeout(120)
-def test_every_situation_arrives_unchanged(server: Server) -> None:
+def test_random_namespaces_are_unchanged_after_an_export_and_import(server: Server) -> None:
     machine: Any = type("Exported", (Exported,), {"server": server})
     run_state_machine_as_test(
         machine,

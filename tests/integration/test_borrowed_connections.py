@@ -127,7 +127,9 @@ class TestBlocking:
         assert own.get("a-key-of-the-application") == b"1"
         own.delete("a-key-of-the-application")
 
-    def test_a_pool_that_decodes_gets_its_timeout_back(self, library: Library, server: Server, namespace: str) -> None:
+    def test_a_borrowed_connection_is_returned_with_its_own_socket_timeout(
+        self, library: Library, server: Server, namespace: str
+    ) -> None:
         own = library.client(server.url, decode_responses=True, socket_timeout=7)
         with Client(redis=own, namespace=namespace) as client:
             client.enqueue(call())
@@ -137,7 +139,7 @@ class TestBlocking:
             assert own.get(f"{namespace}-key") == "text"
         own.close()
 
-    def test_a_connection_without_a_socket_is_returned_to_its_pool(
+    def test_a_borrowed_connection_without_a_socket_is_returned_to_its_pool(
         self, own: Any, client: Client, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         class Wrapped:
@@ -170,7 +172,7 @@ class TestBlocking:
         [queue] = [each for each in client.queues() if each.queue == "q"]
         assert queue.ready == 1
 
-    def test_an_enqueue_whose_replies_are_all_lost_can_be_repeated_exactly(
+    def test_an_enqueue_that_lost_all_its_replies_can_be_repeated_safely(
         self, client: Client, link: FaultyLink
     ) -> None:
         link.lose_replies(2, of="enqueue")
@@ -382,7 +384,7 @@ class TestCluster:
             until(lambda: all(cluster_info(node)["cluster_state"] == "ok" for node in nodes), "a cluster that is up")
             yield nodes
 
-    def test_tasks_follow_the_slot_of_their_namespace(
+    def test_a_cluster_client_follows_its_namespace_when_the_slot_moves(
         self, library: Library, nodes: list[Server], namespace: str
     ) -> None:
         own = library.of("RedisCluster", ".cluster")(host="127.0.0.1", port=nodes[0].port)
@@ -398,7 +400,7 @@ class TestCluster:
             serving.join()
         own.close()
 
-    def test_asyncio_tasks_follow_the_slot_of_their_namespace(
+    def test_an_asyncio_cluster_client_follows_its_namespace_when_the_slot_moves(
         self, library: Library, nodes: list[Server], namespace: str
     ) -> None:
         async def main() -> None:

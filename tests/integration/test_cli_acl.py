@@ -28,7 +28,7 @@ def _no_users(redis_client: "redis.Redis") -> Iterator[None]:
     redis_client.acl_deluser(*_NAMES)
 
 
-def test_each_printed_line_creates_a_user(rota: Rota, redis_client: "redis.Redis") -> None:
+def test_each_line_that_rota_acl_prints_creates_a_user(rota: Rota, redis_client: "redis.Redis") -> None:
     lines = rota("acl").out.splitlines()
     assert tuple(line.split()[2] for line in lines) == _NAMES
     for line in lines:
@@ -41,7 +41,7 @@ def test_a_role_and_a_prefix_can_be_chosen(rota: Rota) -> None:
     assert (user["role"], user["name"], user["rules"][0]) == ("observer", "prod.observer", "~{shop}:*")
 
 
-def test_the_users_of_sentinels_may_only_find_the_primary(rota: Rota) -> None:
+def test_the_acl_user_for_sentinels_may_only_find_the_primary(rota: Rota) -> None:
     (line,) = rota("acl", "fleet", "--sentinel").out.splitlines()
     assert line.endswith("+client|setname +ping +sentinel|ckquorum +sentinel|get-master-addr-by-name +sentinel|masters")
 
@@ -68,7 +68,7 @@ def test_applied_users_work_and_keep_their_passwords(
     assert before[AclRole.FLEET].strip() not in printed
 
 
-def test_a_check_names_what_a_user_lacks(
+def test_rota_check_names_the_permissions_that_a_user_lacks(
     rota: Rota, server: Server, tmp_path: Path, redis_client: "redis.Redis"
 ) -> None:
     folder = tmp_path / "passwords"
@@ -110,7 +110,7 @@ def test_users_are_saved_if_the_server_has_an_acl_file(
         (("writer",), ExitCode.USAGE, "'writer' is not one of 'producer', 'fleet', 'observer', 'operator'"),
     ],
 )
-def test_what_cannot_be_done_is_explained(
+def test_rota_acl_explains_what_it_cannot_do(
     rota: Rota, tmp_path: Path, arguments: tuple[str, ...], code: int, message: str
 ) -> None:
     folder = tmp_path / "two-words"

@@ -70,7 +70,7 @@ def test_pause_and_resume_report_what_changed(cron: Rota) -> None:
     )
 
 
-def test_run_enqueues_once_and_refuses_an_overlap(cron: Rota, schedules: rota.Client) -> None:
+def test_cron_run_enqueues_the_task_unless_an_earlier_run_has_not_ended(cron: Rota, schedules: rota.Client) -> None:
     first = cron("run", "nightly")
     assert (first.code, schedules.status(first.out.strip()).kind) == (0, "periodic")
 

@@ -63,7 +63,7 @@ def test_show_prints_the_progress_and_the_following_task(group: Rota, groups: Gr
     assert not {"then", "on_dead"} & after.keys()
 
 
-def test_cancel_ends_waiting_members_and_nothing_follows(group: Rota, groups: Grouping) -> None:
+def test_group_cancel_ends_waiting_members_and_enqueues_no_follow_up(group: Rota, groups: Grouping) -> None:
     groups.open("nightly", "a", "b", "c", then="end", on_dead="sorry")
     groups.claim()
 
@@ -77,7 +77,7 @@ def test_cancel_ends_waiting_members_and_nothing_follows(group: Rota, groups: Gr
     assert group("cancel", "nightly", "--json").json["cancelled"] == 2
 
 
-def test_close_ends_a_group_whose_enqueue_was_interrupted(group: Rota, groups: Grouping) -> None:
+def test_group_close_lets_a_group_end_whose_enqueue_was_interrupted(group: Rota, groups: Grouping) -> None:
     groups.add([NewMember(groups.task("a"))], Into("cut-short", groups.opening(then="end")))
     groups.run_one(Done())
     assert group("show", "cut-short", "--json").json["state"] == "open"

@@ -51,7 +51,7 @@ def borrowed(pool: ClientPool) -> Iterator[TimedConnection]:
 
 
 @pytest.mark.parametrize("warm", [True, False], ids=["waiting for the answer", "being greeted"])
-def test_replies_on_an_interrupted_connection_reach_no_later_call(
+def test_the_late_reply_to_an_interrupted_call_reaches_no_later_call(
     warm: bool, client: Client, redis_client: "redis.Redis", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if warm:
@@ -119,7 +119,7 @@ def test_a_closed_client_keeps_no_connection_and_may_be_used_again(client: Clien
     assert client.enqueue(call("a")).duplicate
 
 
-def test_a_round_of_many_large_tasks_is_bounded(
+def test_the_client_bounds_how_much_it_sends_at_once_for_large_tasks(
     client: Client, server: Server, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes: list[int] = []
@@ -144,7 +144,7 @@ def enqueues(store: Store, *ids: str) -> list[ScriptCall[Any]]:
     return [store.enqueue(f"nonce-{task_id}", [NewTask(task_id, "q", body_of(task_id))]) for task_id in ids]
 
 
-def test_a_command_is_executed_while_the_next_is_packed(client: Client, fleet: Fleet) -> None:
+def test_the_server_executes_a_command_while_the_client_packs_the_next(client: Client, fleet: Fleet) -> None:
     client.enqueue(call("before"))  # makes the script known to the server; otherwise it would execute nothing at first
     first, second = enqueues(fleet.store, "a", "b")
 
@@ -158,7 +158,7 @@ def test_a_command_is_executed_while_the_next_is_packed(client: Client, fleet: F
     assert fleet.lane()[-2:] == ["a", "b"]
 
 
-def test_an_interruption_between_commands_leaves_no_reply_to_the_next_call(client: Client, fleet: Fleet) -> None:
+def test_a_call_interrupted_between_commands_leaves_no_reply_for_the_next_call(client: Client, fleet: Fleet) -> None:
     client.enqueue(call("before"))
     [first] = enqueues(fleet.store, "a")
 
@@ -172,7 +172,7 @@ def test_an_interruption_between_commands_leaves_no_reply_to_the_next_call(clien
     assert client.enqueue(call("after")).id == "after"
 
 
-def test_a_connection_lost_between_commands_leaves_all_without_reply(client: Client, fleet: Fleet) -> None:
+def test_if_the_connection_is_lost_between_commands_none_counts_as_replied(client: Client, fleet: Fleet) -> None:
     client.enqueue(call("before"))
     first, second, third = enqueues(fleet.store, "a", "b", "c")
     with borrowed(client._driver.pool) as connection:
@@ -190,7 +190,7 @@ def test_a_connection_lost_between_commands_leaves_all_without_reply(client: Cli
     assert sorted(fleet.lane()) == ["a", "b", "before", "c"]
 
 
-def test_a_late_reply_is_not_matched_to_a_loaded_script(
+def test_a_late_reply_is_not_taken_for_the_reply_of_a_script_load(
     client: Client, fleet: Fleet, redis_client: "redis.Redis", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client.enqueue(call("before"))
@@ -217,7 +217,7 @@ def test_a_late_reply_is_not_matched_to_a_loaded_script(
     assert fleet.lane() == ["before", "a", "b"]
 
 
-def test_a_client_closed_between_two_commands_mixes_up_no_replies(client: Client, fleet: Fleet) -> None:
+def test_closing_the_client_between_two_commands_mixes_up_no_replies(client: Client, fleet: Fleet) -> None:
     client.enqueue(call("before"))
     first, second, third = enqueues(fleet.store, "a", "b", "c")
 

@@ -49,12 +49,12 @@ class TestDeclaredTasks:
         assert body(fleet, handle.id) == [handle.id, "images", "resize", [7]]
         assert not handle.duplicate
 
-    def test_enqueue_in_takes_seconds_and_timedelta(self, fleet: Fleet) -> None:
+    def test_enqueue_in_accepts_seconds_or_a_timedelta(self, fleet: Fleet) -> None:
         resize = declare()
         assert 55 < due_in(fleet, resize.enqueue_in(60, 7).id) <= 60
         assert 3500 < due_in(fleet, resize.enqueue_in(timedelta(hours=1), 7).id) <= 3600
 
-    def test_enqueue_at_is_exact_and_a_past_time_is_now(self, fleet: Fleet) -> None:
+    def test_enqueue_at_keeps_the_exact_time_and_treats_a_past_time_as_now(self, fleet: Fleet) -> None:
         resize = declare()
         when = datetime(2031, 5, 6, 7, 8, 9, 250_000, tzinfo=UTC)
         assert fleet.score(fleet.keys.delayed, resize.enqueue_at(when, 7).id) == when.timestamp()
@@ -68,12 +68,12 @@ class TestDeclaredTasks:
         assert body(fleet, "img-7") == ["img-7", "bulk", "resize", [7], {"options": {"retries": 1}}]
         assert due_in(fleet, "img-7") > 50
 
-    def test_using_takes_another_client(self, server: Server, namespace: str) -> None:
+    def test_using_can_select_another_client(self, server: Server, namespace: str) -> None:
         with Client(server.url, f"{namespace}-other") as other:
             handle = declare().using(client=other).enqueue(7)
             assert handle.status().state == "ready"
 
-    def test_many_calls_go_in_order(self, fleet: Fleet) -> None:
+    def test_enqueue_many_keeps_the_order_of_the_calls(self, fleet: Fleet) -> None:
         resize = declare()
         handles = rota.enqueue_many(resize.call(number) for number in range(1203))
         lane = fleet.lane("images")
@@ -114,7 +114,7 @@ class TestDeclaredTasks:
         assert not third.duplicate
         assert fleet.lane("default") == [first.id, third.id]
 
-    def test_unique_for_ends_with_its_time(self, fleet: Fleet) -> None:
+    def test_a_unique_for_key_is_free_again_after_its_time(self, fleet: Fleet) -> None:
         @rota.task(name="refresh", unique=True, unique_for=100)
         def refresh(user_id: int) -> None: ...
 
@@ -132,7 +132,7 @@ class TestByName:
         assert fleet.lane("sold-email") == [task_id]
         assert body(fleet, task_id) == [task_id, "sold-email", "send_sold_email", [17, 42, 900, 3]]
 
-    def test_the_classic_call_with_a_delay_waits(self, client: Client, fleet: Fleet) -> None:
+    def test_execute_later_with_a_delay_schedules_the_task(self, client: Client, fleet: Fleet) -> None:
         task_id = client.execute_later("sold-email", "send_sold_email", [17], delay=60)
         assert 55 < due_in(fleet, task_id) <= 60
         assert fleet.lane("sold-email") == []
@@ -149,7 +149,7 @@ class TestByName:
         assert (first.duplicate, second.duplicate, second.id) == (False, True, "r-1")
         assert body(fleet, "r-1") == ["r-1", "images", "resize", [1]]
 
-    def test_a_call_takes_no_options_beside_its_own(self, client: Client) -> None:
+    def test_options_beside_a_call_object_are_refused(self, client: Client) -> None:
         with pytest.raises(TypeError, match="pass them where you make it"):
             client.enqueue(rota.Call("resize", queue="images"), delay=5)  # type: ignore[call-overload]  # the claim
 
@@ -236,7 +236,7 @@ def test_tasks_of_a_consumer_without_a_fleet_cause_no_warning(server: Server, na
             made.enqueue("work", queue="q")
 
 
-def test_front_calls_keep_their_order_at_the_head(client: Client, fleet: Fleet) -> None:
+def test_calls_enqueued_together_at_the_front_keep_their_order(client: Client, fleet: Fleet) -> None:
     """The order is kept even if there are more tasks than one call of the script can take."""
     client.enqueue("work", queue="q", id="waits")
     calls = [rota.Call("work", queue="q", id=f"{number}", front=bool(number % 3)) for number in range(400)]

@@ -65,7 +65,7 @@ def test_a_reader_can_continue_at_the_position_of_another(followed: Fleet, clien
     assert ids(client, position) == ["c"]
 
 
-def test_the_position_moves_past_filtered_events(followed: Fleet, client: Client) -> None:
+def test_the_position_of_a_reader_moves_past_events_that_its_filter_skips(followed: Fleet, client: Client) -> None:
     followed.push("mine")
     followed.push("other", queue="elsewhere")
     with client.events("0", queue="q", timeout=0) as events:
@@ -87,7 +87,7 @@ def test_iteration_ends_after_its_timeout_without_events(followed: Fleet, client
         assert list(events) == []
 
 
-def test_without_event_writers_the_error_explains_how_to_enable_them(fleet: Fleet, client: Client) -> None:
+def test_reading_events_that_no_master_writes_raises_how_to_enable_them(fleet: Fleet, client: Client) -> None:
     with pytest.raises(rota.EventsOff, match="enabled = true"):
         client.events()
     enable_events(fleet)
@@ -135,7 +135,7 @@ def test_a_forked_child_continues_over_its_own_connection(followed: Fleet, clien
     assert [event.task_id for event in reader] == ["b"]
 
 
-def test_a_reader_behind_the_kept_events_gets_events_lost_and_continues(followed: Fleet, client: Client) -> None:
+def test_a_reader_that_fell_behind_gets_events_lost_and_can_continue(followed: Fleet, client: Client) -> None:
     followed.push("first")
     events = client.events("0")
     next(events)
@@ -148,7 +148,7 @@ def test_a_reader_behind_the_kept_events_gets_events_lost_and_continues(followed
     events.close()
 
 
-def test_a_position_beyond_the_stream_raises_events_lost(followed: Fleet, client: Client) -> None:
+def test_a_position_after_the_end_of_the_stream_raises_events_lost(followed: Fleet, client: Client) -> None:
     """Such a position occurs after a failover to a replica that has not received the last writes."""
     followed.push("a")
     with client.events("99999999999999-0", timeout=0) as events:
@@ -171,7 +171,9 @@ def heal_after(link: FaultyLink, attempts: int) -> None:
     link.heal()
 
 
-def test_a_reader_waits_out_an_outage_and_misses_nothing(followed: Fleet, namespace: str, link: FaultyLink) -> None:
+def test_an_event_reader_continues_after_an_outage_and_misses_nothing(
+    followed: Fleet, namespace: str, link: FaultyLink
+) -> None:
     with rota.Client(link.url, namespace) as client, client.events(timeout=30) as events:
         link.refuse()
         link.cut()

@@ -59,7 +59,7 @@ def test_a_pool_can_be_chosen_and_an_unknown_one_is_refused(client: Client, flee
         client.explain(pool="male")
 
 
-def test_the_explanation_of_a_queue_has_its_reason_and_end(client: Client, fleet: Fleet) -> None:
+def test_the_explanation_of_a_queue_says_why_its_tasks_wait(client: Client, fleet: Fleet) -> None:
     fleet.push("f1", queue="free")
     fleet.run(fleet.store.pause("free"))
     fleet.push("late", queue="high", due="+60000000")
@@ -72,7 +72,7 @@ def test_the_explanation_of_a_queue_has_its_reason_and_end(client: Client, fleet
     assert client.explain(queue="nobodys").about == unserved
 
 
-def test_the_explanation_of_a_task_has_its_position(client: Client, fleet: Fleet) -> None:
+def test_the_explanation_of_a_task_says_when_it_will_be_claimed(client: Client, fleet: Fleet) -> None:
     fleet.push("dies", "runs", *(f"w{number}" for number in range(4)), queue="high")
     fleet.push("late", queue="high", due="+60000000")
     owner = fleet.register()

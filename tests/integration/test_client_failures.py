@@ -54,7 +54,7 @@ def call(task_id: str) -> rota.Call:
     return rota.Call("work", queue="q", id=task_id)
 
 
-def test_a_missing_server_is_named_without_its_password(namespace: str) -> None:
+def test_the_error_about_a_missing_server_does_not_show_the_password(namespace: str) -> None:
     port = free_port()
     with Client(f"redis://user:secret@127.0.0.1:{port}/0", namespace) as client:
         with pytest.raises(
@@ -68,7 +68,7 @@ def test_a_missing_server_is_named_without_its_password(namespace: str) -> None:
         assert "is not reachable" in status.error
 
 
-def test_a_wrong_password_is_unavailable(server: Server, namespace: str) -> None:
+def test_a_wrong_password_raises_unavailable(server: Server, namespace: str) -> None:
     with (
         Client(server.url.replace("redis://", "redis://nobody:wrong@"), namespace) as client,
         pytest.raises(rota.Unavailable, match=r"check user, password and its permissions \(ACL\) in redis_url"),
@@ -102,7 +102,9 @@ def test_an_invalid_url_is_refused_at_once() -> None:
         Client("redis://localhost?retry_on_timeout=yes")
 
 
-def test_a_full_server_raises_a_specific_error(server: Server, namespace: str, redis_client: "redis.Redis") -> None:
+def test_an_enqueue_raises_server_full_if_the_server_has_no_memory_left(
+    server: Server, namespace: str, redis_client: "redis.Redis"
+) -> None:
     with Client(server.url, namespace) as client:
         client.enqueue(call("before"))
         redis_client.config_set("maxmemory", 1)
@@ -115,14 +117,16 @@ def test_a_full_server_raises_a_specific_error(server: Server, namespace: str, r
         assert not client.enqueue(call("full")).duplicate
 
 
-def test_a_wrong_type_is_unavailable_and_changes_nothing(server: Server, fleet: Fleet, namespace: str) -> None:
+def test_a_key_of_the_wrong_type_raises_unavailable_and_changes_nothing(
+    server: Server, fleet: Fleet, namespace: str
+) -> None:
     fleet.redis.set(fleet.keys.tasks, "text")
     with Client(server.url, namespace) as client, pytest.raises(rota.Unavailable, match="refused"):
         client.enqueue(call("a"))
     assert set(fleet.redis.scan_iter(match=f"{{{namespace}}}*")) == {fleet.keys.meta, fleet.keys.tasks}
 
 
-def test_a_flushed_script_cache_goes_unnoticed(server: Server, fleet: Fleet, namespace: str) -> None:
+def test_enqueues_succeed_after_the_script_cache_was_flushed(server: Server, fleet: Fleet, namespace: str) -> None:
     with Client(server.url, namespace) as client:
         for task_id in ("a", "b"):
             fleet.redis.script_flush()
@@ -147,7 +151,7 @@ def test_a_lost_reply_is_recovered_with_the_same_nonce(client: Client, link: Fau
     assert fleet.lane() == ["first", "a"]
 
 
-def test_calls_with_replies_share_one_record_and_others_keep_their_own(
+def test_a_client_keeps_a_separate_record_of_each_call_without_a_reply(
     client: Client, link: FaultyLink, fleet: Fleet
 ) -> None:
     before = len(records(fleet))
@@ -165,7 +169,7 @@ def test_calls_with_replies_share_one_record_and_others_keep_their_own(
     assert len(records(fleet)) == before + 1
 
 
-def test_calls_without_a_reply_are_sent_again_on_a_new_connection(
+def test_an_enqueue_without_a_reply_is_sent_again_on_a_new_connection(
     client: Client, link: FaultyLink, fleet: Fleet
 ) -> None:
     # All four calls run at the same time, because each reply is delayed. Therefore each of them uses its own
@@ -182,7 +186,9 @@ def test_calls_without_a_reply_are_sent_again_on_a_new_connection(
     assert fleet.lane().count("a") == 1
 
 
-def test_two_lost_replies_are_uncertain_and_carry_the_id(client: Client, link: FaultyLink, fleet: Fleet) -> None:
+def test_an_enqueue_raises_uncertain_with_its_ids_after_two_lost_replies(
+    client: Client, link: FaultyLink, fleet: Fleet
+) -> None:
     link.lose_replies(2)
     with pytest.raises(rota.Uncertain, match=r"did not reply.*may have been accepted: repeat") as caught:
         client.enqueue(rota.Call("work", queue="q"))
@@ -192,7 +198,9 @@ def test_two_lost_replies_are_uncertain_and_carry_the_id(client: Client, link: F
     assert fleet.lane() == [caught.value.id]
 
 
-def test_a_server_gone_after_the_call_was_sent_is_uncertain(client: Client, link: FaultyLink, fleet: Fleet) -> None:
+def test_an_enqueue_raises_uncertain_if_the_server_goes_after_it_was_sent(
+    client: Client, link: FaultyLink, fleet: Fleet
+) -> None:
     link.refuse()
     link.lose_replies(1)
     with pytest.raises(rota.Uncertain) as caught:
@@ -210,7 +218,7 @@ def test_a_silent_server_counts_as_a_lost_connection(client: Client, link: Fault
         client.enqueue(call("b"))
 
 
-def test_the_error_lists_accepted_and_uncertain_ids(
+def test_the_uncertain_error_lists_accepted_and_uncertain_ids(
     client: Client, link: FaultyLink, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The client sends them in a round of 4,000, followed by a round of one batch.
@@ -231,7 +239,7 @@ def test_the_error_lists_accepted_and_uncertain_ids(
     assert len(fleet.lane()) == len(ids)
 
 
-def test_other_calls_are_never_repeated(client: Client, link: FaultyLink) -> None:
+def test_calls_other_than_enqueue_are_never_repeated(client: Client, link: FaultyLink) -> None:
     client.enqueue(call("a"))
     client.cancel("unknown")  # afterwards, the server knows this script too
     before = link.requests
@@ -252,7 +260,9 @@ def uncertain(client: Client, link: FaultyLink, *ids: str) -> rota.Uncertain:
     return caught.value
 
 
-def test_repeat_adds_nothing_even_when_the_first_copy_has_ended(client: Client, link: FaultyLink, fleet: Fleet) -> None:
+def test_repeating_an_uncertain_enqueue_adds_nothing_if_its_task_has_ended(
+    client: Client, link: FaultyLink, fleet: Fleet
+) -> None:
     doubt = uncertain(client, link, "a", "b")
     assert fleet.lane() == ["a", "b"]
     assert client.cancel("a") == "cancelled"
@@ -262,7 +272,7 @@ def test_repeat_adds_nothing_even_when_the_first_copy_has_ended(client: Client, 
     assert fleet.lane() == ["a", "b"]
 
 
-def test_repeat_enqueues_a_call_that_never_arrived(
+def test_repeating_an_uncertain_enqueue_that_never_arrived_enqueues_it(
     client: Client, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def lose(asked: Exchange[T]) -> list[Reply[T]]:
@@ -277,7 +287,9 @@ def test_repeat_enqueues_a_call_that_never_arrived(
     assert fleet.lane() == ["a"]
 
 
-def test_a_repeat_without_a_reply_is_uncertain_again(client: Client, link: FaultyLink, fleet: Fleet) -> None:
+def test_a_repeated_enqueue_without_a_reply_raises_uncertain_again(
+    client: Client, link: FaultyLink, fleet: Fleet
+) -> None:
     doubt = uncertain(client, link, "a")
     link.lose_replies(1)
     with pytest.raises(rota.Uncertain) as again:
@@ -287,7 +299,7 @@ def test_a_repeat_without_a_reply_is_uncertain_again(client: Client, link: Fault
     assert fleet.lane() == ["a"]
 
 
-def test_a_repeat_that_is_too_late_is_not_sent(
+def test_an_uncertain_enqueue_cannot_be_repeated_too_late(
     client: Client, link: FaultyLink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     doubt = uncertain(client, link, "a")
@@ -298,7 +310,7 @@ def test_a_repeat_that_is_too_late_is_not_sent(
     assert link.requests == before
 
 
-def test_an_uncertain_error_survives_pickling_without_its_repeat(client: Client, link: FaultyLink) -> None:
+def test_an_unpickled_uncertain_error_has_its_ids_but_cannot_be_repeated(client: Client, link: FaultyLink) -> None:
     doubt = pickle.loads(pickle.dumps(uncertain(client, link, "a")))
     assert (doubt.ids, doubt.accepted) == (("a",), ())
     with pytest.raises(ValueError, match="in the process that made it"):

@@ -103,11 +103,11 @@ class TestChains:
         assert (dead.wait(5).id, dead.wait(5).state) == (dead.id, "dead")
         assert client.status(dead.ids[1]).state == "unknown"
 
-    def test_a_wait_has_one_timeout_for_the_whole_chain(self, client: Client) -> None:
+    def test_waiting_for_a_chain_has_one_timeout_for_all_its_tasks(self, client: Client) -> None:
         with pytest.raises(rota.WaitTimeout):
             client.enqueue(rota.chain(call("a"), call("b"))).wait(timeout=0.01)
 
-    def test_a_duplicate_chain_adds_nothing(self, client: Client, fleet: Fleet) -> None:
+    def test_enqueueing_a_chain_again_adds_no_task(self, client: Client, fleet: Fleet) -> None:
         chain = rota.chain(call("a", id="a"), call("b"))
         client.enqueue(chain)
         handle = client.enqueue(chain)
@@ -118,7 +118,7 @@ class TestChains:
         take(1)
         assert handle.status().state == "scheduled"
 
-    def test_two_lost_replies_are_uncertain_and_repeated_exactly(
+    def test_a_chain_that_lost_two_replies_can_be_repeated_safely(
         self, server: Server, namespace: str, fleet: Fleet
     ) -> None:
         with FaultyLink(server.port) as link, Client(link.url, namespace, timeout_seconds=PATIENCE) as client:
@@ -133,7 +133,7 @@ class TestChains:
 
 
 class TestGroups:
-    def test_then_is_enqueued_when_the_last_member_has_ended(self, client: Client, take: Take) -> None:
+    def test_the_follow_up_of_a_group_is_enqueued_when_all_members_have_ended(self, client: Client, take: Take) -> None:
         members: list[Link] = [call("a"), rota.chain(call("b"), call("c"))]
         handle = client.enqueue(rota.group(members, then=call("then"), id="g"))
         status = handle.status()
@@ -144,7 +144,7 @@ class TestGroups:
         assert take(1) == ["then"]
         assert client.wait(ended.followed_by, 5).state == "done"
 
-    def test_on_dead_is_enqueued_after_a_dead_member(self, client: Client, take: Take) -> None:
+    def test_the_on_dead_task_is_enqueued_if_a_member_is_dead(self, client: Client, take: Take) -> None:
         handle = client.enqueue(rota.group([call("a"), call("b")], then=call("then"), on_dead=call("sorry")))
         take(1, "dead", "why")
         take(1)
@@ -163,7 +163,7 @@ class TestGroups:
         with pytest.raises(rota.GroupEnded, match=rf"group {handle.id} .*accepts no more members: 0 of 1 were added"):
             handle.add([call("late")])
 
-    def test_a_cancelled_group_ends_and_nothing_follows(self, client: Client, fleet: Fleet) -> None:
+    def test_a_cancelled_group_ends_without_a_follow_up(self, client: Client, fleet: Fleet) -> None:
         handle = client.enqueue(rota.group([call("a"), call("b")], then=call("then")))
         assert (handle.cancel(), handle.cancel()) == (True, False)
         ended = handle.wait(5)
@@ -172,7 +172,7 @@ class TestGroups:
         with pytest.raises(rota.GroupEnded):
             handle.add([call("late")])
 
-    def test_each_command_of_a_cancel_has_the_full_timeout(
+    def test_cancelling_a_group_gives_each_command_the_full_timeout(
         self, client: Client, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         handle = client.enqueue(rota.group([call("a"), call("b")]))
@@ -187,11 +187,11 @@ class TestGroups:
         assert handle.cancel()
         assert len(set(deadlines)) == 3
 
-    def test_a_group_that_never_existed_is_unknown(self, client: Client) -> None:
+    def test_the_status_of_a_group_that_never_existed_is_unknown(self, client: Client) -> None:
         handle = client.group("nobody")
         assert (handle.status().state, handle.wait(5).state, handle.cancel()) == ("unknown", "unknown", False)
 
-    def test_a_wait_ends_with_its_timeout(self, client: Client) -> None:
+    def test_waiting_for_a_group_raises_wait_timeout(self, client: Client) -> None:
         handle = client.enqueue(rota.group([call("a")], id="g"))
         with pytest.raises(rota.WaitTimeout, match="group g has not ended within"):
             handle.wait(timeout=0.01)
@@ -201,7 +201,7 @@ class TestGroups:
         assert [client.enqueue(group).duplicate for _ in range(2)] == [False, True]
         assert len(fleet.lane("default")) == 2
 
-    def test_an_interrupted_group_continues_where_it_was(
+    def test_repeating_an_interrupted_group_continues_after_its_accepted_members(
         self, server: Server, namespace: str, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         group = rota.group([call("work", number) for number in range(ROUND_MEMBERS + 100)], id="g")
@@ -226,7 +226,7 @@ class TestGroups:
             assert client.enqueue(group).duplicate
         assert fleet.redis.llen(fleet.keys.ready_lane("default")) == ROUND_MEMBERS + 100
 
-    def test_a_repeated_addition_to_an_ended_group_raises(
+    def test_repeating_an_addition_raises_if_the_group_has_ended(
         self, server: Server, namespace: str, client: Client, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         handle = client.enqueue(rota.group([call("a")], id="g"))
@@ -240,7 +240,7 @@ class TestGroups:
             with pytest.raises(rota.GroupEnded, match="0 of 1 were added"):
                 caught.value.repeat()
 
-    def test_repeating_a_forgotten_group_adds_no_member_twice(
+    def test_repeating_the_enqueue_of_an_expired_group_adds_no_member_twice(
         self, server: Server, namespace: str, fleet: Fleet, take: Take
     ) -> None:
         with FaultyLink(server.port) as link, Client(link.url, namespace, timeout_seconds=PATIENCE) as client:
@@ -253,7 +253,7 @@ class TestGroups:
             [repeated] = caught.value.repeat()
         assert (repeated.id, fleet.lane("default")) == ("g", [])
 
-    def test_groups_and_chains_are_sent_by_the_commit(
+    def test_groups_and_chains_can_wait_for_a_commit(
         self, server: Server, namespace: str, client: Client, take: Take
     ) -> None:
         callbacks: list[Callable[[], None]] = []
@@ -267,13 +267,13 @@ class TestGroups:
         assert take(4) == ["a", "b", "then", "c"]
         waiting.close()
 
-    def test_a_group_in_an_unseen_namespace_warns(self, server: Server, namespace: str) -> None:
+    def test_a_group_in_a_namespace_without_a_fleet_causes_a_warning(self, server: Server, namespace: str) -> None:
         with Client(server.url, f"{namespace}-unseen") as client, pytest.warns(rota.UnseenNamespace):
             client.enqueue(rota.group([call("a")]))
 
 
 class TestMap:
-    def test_at_most_max_waiting_tasks_exist(self, client: Client, fleet: Fleet) -> None:
+    def test_a_map_keeps_at_most_max_waiting_tasks_in_the_queue(self, client: Client, fleet: Fleet) -> None:
         waiting: list[int] = []
 
         def items() -> Iterator[int]:
@@ -331,7 +331,7 @@ class TestMap:
             client.map(work, range(10), id="m")
 
     @pytest.mark.parametrize("lost", [1, 2, 3])
-    def test_lost_replies_neither_lose_nor_duplicate_items(
+    def test_lost_replies_neither_lose_nor_duplicate_items_of_a_map(
         self, server: Server, namespace: str, fleet: Fleet, lost: int
     ) -> None:
         with FaultyLink(server.port) as link, Client(link.url, namespace, timeout_seconds=PATIENCE) as client:
@@ -346,7 +346,7 @@ class TestMap:
             assert client.map(work, items(), chunk=10).status().total == 30
         assert fleet.redis.llen(fleet.keys.ready_lane("default")) == 32
 
-    def test_calls_with_a_reply_are_not_sent_again(
+    def test_enqueue_many_repeats_only_calls_without_a_reply(
         self, client: Client, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         exchange = client._driver.pool.exchange
@@ -413,7 +413,7 @@ def test_an_async_cancel_ends_all_members(server: Server, namespace: str) -> Non
     asyncio.run(program())
 
 
-def test_an_uncertain_async_group_is_repeated_exactly(server: Server, namespace: str, fleet: Fleet) -> None:
+def test_an_uncertain_async_group_can_be_repeated_safely(server: Server, namespace: str, fleet: Fleet) -> None:
     async def program(link: FaultyLink) -> None:
         async with rota.AsyncClient(link.url, namespace, timeout_seconds=PATIENCE) as client:
             await client.enqueue(rota.group([], id="warm"))

@@ -52,7 +52,7 @@ def test_peek_returns_tasks_of_each_state(client: Client, fleet: Fleet) -> None:
     assert isinstance(dies, rota.QueuedTask)
 
 
-def test_all_queues_are_read_in_turn_up_to_the_limit(client: Client, fleet: Fleet) -> None:
+def test_peek_without_a_queue_reads_all_queues_up_to_the_limit(client: Client, fleet: Fleet) -> None:
     push(fleet, 3, "first", "q")
     push(fleet, 3, "second", "r")
     assert [task.id for task in client.peek(limit=4)] == ["first0", "first1", "first2", "second0"]
@@ -60,7 +60,7 @@ def test_all_queues_are_read_in_turn_up_to_the_limit(client: Client, fleet: Flee
     assert client.peek("nobody") == client.peek(state="running") == client.peek("q", "dead") == []
 
 
-def test_a_search_for_rare_tasks_is_bounded(client: Client, fleet: Fleet) -> None:
+def test_peek_searches_a_bounded_number_of_tasks_for_a_rare_one(client: Client, fleet: Fleet) -> None:
     push(fleet, MOST_SEARCHED + 2 * BATCH, "many")
     push(fleet, 1, "few")
     found = follow(fleet.run, find(fleet.store, WantedTasks(State.READY, "q", "few")))

@@ -42,7 +42,7 @@ def test_a_pending_task_shows_which_task_or_group_it_follows(client: Client) -> 
         client.result("last", timeout=0.05)
 
 
-def test_a_pending_task_is_found_behind_many_members(client: Client) -> None:
+def test_a_pending_task_is_found_although_a_group_has_many_members(client: Client) -> None:
     client.enqueue(rota.group([link(f"m{number}") for number in range(2_000)], then=link("last"), id="many"))
     client.enqueue(rota.chain(link("one"), link("two")))
     assert [client.status(each).state for each in ("last", "two", "none")] == ["pending", "pending", "unknown"]

@@ -115,7 +115,7 @@ def test_run_now_enqueues_unless_an_earlier_run_has_not_ended(client: Client, fl
     assert not client.schedules.run_now("nightly").duplicate
 
 
-def test_a_client_can_only_pause_and_run_declared_schedules(client: Client, fleet: Fleet) -> None:
+def test_a_client_can_pause_and_run_declared_schedules_but_not_change_them(client: Client, fleet: Fleet) -> None:
     declare(fleet)
 
     with pytest.raises(rota.ScheduleDeclared, match="'hourly' is declared by the code or the configuration of a node"):
@@ -129,7 +129,9 @@ def test_a_client_can_only_pause_and_run_declared_schedules(client: Client, flee
     assert (shown.name, shown.source) == ("hourly", "code")
 
 
-def test_misuses_raise_before_anything_is_sent(client: Client, server: Server, report: rota.Task[[int], None]) -> None:
+def test_invalid_schedules_are_refused_before_anything_is_sent(
+    client: Client, server: Server, report: rota.Task[[int], None]
+) -> None:
     put = client.schedules.put
     with pytest.raises(rota.InvalidName, match='elsewhere: pass the queue, for example queue="default"'):
         put("nightly", "elsewhere", rota.Every(60))

@@ -61,7 +61,7 @@ def test_the_status_of_an_ended_task_has_time_node_and_duration(client: Client, 
     assert (status.has_result, status.result_refused, status.args, status.kwargs) == (False, "", None, None)
 
 
-def test_a_reported_start_is_not_later_than_the_end_permits(client: Client, fleet: Fleet) -> None:
+def test_the_status_of_a_task_never_shows_a_start_after_its_end(client: Client, fleet: Fleet) -> None:
     """A worker reports the latest possible time of the start. If its turn took long to reach the server, that time
     would be after the end of the task.
     """
@@ -111,14 +111,16 @@ def test_the_status_of_a_purged_task_is_cancelled_with_the_reason(client: Client
         "\n!1 done 1 -\na q z 1 1 0 0 0 0 -\n 0 0 0 -",
     ],
 )
-def test_a_foreign_end_record_is_reported_as_unknown(client: Client, fleet: Fleet, text: str) -> None:
+def test_the_status_of_a_task_is_unknown_if_the_record_of_its_end_is_invalid(
+    client: Client, fleet: Fleet, text: str
+) -> None:
     fleet.redis.set(fleet.keys.ends, text)
     status = client.status("a")
     assert status.state is State.UNKNOWN
     assert status.error or status.why
 
 
-def test_a_dead_task_shows_its_death_and_can_be_revived(client: Client, fleet: Fleet) -> None:
+def test_the_status_of_a_dead_task_has_the_reason_and_it_can_be_revived(client: Client, fleet: Fleet) -> None:
     handle = client.enqueue("work", queue="q", id="a")
     owner = fleet.register()
     [claim] = fleet.turn(owner, SERVING).claims
@@ -133,7 +135,7 @@ def test_a_dead_task_shows_its_death_and_can_be_revived(client: Client, fleet: F
     assert not client.revive("a")
 
 
-def test_status_never_raises(client: Client, fleet: Fleet) -> None:
+def test_status_returns_every_error_and_never_raises(client: Client, fleet: Fleet) -> None:
     assert client.status("nobody").state is State.UNKNOWN
     odd = client.status("{no} name")
     assert odd.state is State.UNKNOWN
@@ -143,7 +145,7 @@ def test_status_never_raises(client: Client, fleet: Fleet) -> None:
     assert "refused" in client.status("a").error
 
 
-def test_a_task_of_a_bare_push_is_shown(client: Client, fleet: Fleet) -> None:
+def test_status_shows_a_task_whose_body_cannot_be_read(client: Client, fleet: Fleet) -> None:
     fleet.redis.hset(fleet.keys.tasks, "a", "garbage")
     assert client.status("a").name == ""
 
@@ -156,7 +158,7 @@ def test_a_waiting_task_is_cancelled_and_never_claimed(client: Client, fleet: Fl
     assert fleet.claim(fleet.register(), SERVING) == []
 
 
-def test_a_cancelled_running_task_is_marked(client: Client, fleet: Fleet) -> None:
+def test_cancelling_a_running_task_marks_it_for_its_worker(client: Client, fleet: Fleet) -> None:
     client.enqueue("work", queue="q", id="a")
     owner = fleet.register()
     assert fleet.claim(owner, SERVING) == ["a"]

@@ -63,7 +63,7 @@ def test_an_undeclared_task_name_warns_on_asyncio(server: Server, namespace: str
     assert ["UnknownTask" in each for each in told] == [True]
 
 
-def test_no_warning_if_the_known_tasks_cannot_be_determined(
+def test_an_unknown_task_name_does_not_warn_if_not_all_known_tasks_are_listed(
     client: Client, server: Server, namespace: str, fleet: Fleet
 ) -> None:
     with recorded_warnings() as told:
@@ -77,7 +77,7 @@ def test_no_warning_if_the_known_tasks_cannot_be_determined(
     assert told == []
 
 
-def test_a_main_module_task_warns_unless_the_fleet_has_it(
+def test_a_task_of_the_main_module_warns_unless_the_fleet_declares_it(
     client: Client, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def resize() -> None: ...

@@ -76,7 +76,7 @@ class TestEnds:
         ],
         ids=lambda value: str(value) if isinstance(value, State) else "",
     )
-    def test_an_outcome_ends_the_wait(
+    def test_a_wait_ends_with_every_final_outcome(
         self, client: Client, fleet: Fleet, in_thread: InThread, outcome: Outcome, state: State
     ) -> None:
         owner, claim = fleet.claimed("a")
@@ -107,7 +107,7 @@ class TestEnds:
         fleet.turn(owner, SERVING, (claim, RetryOutcome(0)), limit=0)
         assert asked.result(SECONDS).state is State.CANCELLED
 
-    def test_a_purge_ends_the_wait(self, client: Client, fleet: Fleet, in_thread: InThread) -> None:
+    def test_a_wait_ends_when_the_task_is_purged(self, client: Client, fleet: Fleet, in_thread: InThread) -> None:
         fleet.push("a")
         asked = in_thread(client.result, "a", SECONDS)
         until_registered(fleet)
@@ -115,14 +115,18 @@ class TestEnds:
         with pytest.raises(TaskCancelled):
             asked.result(2 * SECONDS)  # longer than the wait itself, so that a failing test shows the error of the wait
 
-    def test_the_last_crash_ends_the_wait(self, client: Client, fleet: Fleet, in_thread: InThread) -> None:
+    def test_a_wait_ends_when_a_crash_makes_the_task_dead(
+        self, client: Client, fleet: Fleet, in_thread: InThread
+    ) -> None:
         owner, _ = fleet.claimed("a")
         asked = in_thread(client.wait, "a", SECONDS)
         until_registered(fleet)
         fleet.exit(owner, ["a"], blame=Blame((("a", b"{}"),), crash_limit=1, crash=CrashKind.CRASH))
         assert asked.result(SECONDS).state is State.DEAD
 
-    def test_the_last_loss_ends_the_wait(self, client: Client, fleet: Fleet, in_thread: InThread) -> None:
+    def test_a_wait_ends_when_a_lost_node_makes_the_task_dead(
+        self, client: Client, fleet: Fleet, in_thread: InThread
+    ) -> None:
         owner, _ = fleet.claimed("a")
         asked = in_thread(client.wait, "a", SECONDS)
         until_registered(fleet)
@@ -140,7 +144,7 @@ class TestEnds:
         fleet.turn(owner, SERVING, (claim, DONE), limit=0)
         assert asked.result(SECONDS).state is State.DONE
 
-    def test_an_end_that_is_not_stored_still_ends_the_wait(
+    def test_a_wait_ends_with_the_task_even_if_the_end_is_not_stored(
         self, client: Client, fleet: Fleet, in_thread: InThread
     ) -> None:
         owner, claim = fleet.claimed("a")
@@ -176,7 +180,9 @@ class TestStarts:
         fleet.turn(owner, SERVING, (claim, DONE), limit=0)
         assert ended.result(SECONDS).state is State.DONE
 
-    def test_a_task_that_never_starts_ends_the_wait(self, client: Client, fleet: Fleet, in_thread: InThread) -> None:
+    def test_a_wait_for_the_start_ends_if_the_task_is_cancelled_first(
+        self, client: Client, fleet: Fleet, in_thread: InThread
+    ) -> None:
         fleet.push("a")
         asked = in_thread(client.wait_started, "a", SECONDS)
         until_registered(fleet)
@@ -189,11 +195,11 @@ class TestResults:
         owner, claim = fleet.claimed("a")
         fleet.turn(owner, SERVING, (claim, outcome), limit=0)
 
-    def test_a_result_may_be_none(self, client: Client, fleet: Fleet) -> None:
+    def test_the_result_of_a_task_may_be_none(self, client: Client, fleet: Fleet) -> None:
         self.ended(fleet, Done(b"null", 60_000))
         assert client.result("a", SECONDS) is None
 
-    def test_a_dead_task_raises_its_death_record(self, client: Client, fleet: Fleet) -> None:
+    def test_waiting_for_the_result_of_a_dead_task_raises_why_it_died(self, client: Client, fleet: Fleet) -> None:
         self.ended(fleet, DeadOutcome(b'{"reason":"failed","error":"no such address"}'))
         with pytest.raises(TaskDead, match="task a is dead: no such address") as raised:
             client.result("a", SECONDS)
@@ -249,7 +255,7 @@ class TestManyThreads:
             assert [future.result(SECONDS) for future in asked[start : start + 100]] == names[start : start + 100]
         assert fleet.redis.hlen(fleet.keys.waiters) == 0
 
-    def test_all_waits_for_one_task_end(self, client: Client, fleet: Fleet, in_thread: InThread) -> None:
+    def test_many_threads_can_wait_for_the_same_task(self, client: Client, fleet: Fleet, in_thread: InThread) -> None:
         owner, claim = fleet.claimed("a")
         asked = [in_thread(client.result, "a", SECONDS) for _ in range(50)]
         until_registered(fleet)
@@ -272,7 +278,7 @@ class TestTimeouts:
         until(lambda: waiting_threads() == 0, "the end of the thread")
         until(lambda: not blocked_connections(fleet), "the end of its connection")
 
-    def test_a_wait_after_the_end_of_the_thread_starts_another(
+    def test_a_wait_starts_a_new_thread_if_the_waiting_thread_has_ended(
         self, client: Client, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(waits, "LINGER_SECONDS", 0.01)
@@ -282,7 +288,7 @@ class TestTimeouts:
             assert client.result("a", SECONDS) == {"sum": 7}
             until(lambda: waiting_threads() == 0, "the end of the thread")
 
-    def test_the_error_mentions_that_the_server_was_away(self, tmp_path: Path, server: Server) -> None:
+    def test_a_wait_timeout_says_if_the_server_could_not_be_reached(self, tmp_path: Path, server: Server) -> None:
         own = Server(server.binary, tmp_path).start()
         with Client(own.url) as client:
             own.stop()
@@ -299,7 +305,7 @@ class TestTimeouts:
         until(lambda: waiting_threads() == 0, "the end of the thread")
 
     @pytest.mark.parametrize("forbidden", ["-evalsha", "-hget", "-blpop", "password"])
-    def test_a_wait_that_the_server_does_not_allow_ends_at_once(
+    def test_a_wait_without_the_needed_permissions_raises_at_once(
         self, server: Server, namespace: str, fleet: Fleet, forbidden: str
     ) -> None:
         fleet.push("a")
@@ -331,7 +337,7 @@ class TestInterruptions:
         assert waiting.returncode == -signal.SIGINT
         assert printed.strip().endswith("KeyboardInterrupt")
 
-    def test_foreign_values_in_our_keys_end_no_wait(self, client: Client, fleet: Fleet, in_thread: InThread) -> None:
+    def test_overwritten_keys_do_not_end_a_wait_early(self, client: Client, fleet: Fleet, in_thread: InThread) -> None:
         owner, claim = fleet.claimed("a", "b")
         asked = in_thread(client.wait, "a", SECONDS)
         until_registered(fleet)
@@ -354,7 +360,7 @@ class TestInterruptions:
 
 
 class TestLosses:
-    def test_a_missed_wake_up_is_recovered_by_another_query(
+    def test_a_wait_queries_again_in_case_it_missed_a_wake_up(
         self, client: Client, fleet: Fleet, in_thread: InThread, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(waits, "QUERY_ALL_SECONDS", 0.2)

@@ -72,7 +72,7 @@ def test_an_unknown_script_is_sent_as_text_once(server: Server, redis_client: Re
     assert stats["cmdstat_eval"]["calls"] == 1
 
 
-def test_unix_sockets_databases_and_names_work(server: Server) -> None:
+def test_a_connection_supports_unix_sockets_databases_and_client_names(server: Server) -> None:
     connection = Connection(Address(path=server.socket_path, database=3), ConnectionOptions(name="rota:test"))
     assert b"name=rota:test" in connection.execute("CLIENT", "INFO")
     assert b"db=3" in connection.execute("CLIENT", "INFO")
@@ -124,7 +124,7 @@ def _fill(connection: Connection) -> None:
         connection.execute("RPUSH", "fill", b"x" * 100_000)
 
 
-def test_a_full_server_pushes_back(tmp_path: Path) -> None:
+def test_a_server_without_memory_refuses_commands_and_keeps_the_connection(tmp_path: Path) -> None:
     full = Server(server_binaries()["valkey"], tmp_path, maxmemory="1mb").start()
     try:
         connection = Connection(parse_address(full.url))
@@ -151,7 +151,7 @@ def _listener(answer: Callable[[socket.socket], None]) -> Iterator[Address]:
         thread.join()
 
 
-def test_a_silent_server_is_a_lost_connection_after_the_deadline() -> None:
+def test_a_connection_to_a_silent_server_counts_as_lost_after_the_deadline() -> None:
     done = threading.Event()
     with _listener(lambda _accepted: _ignore(done.wait(20))) as address:
         before = time.monotonic()
@@ -161,7 +161,7 @@ def test_a_silent_server_is_a_lost_connection_after_the_deadline() -> None:
         done.set()
 
 
-def test_a_silent_tls_handshake_times_out_with_the_given_wait() -> None:
+def test_a_silent_tls_handshake_times_out_and_uses_the_given_wait() -> None:
     done = threading.Event()
     waited: list[float] = []
 
@@ -281,7 +281,7 @@ def test_a_server_that_is_not_redis_is_reported() -> None:
         Connection(address)
 
 
-def test_a_refused_connection_names_the_address(tmp_path: Path) -> None:
+def test_the_error_of_a_refused_connection_names_the_address(tmp_path: Path) -> None:
     with pytest.raises(ConnectionLost, match=r"127\.0\.0\.1:1: Connection refused"):
         Connection(Address(port=1))
     with pytest.raises(ConnectionLost, match="nothing-here"):

@@ -47,7 +47,7 @@ def lose_lease(fleet: Fleet, owner: str) -> None:
 # The tasks that a consumer receives, and how it settles them
 
 
-def test_a_leased_task_has_its_facts(client: Client, consumer: rota.Consumer) -> None:
+def test_a_leased_task_has_its_id_arguments_queue_and_attempt(client: Client, consumer: rota.Consumer) -> None:
     push(client, "a")
     task = next(consumer)
     assert (task.id, task.name, task.queue, task.kind, task.attempt) == ("a", "work", "q", "immediate", 1)
@@ -57,7 +57,9 @@ def test_a_leased_task_has_its_facts(client: Client, consumer: rota.Consumer) ->
     assert (found.state, found.owner, found.due_at) == ("running", consumer.owner, task.due_at)
 
 
-def test_carried_texts_reach_the_program_and_its_span(client: Client, consumer: rota.Consumer, fleet: Fleet) -> None:
+def test_the_trace_context_of_a_task_reaches_the_consumer_and_its_span(
+    client: Client, consumer: rota.Consumer, fleet: Fleet
+) -> None:
     trace_id, span_id = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
     body = f'["a","q","work",[1],{{"traceparent":"00-{trace_id}-{span_id}-01","odd":7}}]'
     fleet.redis.rpush(fleet.keys.ready_lane("q"), body)
@@ -74,7 +76,7 @@ def test_carried_texts_reach_the_program_and_its_span(client: Client, consumer: 
     assert client.status("a").state == "done"
 
 
-def test_a_block_that_raises_is_retried_and_otherwise_done(
+def test_a_task_is_retried_if_its_with_block_raises_and_is_done_otherwise(
     client: Client, consumer: rota.Consumer, fleet: Fleet
 ) -> None:
     push(client, "good", "bad")
@@ -88,7 +90,7 @@ def test_a_block_that_raises_is_retried_and_otherwise_done(
     assert (found.state, found.failures, found.attempt) == ("scheduled", 1, 2)
 
 
-def test_each_method_settles_with_its_outcome(client: Client, consumer: rota.Consumer) -> None:
+def test_each_method_of_a_leased_task_reports_its_own_outcome(client: Client, consumer: rota.Consumer) -> None:
     push(client, "done", "retry", "dead", "release")
     tasks = {task.id: task for task in (next(consumer) for _ in range(4))}
     tasks["done"].done()
@@ -127,7 +129,7 @@ def test_a_result_is_stored_if_the_task_has_a_result_ttl(client: Client, consume
     assert "is of type object" in found["refused"].result_refused
 
 
-def test_annotations_convert_arguments_and_the_result(client: Client, consumer: rota.Consumer) -> None:
+def test_type_annotations_convert_arguments_and_results_in_a_consumer(client: Client, consumer: rota.Consumer) -> None:
     def remind(at: datetime, ids: set[int]) -> tuple[datetime, ...]: ...  # type: ignore[empty-body]
 
     client.enqueue("remind", args=["soon", []], queue="q", id="wrong")
@@ -140,7 +142,9 @@ def test_annotations_convert_arguments_and_the_result(client: Client, consumer: 
     assert "at is refused: invalid RFC3339 encoded datetime" in (client.status("wrong").death or {})["error"]
 
 
-def test_retries_follow_declared_and_enqueued_options(client: Client, consumer: rota.Consumer) -> None:
+def test_a_consumer_applies_retry_options_of_the_declaration_and_the_call(
+    client: Client, consumer: rota.Consumer
+) -> None:
     @rota.task(name="work", retries=3, dead_on=KeyError)
     def work(a: int, b: list[int]) -> None: ...
 
@@ -171,9 +175,7 @@ def test_an_interrupt_releases_the_task_and_propagates(client: Client, consumer:
     assert (found.state, found.failures) == ("ready", 0)
 
 
-def test_a_task_that_cannot_run_ends_and_the_next_one_follows(
-    client: Client, consumer: rota.Consumer, fleet: Fleet
-) -> None:
+def test_a_consumer_skips_expired_and_invalid_tasks(client: Client, consumer: rota.Consumer, fleet: Fleet) -> None:
     fleet.redis.rpush(fleet.keys.ready_lane("q"), '["garbage","q",17]')
     push(client, "late", expires=0.001)
     time.sleep(0.002)  # the task expires in this time
@@ -184,7 +186,7 @@ def test_a_task_that_cannot_run_ends_and_the_next_one_follows(
     assert b'"reason":"garbage"' in dead.death_record
 
 
-def test_a_cancelled_task_is_marked_and_can_end_as_cancelled(client: Client, fleet: Fleet) -> None:
+def test_a_consumer_sees_that_its_task_was_cancelled_and_can_end_it(client: Client, fleet: Fleet) -> None:
     with client.consumer("q", lease_seconds=1) as consumer:
         push(client, "a")
         with next(consumer) as task:
@@ -195,7 +197,7 @@ def test_a_cancelled_task_is_marked_and_can_end_as_cancelled(client: Client, fle
     assert fleet.run(fleet.store.audit()).ended["cancelled"] == 1
 
 
-def test_a_cancellation_arrives_at_once_not_with_the_next_renewal(client: Client, fleet: Fleet) -> None:
+def test_a_cancellation_reaches_a_consumer_before_the_next_lease_renewal(client: Client, fleet: Fleet) -> None:
     with client.consumer("q", limit=2, lease_seconds=3600) as consumer:
         push(client, "a", "b")
         tasks = [next(consumer), next(consumer)]
@@ -222,7 +224,7 @@ def test_a_cancellation_does_not_affect_the_next_task_of_that_id(client: Client,
 # How many tasks a consumer takes, and from which queues
 
 
-def test_a_settlement_makes_room_within_the_limit(client: Client, fleet: Fleet) -> None:
+def test_a_consumer_at_its_limit_claims_again_after_it_settles_a_task(client: Client, fleet: Fleet) -> None:
     push(client, "a", "b", "c")
     with client.consumer("q", limit=2) as consumer, ThreadPoolExecutor(1) as pool:
         held = [next(consumer), next(consumer)]
@@ -233,7 +235,7 @@ def test_a_settlement_makes_room_within_the_limit(client: Client, fleet: Fleet) 
         assert third.result(30).id == "c"
 
 
-def test_a_sleeping_consumer_wakes_and_passes_the_token_on(client: Client) -> None:
+def test_a_sleeping_consumer_is_woken_and_wakes_the_next_one(client: Client) -> None:
     with ThreadPoolExecutor(4) as pool, client.consumer("q") as one, client.consumer("q") as two:
         for number in range(20):
             waiting = [pool.submit(next, consumer) for consumer in (one, two)]
@@ -262,7 +264,9 @@ def test_consumers_apply_the_published_cap_and_rate(client: Client, fleet: Fleet
         assert second.result(30).id == "b"
 
 
-def test_a_declared_rate_is_applied_and_delays_no_other_task(client: Client, consumer: rota.Consumer) -> None:
+def test_a_consumer_applies_a_declared_rate_without_delaying_other_tasks(
+    client: Client, consumer: rota.Consumer
+) -> None:
     """The consumer gives back a task that has to wait for its rate, and does not hold it."""
 
     @rota.task(name="work", rate="1/h", rate_key="{number}")
@@ -291,7 +295,9 @@ def test_queues_share_a_consumer_by_the_published_weights(client: Client, fleet:
     assert taken.count("q") == 15
 
 
-def test_a_task_with_a_recorded_crash_is_claimed_alone(link: FaultyLink, namespace: str, fleet: Fleet) -> None:
+def test_a_consumer_claims_a_task_that_crashed_only_if_it_holds_no_other(
+    link: FaultyLink, namespace: str, fleet: Fleet
+) -> None:
     fleet.push("guilty")
     owner = fleet.register()
     fleet.turn(owner, one_tier("q"))
@@ -316,7 +322,7 @@ def test_a_task_with_a_recorded_crash_is_claimed_alone(link: FaultyLink, namespa
 # The end
 
 
-def test_after_stop_held_tasks_can_still_be_settled(client: Client, fleet: Fleet) -> None:
+def test_a_stopped_consumer_can_still_settle_the_tasks_it_holds(client: Client, fleet: Fleet) -> None:
     push(client, "a")
     with client.consumer("q", limit=2) as consumer, ThreadPoolExecutor(2) as pool:
         task = next(consumer)
@@ -336,7 +342,7 @@ def test_a_signal_handler_can_stop_a_consumer(consumer: rota.Consumer) -> None:
         signal.signal(signal.SIGUSR1, before)
 
 
-def test_close_returns_held_tasks_in_order_and_removes_the_owner(client: Client, fleet: Fleet) -> None:
+def test_closing_a_consumer_returns_its_tasks_in_order(client: Client, fleet: Fleet) -> None:
     push(client, "a", "b", "c")
     with client.consumer("q", limit=2) as consumer:
         tasks = [next(consumer), next(consumer)]
@@ -362,7 +368,9 @@ def _refusal(act: Callable[[], object]) -> str:
 
 # Newer versions of Python warn about a fork in a process with threads.
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_a_forked_child_is_refused_and_changes_nothing(client: Client, consumer: rota.Consumer, fleet: Fleet) -> None:
+def test_a_forked_child_cannot_use_the_consumer_of_its_parent(
+    client: Client, consumer: rota.Consumer, fleet: Fleet
+) -> None:
     push(client, "a")
     task = next(consumer)
     pid = os.fork()
@@ -434,7 +442,7 @@ def test_renewals_continue_after_an_unexpected_error(
         until(lambda: fleet.score(fleet.keys.owners, consumer.owner) > since)
 
 
-def test_a_requeued_task_is_claimed_before_its_old_lease_is_settled(
+def test_a_consumer_can_reclaim_a_lost_task_before_it_settles_the_old_claim(
     link: FaultyLink, namespace: str, fleet: Fleet, caplog: pytest.LogCaptureFixture
 ) -> None:
     with (
@@ -479,7 +487,9 @@ def test_an_at_most_once_task_is_dead_after_lease_loss(client: Client, consumer:
 # The server is away
 
 
-def test_a_lost_reply_neither_claims_nor_settles_twice(link: FaultyLink, namespace: str, fleet: Fleet) -> None:
+def test_lost_replies_do_not_make_a_consumer_claim_or_settle_twice(
+    link: FaultyLink, namespace: str, fleet: Fleet
+) -> None:
     with Client(link.url, namespace, timeout_seconds=0.5) as client, client.consumer("q", limit=3) as consumer:
         push(client, "a", "b")
         link.lose_replies(1, of="turn")
@@ -495,7 +505,7 @@ def test_a_lost_reply_neither_claims_nor_settles_twice(link: FaultyLink, namespa
         assert client.status("b").state == "dead"
 
 
-def test_iteration_and_settling_continue_after_an_outage(link: FaultyLink, namespace: str) -> None:
+def test_a_consumer_claims_and_settles_again_after_an_outage(link: FaultyLink, namespace: str) -> None:
     with (
         Client(link.url, namespace, timeout_seconds=0.5) as client,
         client.consumer("q", limit=2) as consumer,
@@ -536,7 +546,7 @@ def test_a_consumer_without_permission_raises_instead_of_retrying_forever(
     fleet.redis.acl_deluser("half")
 
 
-def test_without_a_server_a_consumer_raises_at_once(namespace: str) -> None:
+def test_opening_a_consumer_raises_at_once_if_there_is_no_server(namespace: str) -> None:
     with Client("redis://127.0.0.1:1/0", namespace) as client, pytest.raises(rota.Unavailable):
         client.consumer("q")
 

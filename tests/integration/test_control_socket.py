@@ -42,7 +42,7 @@ def config_of(control_socket: ControlSocket) -> Config:
     return Config(control=Control(socket=str(control_socket.path)))
 
 
-def test_requests_of_each_verb_reach_the_master(control_socket: ControlSocket, master: FakeMaster) -> None:
+def test_a_request_of_every_kind_reaches_the_master(control_socket: ControlSocket, master: FakeMaster) -> None:
     with master_of(config_of(control_socket)) as client:
         assert client.request("status")["status"] == {"pid": os.getpid()}
         assert client.request("reload")["reload"] == {"asked": "reload"}
@@ -67,7 +67,7 @@ def test_scale_takes_a_number_or_a_difference(control_socket: ControlSocket, mas
 
 
 @pytest.mark.usefixtures("master")
-def test_an_unknown_verb_is_refused_with_suggestions(control_socket: ControlSocket) -> None:
+def test_an_unknown_request_is_refused_with_suggestions(control_socket: ControlSocket) -> None:
     knows = "status, scale, reload, restart, quiet, resume, stop, address, scaling"
     assert refusal(control_socket, "dance") == f'this master does not know the verb "dance": it knows {knows}'
     assert refusal(control_socket, "stopp") == 'this master does not know the verb "stopp", did you mean "stop"?'
@@ -88,7 +88,7 @@ def test_an_unknown_verb_is_refused_with_suggestions(control_socket: ControlSock
         ("quiet", {"pool": "mail"}, 'quiet has no field "pool": it takes no fields'),
     ],
 )
-def test_invalid_fields_are_refused_with_a_message(
+def test_a_request_with_invalid_fields_is_refused_with_a_message(
     control_socket: ControlSocket, master: FakeMaster, verb: str, fields: dict[str, object], error: str
 ) -> None:
     assert refusal(control_socket, verb, **fields).startswith(error)
@@ -97,7 +97,9 @@ def test_invalid_fields_are_refused_with_a_message(
 
 @pytest.mark.usefixtures("master")
 @pytest.mark.parametrize("line", [b"[]\n", b"nonsense\n", b"{}\n", b"\xff\n", b"[" * 50_000 + b"\n", b"1\n"])
-def test_garbage_is_refused_and_the_connection_stays_usable(control_socket: ControlSocket, line: bytes) -> None:
+def test_garbage_on_the_control_socket_is_refused_without_disconnecting(
+    control_socket: ControlSocket, line: bytes
+) -> None:
     with socket.socket(socket.AF_UNIX) as raw:
         raw.connect(str(control_socket.path))
         reader = raw.makefile("rb")
@@ -109,7 +111,7 @@ def test_garbage_is_refused_and_the_connection_stays_usable(control_socket: Cont
 
 
 @pytest.mark.usefixtures("master")
-def test_an_endless_line_closes_the_connection(control_socket: ControlSocket) -> None:
+def test_an_endless_line_closes_the_connection_to_the_control_socket(control_socket: ControlSocket) -> None:
     with socket.socket(socket.AF_UNIX) as raw:
         raw.settimeout(20)
         raw.connect(str(control_socket.path))
@@ -117,7 +119,7 @@ def test_an_endless_line_closes_the_connection(control_socket: ControlSocket) ->
             raw.sendall(b"x" * 50_000_000)
 
 
-def test_a_refusal_of_the_master_is_passed_on_unchanged(control_socket: ControlSocket, master: FakeMaster) -> None:
+def test_the_control_socket_passes_on_why_the_master_refused(control_socket: ControlSocket, master: FakeMaster) -> None:
     master.refusal = "the fleet is draining"
     for verb in ("reload", "restart", "quiet"):
         assert refusal(control_socket, verb) == "the fleet is draining"
@@ -154,7 +156,7 @@ def test_a_file_that_is_not_a_socket_is_not_replaced(tmp_path: Path) -> None:
     assert path.read_text() == "mine"
 
 
-def test_a_folder_that_others_can_write_is_refused(tmp_path: Path) -> None:
+def test_a_control_socket_is_not_created_in_a_folder_others_can_write(tmp_path: Path) -> None:
     folder = tmp_path / f"rota-{os.getuid()}"
     folder.mkdir(mode=0o777)
     folder.chmod(0o777)
@@ -163,7 +165,7 @@ def test_a_folder_that_others_can_write_is_refused(tmp_path: Path) -> None:
         claim_control_socket(folder / "rota.sock")
 
 
-def test_a_socket_in_an_unsafe_folder_is_not_used(tmp_path: Path) -> None:
+def test_a_control_socket_in_a_folder_of_open_permissions_is_not_used(tmp_path: Path) -> None:
     folder = tmp_path / f"rota-{os.getuid()}"
     folder.mkdir(mode=0o700)
     control_socket = claim_control_socket(folder / "rota.sock")
@@ -213,7 +215,7 @@ def service_folder() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-def test_a_member_of_the_group_uses_the_socket_of_a_service(
+def test_members_of_the_services_group_can_use_its_control_socket(
     service_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = service_folder
@@ -251,7 +253,7 @@ def as_user(user: int, group: int) -> Iterator[None]:
         os.seteuid(before[0])
 
 
-def test_a_symbolic_link_as_folder_is_refused(tmp_path: Path) -> None:
+def test_a_symbolic_link_is_refused_as_the_folder_of_the_control_socket(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     folder = tmp_path / f"rota-{os.getuid()}"
     folder.symlink_to(tmp_path / "elsewhere")
@@ -262,7 +264,7 @@ def test_a_symbolic_link_as_folder_is_refused(tmp_path: Path) -> None:
     assert caught.value.code is ExitCode.TAKEN
 
 
-def test_no_master_is_exit_code_69_with_the_paths_tried(tmp_path: Path) -> None:
+def test_the_error_about_a_missing_master_lists_the_paths_tried(tmp_path: Path) -> None:
     config = Config(control=Control(socket=str(tmp_path / "none.sock")))
 
     with pytest.raises(Failure) as caught, master_of(config):
@@ -272,7 +274,7 @@ def test_no_master_is_exit_code_69_with_the_paths_tried(tmp_path: Path) -> None:
     assert str(tmp_path / "none.sock") in caught.value.messages[0]
 
 
-def test_default_paths_are_of_the_service_session_and_tmp() -> None:
+def test_default_sockets_are_in_the_folders_of_service_session_and_tmp() -> None:
     config = Config(namespace="shop")
 
     assert socket_paths(config.control.socket, config.namespace, {}, 7) == [Path("/tmp/rota-7/shop.sock")]
@@ -307,7 +309,7 @@ def test_a_stale_pid_file_is_taken_over(tmp_path: Path) -> None:
         assert path.read_text() == f"{os.getpid()}\n"
 
 
-def test_a_pid_file_removed_after_opening_is_not_used(tmp_path: Path) -> None:
+def test_a_master_does_not_use_a_pid_file_that_was_just_removed(tmp_path: Path) -> None:
     """If a master locked a file that is already removed, another master could create and lock a new one."""
     path = tmp_path / "rota.pid"
     fd = os.open(path, os.O_RDWR | os.O_CREAT)
@@ -340,7 +342,7 @@ def test_a_file_that_is_not_a_pid_file_is_not_overwritten(tmp_path: Path, conten
     assert path.read_text() == content
 
 
-def test_the_folder_is_private_with_any_umask(tmp_path: Path) -> None:
+def test_the_folder_of_the_control_socket_is_private_with_any_umask(tmp_path: Path) -> None:
     before = os.umask(0o777)
     try:
         claimed = claim_control_socket(tmp_path / "run" / "c.sock")
@@ -350,7 +352,7 @@ def test_the_folder_is_private_with_any_umask(tmp_path: Path) -> None:
     claimed.close()
 
 
-def test_a_master_can_end_while_clients_are_connected(control_socket: ControlSocket) -> None:
+def test_a_master_can_exit_while_control_clients_are_connected(control_socket: ControlSocket) -> None:
     with serving(control_socket) as fake, master_of(config_of(control_socket)) as client:
         client.request("stop")
         silent = socket.socket(socket.AF_UNIX)
@@ -361,7 +363,9 @@ def test_a_master_can_end_while_clients_are_connected(control_socket: ControlSoc
     assert fake.failures == []
 
 
-def test_clients_that_read_no_replies_do_not_delay_others(control_socket: ControlSocket, master: FakeMaster) -> None:
+def test_control_clients_that_read_no_replies_do_not_delay_others(
+    control_socket: ControlSocket, master: FakeMaster
+) -> None:
     """Each of these clients sends many requests at once. The master replies to the clients in turn, so another client
     gets its reply after one round.
     """

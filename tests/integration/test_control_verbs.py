@@ -51,7 +51,7 @@ def test_invalid_scale_arguments_do_not_reach_the_master(
     assert master.asked == []
 
 
-def test_scale_prints_the_old_and_new_number(
+def test_the_scale_command_prints_the_old_and_the_new_number(
     rota: Rota, master: FakeMaster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     master.answers["scale"] = {"pool": "mail", "from": 4, "to": 1, "origin": "operator"}
@@ -62,7 +62,7 @@ def test_scale_prints_the_old_and_new_number(
 
 
 @pytest.mark.parametrize("verb", ["reload", "restart"])
-def test_code_that_does_not_load_exits_with_78_and_faults(
+def test_a_reload_exits_with_78_and_the_faults_if_the_code_does_not_load(
     rota: Rota, master: FakeMaster, verb: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     master.answers[verb] = {"result": "failure", "faults": ["imports: shop: no such module"]}
@@ -77,7 +77,7 @@ def test_code_that_does_not_load_exits_with_78_and_faults(
     assert capsys.readouterr().err.endswith("ed: workers\n")
 
 
-def test_a_dry_run_prints_the_plan_and_exits_like_the_reload(
+def test_a_dry_run_prints_the_plan_and_exits_like_a_real_reload(
     rota: Rota, master: FakeMaster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     good: dict[str, object] = {
@@ -98,7 +98,7 @@ def test_a_dry_run_prints_the_plan_and_exits_like_the_reload(
 
 
 @pytest.mark.parametrize("verb", ["quiet", "resume"])
-def test_quiet_and_resume_report_whether_anything_changed(
+def test_the_quiet_and_resume_commands_report_whether_anything_changed(
     rota: Rota, master: FakeMaster, verb: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     said = []
@@ -115,7 +115,7 @@ def test_quiet_and_resume_report_whether_anything_changed(
 @pytest.mark.parametrize(
     "words", [["scale", "8"], ["reload"], ["reload", "--dry-run"], ["restart"], ["quiet"], ["resume"]]
 )
-def test_a_refusal_of_the_master_is_printed_with_exit_code_1(
+def test_a_command_that_the_master_refuses_exits_with_1(
     rota: Rota, master: FakeMaster, words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     master.refusal = "the fleet is draining"
@@ -126,7 +126,7 @@ def test_a_refusal_of_the_master_is_printed_with_exit_code_1(
 @pytest.mark.parametrize(
     "words", [["status"], ["scale", "8"], ["reload"], ["restart"], ["quiet"], ["resume"], ["stop"]]
 )
-def test_each_verb_exits_with_69_without_a_master(
+def test_each_command_to_a_master_exits_with_69_if_none_is_running(
     rota: Rota, words: list[str], control_socket: ControlSocket, capsys: pytest.CaptureFixture[str]
 ) -> None:
     control_socket.listening.close()

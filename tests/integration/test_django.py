@@ -61,7 +61,7 @@ def file_database(path: Path) -> Iterator[None]:
 
 
 class TestCommits:
-    def test_without_a_transaction_a_task_is_sent_at_once(self, fleet: Fleet) -> None:
+    def test_a_task_is_sent_at_once_if_no_transaction_is_open(self, fleet: Fleet) -> None:
         assert [send().id] == fleet.lane("mail")
 
     def test_a_task_is_sent_by_the_outermost_commit(self, fleet: Fleet) -> None:
@@ -86,7 +86,9 @@ class TestCommits:
         assert fleet.lane("mail") == [kept.id]
 
     @pytest.mark.parametrize(("outer", "inner"), [("default", "other"), ("other", "default")])
-    def test_a_task_waits_for_the_commits_of_both_databases(self, fleet: Fleet, outer: str, inner: str) -> None:
+    def test_in_transactions_of_two_databases_a_task_waits_for_both_commits(
+        self, fleet: Fleet, outer: str, inner: str
+    ) -> None:
         with transaction.atomic(using=outer):
             with transaction.atomic(using=inner):
                 handle = send()
@@ -101,7 +103,7 @@ class TestCommits:
             send()
         assert fleet.lane("mail") == []
 
-    def test_async_code_enqueues_with_a_warning(self, fleet: Fleet) -> None:
+    def test_a_blocking_enqueue_in_async_code_works_but_warns(self, fleet: Fleet) -> None:
         async def view() -> str:
             return send().id
 
@@ -116,7 +118,7 @@ class TestCommits:
 
         assert [asyncio.run(view())] == fleet.lane("mail")
 
-    def test_without_autocommit_an_enqueue_is_refused(self, fleet: Fleet) -> None:
+    def test_an_enqueue_is_refused_if_autocommit_is_off(self, fleet: Fleet) -> None:
         transaction.set_autocommit(False)
         try:
             with pytest.raises(transaction.TransactionManagementError, match="manual transaction management"):
@@ -134,7 +136,9 @@ class TestCommits:
 class TestTasksInATransaction:
     """Tests of `eager()` and `drain()` in a transaction, as in Django's TestCase."""
 
-    def test_the_connection_and_pending_enqueues_are_kept(self, fleet: Fleet, tmp_path: Path) -> None:
+    def test_a_task_run_in_a_transaction_keeps_connection_and_pending_enqueues(
+        self, fleet: Fleet, tmp_path: Path
+    ) -> None:
         task = rota.task(name="count_users")(lambda: get_user_model().objects.using("file").count())
         with file_database(tmp_path / "file.sqlite3"), transaction.atomic(using="file"):
             send()
@@ -166,7 +170,9 @@ class TestAdminPage:
         browser.force_login(get_user_model().objects.create(username=f"{is_staff}", is_staff=is_staff))
         return browser
 
-    def test_queues_and_dead_tasks_are_listed_with_their_reasons(self, browser: Browser, dead: list[str]) -> None:
+    def test_the_admin_page_lists_queues_and_dead_tasks_with_their_reasons(
+        self, browser: Browser, dead: list[str]
+    ) -> None:
         page = browser.get("/admin/rota/").content.decode()
         assert "<td>q</td><td>1</td>" in page
         assert page.count("ValueError: bad") == len(dead)
@@ -185,12 +191,12 @@ class TestAdminPage:
         )
         assert default_client().status(dead[1]).state == "unknown"
 
-    def test_a_task_is_shown_by_its_id(self, browser: Browser, dead: list[str]) -> None:
+    def test_the_admin_page_shows_a_task_by_its_id(self, browser: Browser, dead: list[str]) -> None:
         page = browser.get(f"/admin/rota/task/?id={dead[0]}").content.decode()
         assert "<td>dead</td>" in page
         assert "<td>unknown</td>" in browser.get("/admin/rota/task/?id=x").content.decode()
 
-    def test_texts_of_a_task_are_escaped_on_the_page(self, browser: Browser) -> None:
+    def test_the_admin_page_escapes_the_text_of_tasks(self, browser: Browser) -> None:
         default_client().enqueue("send", args=["<script>"], queue="q", id="1", on_commit=None)
         page = browser.get("/admin/rota/task/?id=1").content.decode()
         assert "&lt;script&gt;" in page
@@ -203,14 +209,14 @@ class TestAdminPage:
             (302, "/admin/login/")
         ] * 2
 
-    def test_without_a_server_the_page_shows_the_error(self, browser: Browser) -> None:
+    def test_the_admin_page_shows_an_error_if_redis_is_unreachable(self, browser: Browser) -> None:
         with set_up_again({"redis_url": "redis://127.0.0.1:1"}):
             pages = [browser.get("/admin/rota/"), browser.post("/admin/rota/dead/", {"purge": "1", "id": "x"})]
         assert (pages[0].status_code, "127.0.0.1:1" in pages[0].content.decode()) == (503, True)
         assert pages[1].status_code == 302
 
 
-def test_client_and_fleet_use_the_password_provider(server: Server) -> None:
+def test_client_and_fleet_use_the_password_provider_of_the_django_settings(server: Server) -> None:
     with set_up_again({"redis_url": server.url, "redis_credentials": "nowhere:login"}):
         call_command("check")
         assert variables_of_project()["ROTA_REDIS_CREDENTIALS"] == "nowhere:login"

@@ -68,7 +68,9 @@ def call(task_id: str) -> rota.Call:
     return rota.Call("work", queue="q", id=task_id)
 
 
-def test_with_wait_an_enqueue_returns_when_a_replica_has_it(pair: tuple[Server, Server], namespace: str) -> None:
+def test_with_durability_wait_an_enqueue_returns_once_a_replica_has_it(
+    pair: tuple[Server, Server], namespace: str
+) -> None:
     first, second = pair
     with waiting(first, namespace) as client, redis.Redis.from_url(second.url) as replica:
         client.enqueue(call("a"))
@@ -78,7 +80,9 @@ def test_with_wait_an_enqueue_returns_when_a_replica_has_it(pair: tuple[Server, 
         assert replica.hlen(f"{{{namespace}}}:tasks") == 1 + len(ids)
 
 
-def test_with_wait_an_async_enqueue_returns_when_a_replica_has_it(pair: tuple[Server, Server], namespace: str) -> None:
+def test_with_durability_wait_an_async_enqueue_returns_once_a_replica_has_it(
+    pair: tuple[Server, Server], namespace: str
+) -> None:
     first, second = pair
 
     async def program() -> None:
@@ -98,7 +102,9 @@ def test_with_wait_an_async_enqueue_returns_when_a_replica_has_it(pair: tuple[Se
     asyncio.run(program())
 
 
-def test_an_unconfirmed_enqueue_is_uncertain_and_repeatable(pair: tuple[Server, Server], namespace: str) -> None:
+def test_an_enqueue_that_no_replica_confirms_raises_a_repeatable_uncertain(
+    pair: tuple[Server, Server], namespace: str
+) -> None:
     first, second = pair
     fleet = Fleet(first, namespace)
     with waiting(first, namespace) as client:
@@ -114,7 +120,9 @@ def test_an_unconfirmed_enqueue_is_uncertain_and_repeatable(pair: tuple[Server, 
     fleet.close()
 
 
-def test_a_repeat_on_another_connection_confirms_nothing(pair: tuple[Server, Server], namespace: str) -> None:
+def test_repeating_an_enqueue_on_a_new_connection_does_not_confirm_it(
+    pair: tuple[Server, Server], namespace: str
+) -> None:
     first, second = pair
     with waiting(first, namespace, seconds=HASTY_SECONDS) as client, stopped(second):
         with pytest.raises(rota.Uncertain) as caught:
@@ -127,7 +135,7 @@ def test_a_repeat_on_another_connection_confirms_nothing(pair: tuple[Server, Ser
             client.enqueue(call("a"))  # the task is already live, but no other server has it yet
 
 
-def test_the_error_separates_confirmed_from_unconfirmed_tasks(
+def test_the_uncertain_error_separates_confirmed_from_unconfirmed_tasks(
     pair: tuple[Server, Server], namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = pair
@@ -152,7 +160,7 @@ def test_the_error_separates_confirmed_from_unconfirmed_tasks(
     assert len(rounds) == 2, "an enqueue without confirmation is not sent again by itself"
 
 
-def test_a_lost_reply_is_recovered_and_confirmed(pair: tuple[Server, Server], namespace: str) -> None:
+def test_an_enqueue_repeated_after_a_lost_reply_is_confirmed_too(pair: tuple[Server, Server], namespace: str) -> None:
     first, _ = pair
     with (
         FaultyLink(first.port) as link,
@@ -165,7 +173,9 @@ def test_a_lost_reply_is_recovered_and_confirmed(pair: tuple[Server, Server], na
         assert link.calls["wait"] == before + 2  # the call was sent twice, each time with one WAIT
 
 
-def test_a_call_is_confirmed_after_its_script_was_loaded(pair: tuple[Server, Server], namespace: str) -> None:
+def test_an_enqueue_needs_confirmation_even_if_its_script_was_just_loaded(
+    pair: tuple[Server, Server], namespace: str
+) -> None:
     first, second = pair
     with waiting(first, namespace) as client, redis.Redis.from_url(first.url) as asking:
         client.enqueue(call("a"))
@@ -176,7 +186,9 @@ def test_a_call_is_confirmed_after_its_script_was_loaded(pair: tuple[Server, Ser
         hasty.enqueue(call("b"))
 
 
-def test_a_refused_enqueue_is_not_uncertain(pair: tuple[Server, Server], namespace: str) -> None:
+def test_an_enqueue_that_the_server_refuses_does_not_raise_uncertain(
+    pair: tuple[Server, Server], namespace: str
+) -> None:
     first, _ = pair
     with waiting(first, namespace) as client, redis.Redis.from_url(first.url) as asking:
         client.enqueue(call("a"))
@@ -206,7 +218,7 @@ def test_a_client_disconnects_from_a_primary_that_lost_its_replicas(
         until(lambda: len(before - {each["id"] for each in asking.client_list()}) == 1, "a connection that was closed")
 
 
-def test_only_enqueues_wait(pair: tuple[Server, Server], namespace: str) -> None:
+def test_only_enqueues_wait_for_a_replica(pair: tuple[Server, Server], namespace: str) -> None:
     first, second = pair
     with waiting(first, namespace) as client:
         client.enqueue(call("a"))
@@ -226,7 +238,9 @@ class TestWaitaof:
         finally:
             logging.stop()
 
-    def test_waitaof_returns_when_on_disk_or_is_refused(self, logging: Server, namespace: str) -> None:
+    def test_with_waitaof_an_enqueue_is_on_disk_or_refused_by_an_old_server(
+        self, logging: Server, namespace: str
+    ) -> None:
         with waiting(logging, namespace, "waitaof") as client:
             if self._has_waitaof(logging):
                 assert client.enqueue(call("a")).id == "a"
@@ -238,14 +252,18 @@ class TestWaitaof:
         assert fleet.lane() == expected
         fleet.close()
 
-    def test_a_server_without_append_only_file_is_refused_before_sending(self, server: Server, namespace: str) -> None:
+    def test_with_waitaof_a_server_without_append_only_file_gets_no_enqueue(
+        self, server: Server, namespace: str
+    ) -> None:
         with waiting(server, namespace, "waitaof") as client, pytest.raises(rota.Unavailable, match="appendonly yes"):
             client.enqueue(call("a"))
         fleet = Fleet(server, namespace)
         assert fleet.lane() == []
         fleet.close()
 
-    def test_a_file_turned_off_later_leaves_enqueues_unconfirmed(self, logging: Server, namespace: str) -> None:
+    def test_an_enqueue_is_unconfirmed_if_the_append_only_file_is_turned_off(
+        self, logging: Server, namespace: str
+    ) -> None:
         if not self._has_waitaof(logging):
             pytest.skip("this server has no WAITAOF")
         with waiting(logging, namespace, "waitaof") as client, redis.Redis.from_url(logging.url) as asking:

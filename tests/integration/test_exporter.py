@@ -96,7 +96,7 @@ def test_a_node_without_queue_metrics_does_not_query_redis(server: Server, names
     assert "rota_queue_weight" in found
 
 
-def test_metrics_of_all_slots_are_merged(exporter: Exporter) -> None:
+def test_the_exporter_adds_up_the_metrics_of_all_workers(exporter: Exporter) -> None:
     for slot in (WORKER_SLOT, WORKER_SLOT + 1):
         worker = exporter.recorder(slot)
         worker.histogram(m.TASK_LAG, "mail", "delayed").observe(0.2)
@@ -120,7 +120,7 @@ def series_in(found: dict[str, dict[Labels, float]]) -> int:
     return sum(map(len, found.values()))
 
 
-def test_series_are_bounded_but_the_fleets_series_are_kept(namespace: str) -> None:
+def test_the_number_of_series_is_bounded_but_metrics_of_the_fleet_are_kept(namespace: str) -> None:
     exporter = Exporter(settings_for(NO_SERVER, namespace, *(f"queue-{number}" for number in range(QUEUES))))
     for state in WORKER_STATES:
         exporter.master.gauge(m.WORKERS, "mail", state).set(1)
@@ -159,7 +159,7 @@ def test_openmetrics_has_exemplars_and_created_times_on_request(exporter: Export
     assert "_created{" not in exporter.get("/metrics", Accept=accept).body
 
 
-def test_a_dead_process_keeps_its_counters_but_not_its_gauges(exporter: Exporter) -> None:
+def test_the_counters_of_a_dead_process_are_kept_but_not_its_gauges(exporter: Exporter) -> None:
     with subprocess.Popen(["sleep", "600"]) as child:
         exporter.fill(WORKER_SLOT + 1, Phase.BUSY, child.pid)
         worker = exporter.recorder(WORKER_SLOT + 1)
@@ -205,7 +205,7 @@ def test_only_queue_metrics_are_missing_without_redis(server: Server, namespace:
 
 
 @ON_ONE_SERVER
-def test_a_stalled_redis_delays_no_scrape(server: Server, namespace: str, tmp_path: Path) -> None:
+def test_a_stalled_redis_does_not_delay_scrapes(server: Server, namespace: str, tmp_path: Path) -> None:
     private = Server(server.binary, tmp_path).start()
     exporter = small_fleet(private.url, namespace)
     try:
@@ -238,7 +238,7 @@ def _is_alive(exporter: Exporter) -> bool:
     return exporter.get("/livez").status == 200
 
 
-def test_readiness_and_liveness_follow_the_slots(exporter: Exporter) -> None:
+def test_readiness_and_liveness_follow_the_state_of_the_master(exporter: Exporter) -> None:
     assert exporter.get("/livez").body == "ok\n"
     assert (exporter.get("/readyz").status, exporter.get("/readyz").body) == (200, "ok\n")
     exporter.memory.slot(0).phase = Phase.DRAINING
@@ -272,14 +272,14 @@ def test_a_pool_in_back_off_is_reported_until_it_recovers(exporter: Exporter) ->
     assert exporter.get("/readyz").status == 200
 
 
-def test_a_silent_master_is_not_alive(exporter: Exporter) -> None:
+def test_the_liveness_probe_fails_if_the_master_has_no_heartbeat(exporter: Exporter) -> None:
     until(lambda: exporter.get("/livez").status == 503)
     assert "limit 3 s" in exporter.get("/livez").body
     exporter.memory.slot(0).heartbeat()
     assert exporter.get("/livez").status == 200
 
 
-def test_endpoints_have_content_types_and_other_requests_are_refused(exporter: Exporter) -> None:
+def test_the_endpoints_have_content_types_and_refuse_other_requests(exporter: Exporter) -> None:
     kinds = {path: exporter.get(path).headers["Content-Type"] for path in ("/", "/status.json", "/livez", "/metrics")}
     assert kinds["/"].startswith("text/html")
     assert kinds["/status.json"] == "application/json"
@@ -296,7 +296,7 @@ def test_endpoints_have_content_types_and_other_requests_are_refused(exporter: E
         assert (head.status, head.body) == (200, "")
 
 
-def test_a_scrape_has_the_requested_format_compression_and_names(exporter: Exporter) -> None:
+def test_a_scrape_can_select_a_format_compression_and_metric_names(exporter: Exporter) -> None:
     open_metrics = exporter.get("/metrics", Accept="application/openmetrics-text; version=1.0.0")
     assert open_metrics.headers["Content-Type"].startswith("application/openmetrics-text")
     assert open_metrics.body.endswith("# EOF\n")
@@ -311,14 +311,14 @@ def test_a_scrape_has_the_requested_format_compression_and_names(exporter: Expor
         assert b"\nrota_redis_up{" in gzip.decompress(response.read())
 
 
-def test_silent_clients_do_not_delay_others(exporter: Exporter) -> None:
+def test_silent_clients_of_the_exporter_do_not_delay_others(exporter: Exporter) -> None:
     with contextlib.ExitStack() as stack:
         for _ in range(5):
             stack.enter_context(socket.create_connection(exporter.listener.getsockname()))
         assert _is_alive(exporter)
 
 
-def test_garbage_instead_of_http_does_no_harm(exporter: Exporter) -> None:
+def test_the_exporter_survives_garbage_instead_of_http(exporter: Exporter) -> None:
     for nonsense in (b"\x00\xff\x00\r\n\r\n", b"GET\r\n\r\n", b"GET / HTTP/1.1\r\nContent-Length: -5\r\n\r\n", b"\r\n"):
         with socket.create_connection(exporter.listener.getsockname()) as client:
             client.sendall(nonsense)
@@ -329,7 +329,7 @@ def test_garbage_instead_of_http_does_no_harm(exporter: Exporter) -> None:
     assert _is_alive(exporter)
 
 
-def test_the_exporter_rings_beats_and_exits_with_0_on_sigterm(exporter: Exporter) -> None:
+def test_the_exporter_writes_heartbeats_and_exits_with_0_on_sigterm(exporter: Exporter) -> None:
     assert os.eventfd_read(exporter.bell_fd) == 1
     slot = exporter.memory.slot(EXPORTER_SLOT)
     assert slot.pid == exporter.pid
@@ -338,7 +338,7 @@ def test_the_exporter_rings_beats_and_exits_with_0_on_sigterm(exporter: Exporter
     assert exporter.end() == 0
 
 
-def test_only_the_main_thread_receives_signals(exporter: Exporter) -> None:
+def test_only_the_main_thread_of_the_exporter_receives_signals(exporter: Exporter) -> None:
     def receives_stack_signal(thread: Path) -> bool:
         blocked = next(line for line in (thread / "status").read_text().splitlines() if line.startswith("SigBlk:"))
         return not int(blocked.split()[1], 16) >> (STACK_SIGNAL - 1) & 1
@@ -348,13 +348,13 @@ def test_only_the_main_thread_receives_signals(exporter: Exporter) -> None:
     assert [int(thread.name) for thread in threads if receives_stack_signal(thread)] == [exporter.pid]
 
 
-def test_the_exporter_is_killed_when_the_master_is_gone(exporter: Exporter) -> None:
+def test_the_exporter_is_killed_when_its_master_dies(exporter: Exporter) -> None:
     exporter.drop_death_pipe()
     # The kernel kills the exporter, and no other process has to wait for that.
     assert exporter.wait() == -signal.SIGKILL
 
 
-def test_a_request_between_two_exporters_is_served_by_the_next(exporter: Exporter) -> None:
+def test_a_request_made_while_the_exporter_restarts_is_served(exporter: Exporter) -> None:
     assert exporter.end() == 0
     with socket.create_connection(exporter.listener.getsockname()) as client:
         client.sendall(b"GET /livez HTTP/1.0\r\n\r\n")

@@ -60,7 +60,7 @@ def test_requests_without_the_token_are_refused(locked: Exporter, path: str) -> 
 
 
 @pytest.mark.parametrize("path", ["/livez", "/readyz", "/"])
-def test_probes_and_the_empty_page_need_no_token(locked: Exporter, path: str) -> None:
+def test_health_probes_and_the_page_without_data_need_no_token(locked: Exporter, path: str) -> None:
     assert locked.get(path).status != 401
 
 
@@ -72,7 +72,7 @@ def test_a_new_token_applies_from_the_next_request(locked: Exporter, token_file:
     assert locked.get("/status.json", Authorization="bearer a new token of some length").status == 200
 
 
-def test_wrong_tokens_make_their_address_wait(locked: Exporter) -> None:
+def test_an_address_that_sends_wrong_tokens_has_to_wait(locked: Exporter) -> None:
     answers = [locked.get("/status.json", Authorization="Bearer wrong") for _ in range(30)]
     refused = [answer.status for answer in answers]
     assert refused[:10] == [401] * 10
@@ -151,7 +151,7 @@ def test_a_read_only_token_cannot_perform_actions(server: Server, namespace: str
         assert {exporter.get(path, Authorization=bearer).status for path in ("/metrics", "/status.json")} == {200}
         pause = json.dumps({"verb": "pause", "queue": "mail"}).encode()
         refused = exporter.get("/actions", "POST", pause, Authorization=bearer, **JSON)
-        assert (refused.status, "only reads" in refused.body) == (403, True)
+        assert (refused.status, "permits only reading" in refused.body) == (403, True)
         assert act(exporter, verb="resume", queue="mail") == (200, {"ok": True, "text": "mail was not paused"})
 
 
@@ -168,7 +168,9 @@ def test_a_read_only_token_cannot_perform_actions(server: Server, namespace: str
         ({}, 200),
     ],
 )
-def test_only_the_nodes_own_pages_and_programs_may_act(acting: Exporter, headers: dict[str, str], status: int) -> None:
+def test_actions_are_accepted_only_from_the_nodes_own_page_and_from_programs(
+    acting: Exporter, headers: dict[str, str], status: int
+) -> None:
     sent = {name: value.format(target=acting.target) for name, value in headers.items()}
     pause = json.dumps({"verb": "pause", "queue": "mail"}).encode()
     assert acting.get("/actions", "POST", pause, Authorization=BEARER, **JSON, **sent).status == status
@@ -181,7 +183,7 @@ def act(exporter: Exporter, **order: object) -> tuple[int, dict[str, object]]:
 
 
 @ON_ONE_SERVER
-def test_a_queue_is_paused_and_resumed(acting: Exporter, server: Server, namespace: str) -> None:
+def test_actions_pause_and_resume_a_queue(acting: Exporter, server: Server, namespace: str) -> None:
     assert act(acting, verb="pause", queue="mail") == (200, {"ok": True, "text": "mail is paused"})
     assert act(acting, verb="pause", queue="mail") == (200, {"ok": True, "text": "mail was already paused"})
     with closing(Connection(parse_address(server.url))) as connection:
@@ -191,7 +193,9 @@ def test_a_queue_is_paused_and_resumed(acting: Exporter, server: Server, namespa
 
 
 @ON_ONE_SERVER
-def test_a_task_is_cancelled_and_unsuitable_tasks_are_refused(acting: Exporter, server: Server, namespace: str) -> None:
+def test_an_action_cancels_a_task_and_refuses_tasks_in_the_wrong_state(
+    acting: Exporter, server: Server, namespace: str
+) -> None:
     with closing(Connection(parse_address(server.url))) as connection:
         connection.run(Store(namespace).enqueue("nonce", [NewTask("a", "mail", b'["a","mail","t",[]]', "")]))
     assert act(acting, verb="revive", task_id="a")[0] == 409
@@ -249,7 +253,7 @@ def test_an_action_without_redis_returns_an_error(namespace: str, token_file: Pa
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/status.json", "/metrics?name[]=rota_workers"])
-def test_clients_without_pauses_do_not_starve_scrapes(namespace: str, path: str) -> None:
+def test_busy_clients_of_the_exporter_do_not_starve_scrapes(namespace: str, path: str) -> None:
     queues = (f"queue-{number}" for number in range(100))
     exporter = Exporter(settings_for(NO_SERVER, namespace, *queues))
     try:
@@ -323,7 +327,7 @@ EVERYTHING = ("/", "/main.js", "/metrics", "/status.json", "/dead.json", "/task.
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:9477", "localhost.evil.example", "2130706433"])
-def test_a_foreign_host_name_is_refused(unlocked: Exporter, host: str) -> None:
+def test_a_request_with_an_unknown_host_name_is_refused(unlocked: Exporter, host: str) -> None:
     for path in EVERYTHING:
         refused = unlocked.get(path, Host=host)
         assert (refused.status, "[http] allowed_hosts" in refused.body) == (403, True), path
@@ -331,7 +335,7 @@ def test_a_foreign_host_name_is_refused(unlocked: Exporter, host: str) -> None:
     assert [unlocked.get(path, Host=host).status for path in ("/livez", "/readyz")] == [200, 503]
 
 
-def test_dns_rebinding_reads_nothing_of_the_fleet(unlocked: Exporter, open_tab: TabOpener) -> None:
+def test_a_dns_rebinding_attack_can_read_nothing_of_the_fleet(unlocked: Exporter, open_tab: TabOpener) -> None:
     port = unlocked.target.rpartition(":")[2]
     statuses = """async () => Promise.all(["status.json", "dead.json", "metrics", ""].map(
         async (path) => (await fetch("/" + path)).status))"""
@@ -348,7 +352,7 @@ NAMES = ("localhost", "LOCALHOST.:9477", "app.localhost", "rota.example.com:443"
 
 
 @pytest.mark.parametrize("host", [*NAMES, *ADDRESSES])
-def test_known_host_names_and_any_address_are_allowed(unlocked: Exporter, host: str) -> None:
+def test_requests_with_a_known_host_name_or_any_address_are_allowed(unlocked: Exporter, host: str) -> None:
     assert unlocked.get("/metrics", Host=host).status == 200
     assert unlocked.get("/", Host=host).status == 200
 

@@ -11,7 +11,7 @@ from support.prometheus import Prometheus, promtool, scrape_config
 from support.servers import Server
 
 
-def test_promtool_accepts_the_endpoint(server: Server, namespace: str) -> None:
+def test_promtool_accepts_the_metrics_of_the_exporter(server: Server, namespace: str) -> None:
     exporter = small_fleet(server.url, namespace, "tenant-*")
     fill_every_metric(exporter)
     try:

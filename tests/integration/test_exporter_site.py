@@ -45,7 +45,7 @@ def test_every_site_file_is_served_and_every_reference_exists(exporter: Exporter
     assert sum(len(page.body.encode()) for name, page in served.items() if name.endswith(".js")) < MOST_SCRIPT_BYTES
 
 
-def test_the_content_policy_allows_no_inline_and_no_foreign_code(exporter: Exporter) -> None:
+def test_the_content_security_policy_allows_only_code_of_the_page_itself(exporter: Exporter) -> None:
     index = exporter.get("/")
     policy = dict(part.strip().partition(" ")[::2] for part in index.headers["Content-Security-Policy"].split(";"))
     assert policy["default-src"] == "'none'"
@@ -67,7 +67,7 @@ def fetch(exporter: Exporter, path: str, **headers: str) -> tuple[int, Message, 
             return unchanged.code, unchanged.headers, unchanged.read()
 
 
-def test_files_are_compressed_and_sent_only_if_changed(exporter: Exporter) -> None:
+def test_site_files_are_compressed_and_sent_only_if_they_changed(exporter: Exporter) -> None:
     _, headers, body = fetch(exporter, "/main.js", Accept_Encoding="gzip")
     assert headers["Content-Encoding"] == "gzip"
     assert gzip.decompress(body) == (FOLDER / "main.js").read_bytes()
@@ -76,6 +76,6 @@ def test_files_are_compressed_and_sent_only_if_changed(exporter: Exporter) -> No
     assert fetch(exporter, "/main.js", If_None_Match='"other"')[0] == 200
 
 
-def test_no_other_file_can_be_reached(exporter: Exporter) -> None:
+def test_the_exporter_serves_no_other_file_of_the_package(exporter: Exporter) -> None:
     for path in ("/index.html", "/../web.py", "/%2e%2e/web.py", "/site/main.js", "/main.js/"):
         assert exporter.get(path).status == 404, path

@@ -55,14 +55,14 @@ def test_requests_are_forwarded_in_order_over_many_connections(
     until(lambda: not link.connections, "the end of all connections")
 
 
-def test_large_payloads_pass_whole(connect: Connect, namespace: str) -> None:
+def test_the_faulty_link_forwards_large_payloads_unchanged(connect: Connect, namespace: str) -> None:
     connection = connect(10)
     text = bytes(range(256)) * 40_000
     connection.execute("SET", namespace, text)
     assert connection.execute("GET", namespace) == text
 
 
-def test_cut_ends_connections_but_allows_new_ones(connect: Connect, link: FaultyLink) -> None:
+def test_cutting_the_link_ends_connections_but_allows_new_ones(connect: Connect, link: FaultyLink) -> None:
     connection = connect()
     link.cut()
     with pytest.raises(ConnectionLost):
@@ -70,7 +70,7 @@ def test_cut_ends_connections_but_allows_new_ones(connect: Connect, link: Faulty
     assert connect().execute("PING")
 
 
-def test_refused_connections_are_counted_and_existing_ones_stay(connect: Connect, link: FaultyLink) -> None:
+def test_a_refusing_link_counts_new_connections_and_keeps_existing_ones(connect: Connect, link: FaultyLink) -> None:
     connection = connect()
     link.refuse()
     with pytest.raises(ConnectionLost):
@@ -82,7 +82,7 @@ def test_refused_connections_are_counted_and_existing_ones_stay(connect: Connect
 
 
 @pytest.mark.parametrize("direction", ["requests", "replies"])
-def test_a_silent_direction_keeps_connections_and_drops_data(
+def test_silencing_one_direction_of_the_link_keeps_connections_open(
     connect: Connect, link: FaultyLink, namespace: str, direction: str
 ) -> None:
     connection = connect()
@@ -109,7 +109,9 @@ def test_held_requests_arrive_late_even_after_the_sender_closed(
     until(lambda: connect().execute("GET", namespace) == b"late", "the late copy")
 
 
-def test_the_gate_holds_one_connection_at_the_named_message(connect: Connect, link: FaultyLink, namespace: str) -> None:
+def test_the_link_can_hold_one_connection_at_a_given_message(
+    connect: Connect, link: FaultyLink, namespace: str
+) -> None:
     held, free = connect(), connect()
     with socket.socket(fileno=os.dup(held.fileno())) as same:
         port = same.getsockname()[1]
@@ -122,7 +124,7 @@ def test_the_gate_holds_one_connection_at_the_named_message(connect: Connect, li
     assert held.receive() == 2
 
 
-def test_a_delay_applies_to_each_direction_and_keeps_the_order(
+def test_a_delay_of_the_link_applies_to_each_direction_and_keeps_the_order(
     connect: Connect, link: FaultyLink, namespace: str
 ) -> None:
     connection = connect(10)
@@ -135,7 +137,7 @@ def test_a_delay_applies_to_each_direction_and_keeps_the_order(
     assert time.monotonic() - began >= 5 * 0.1
 
 
-def test_the_reply_of_the_named_script_is_lost_after_execution(
+def test_the_link_can_lose_the_reply_of_a_script_after_its_execution(
     connect: Connect, link: FaultyLink, namespace: str
 ) -> None:
     store = Store(namespace)
@@ -150,14 +152,14 @@ def test_the_reply_of_the_named_script_is_lost_after_execution(
     assert connect().run(store.audit()).accepted == 1
 
 
-def test_commands_as_plain_lines_are_forwarded(link: FaultyLink) -> None:
+def test_the_link_forwards_commands_sent_as_plain_text(link: FaultyLink) -> None:
     with socket.create_connection(("127.0.0.1", link.port)) as plain:
         for _ in range(2):
             plain.sendall(b"TIME\r\n")
             assert plain.recv(64).startswith(b"*2")
 
 
-def test_without_a_server_connections_are_reset(connect: Connect, link: FaultyLink, server: Server) -> None:
+def test_the_link_resets_connections_if_there_is_no_server(connect: Connect, link: FaultyLink, server: Server) -> None:
     link.point_at(1)
     with pytest.raises(ConnectionLost):
         connect()

@@ -60,7 +60,7 @@ def test_an_outage_and_its_end_are_logged_once(link: Link, logged: int) -> None:
     assert link.failed(ConnectionLost("gone", "network")) < delays[4]
 
 
-def test_a_connection_survives_a_server_that_pushes_back(link: Link, logged: int) -> None:
+def test_a_connection_is_kept_if_the_server_only_refuses_a_command(link: Link, logged: int) -> None:
     first = link.connection()
     link.failed(PushedBack("OOM", "oom"))
     assert link.connection() is first
@@ -98,14 +98,14 @@ def test_a_connection_with_a_late_pipelined_reply_is_not_reused(
             pipelined.reply()
 
 
-def test_a_pipelined_script_that_the_server_forgot_is_sent_as_text(link: Link) -> None:
+def test_a_pipelined_script_unknown_to_the_server_is_sent_as_text(link: Link) -> None:
     link.connection().execute("SCRIPT", "FLUSH")
     pipelined = link.pipeline(_LOST)
     assert pipelined is not None
     assert pipelined.reply().status is TurnStatus.LOST
 
 
-def test_a_pipelined_reply_is_lost_only_with_its_connection(link: Link) -> None:
+def test_a_pipelined_reply_is_lost_if_its_connection_closes(link: Link) -> None:
     assert link.pipeline(_LOST) is None
     first = link.connection()
     pipelined = link.pipeline(_LOST)

@@ -141,7 +141,7 @@ def pause(proxy: Proxy, cookie: str, **headers: str) -> Reply:
     return proxy.request("/actions", cookie, b'{"verb": "pause", "queue": "mail"}', **headers)
 
 
-def test_a_stranger_gets_the_sign_in_page(proxy: Proxy) -> None:
+def test_a_visitor_who_is_not_signed_in_gets_the_sign_in_page(proxy: Proxy) -> None:
     assert proxy.request("/status.json").body == "sign in"
     forged = proxy.request("/status.json", "session=nobody", X_Auth_Request_Groups="rota-operators")
     assert forged.body == "sign in"
@@ -149,18 +149,18 @@ def test_a_stranger_gets_the_sign_in_page(proxy: Proxy) -> None:
     assert with_token.body == "sign in"
 
 
-def test_each_user_reads_the_page_without_a_token(proxy: Proxy) -> None:
+def test_every_signed_in_user_can_read_the_page_without_a_token(proxy: Proxy) -> None:
     for user in GROUPS:
         assert '"headlines"' in proxy.request("/status.json", user).body
 
 
-def test_only_operators_may_act(proxy: Proxy) -> None:
+def test_only_operators_may_perform_actions_on_the_status_page(proxy: Proxy) -> None:
     assert pause(proxy, "session=ben").status == 403
     assert pause(proxy, "session=ben", Authorization=f"Bearer {TOKEN}").status == 403
     assert pause(proxy, "session=anna").status == 503  # admitted; Redis is down in this test
 
 
-def test_an_operators_browser_acts_for_no_other_site(proxy: Proxy) -> None:
+def test_actions_that_another_site_sends_from_an_operators_browser_are_refused(proxy: Proxy) -> None:
     assert pause(proxy, "session=anna", Sec_Fetch_Site="cross-site").status == 403
     assert pause(proxy, "session=anna", Origin="https://evil.example").status == 403
     assert pause(proxy, "session=anna", Origin="https://rota.example.com").status == 503

@@ -69,14 +69,14 @@ def test_a_callback_called_twice_sends_the_task_once(resize: Resize, transaction
     assert handle.status().state == "cancelled"
 
 
-def test_an_immediate_callback_returns_the_handles_of_the_server(resize: Resize, fleet: Fleet) -> None:
+def test_an_enqueue_outside_a_transaction_returns_the_servers_handle(resize: Resize, fleet: Fleet) -> None:
     at_once = Transaction(is_open=False).on_commit
     first = resize.using(on_commit=at_once, unique=True).enqueue(7)
     second = resize.using(on_commit=at_once, unique=True).enqueue(7)
     assert (second.id, second.duplicate, fleet.lane("images")) == (first.id, True, [first.id])
 
 
-def test_arguments_are_checked_at_the_call(resize: Resize, transaction: Transaction) -> None:
+def test_the_arguments_of_a_task_are_checked_before_the_commit(resize: Resize, transaction: Transaction) -> None:
     with pytest.raises(rota.InvalidArguments, match="too many"):
         resize.using(on_commit=transaction.on_commit).enqueue(7, 8)  # type: ignore[call-arg]  # one too many
     with pytest.raises(ValueError, match="delay must be"):
@@ -85,7 +85,7 @@ def test_arguments_are_checked_at_the_call(resize: Resize, transaction: Transact
 
 
 @pytest.mark.parametrize("wrong", ["commit", 3])
-def test_an_on_commit_without_callback_is_refused_at_the_call(resize: Resize, wrong: Any) -> None:
+def test_an_on_commit_that_takes_no_callback_is_refused(resize: Resize, wrong: Any) -> None:
     with pytest.raises(TypeError, match="on_commit must be a callable that takes a callback"):
         resize.using(on_commit=wrong).enqueue(7)
     with pytest.raises(TypeError, match="on_commit must be a callable that takes a callback"):
@@ -99,7 +99,7 @@ def test_a_coroutine_function_is_refused_for_on_commit(resize: Resize) -> None:
         resize.using(on_commit=on_commit).enqueue(7)
 
 
-def test_errors_of_sending_are_raised_in_the_callback(resize: Resize, transaction: Transaction) -> None:
+def test_errors_while_sending_are_raised_by_the_commit_callback(resize: Resize, transaction: Transaction) -> None:
     with Client("redis://127.0.0.1:1", timeout_seconds=0.5) as away:
         resize.using(client=away, on_commit=transaction.on_commit).enqueue(7)
         with pytest.raises(rota.Unavailable):
@@ -143,7 +143,7 @@ def test_an_awaited_enqueue_is_refused_in_a_transaction(resize: Resize, fleet: F
     assert fleet.lane("images") == sent
 
 
-def test_many_calls_wait_for_one_commit_together(
+def test_enqueue_many_waits_for_one_commit_with_all_its_calls(
     resize: Resize, transaction: Transaction, client: Client, fleet: Fleet
 ) -> None:
     calls = [resize.using(front=True).call(1), resize.call(2)]

@@ -64,7 +64,7 @@ def _scripted() -> Iterator[_ScriptedServer]:
 
 
 @pytest.mark.parametrize(("ends", "expected"), [(False, Replied), (True, NotReplied)])
-def test_a_confirmation_counts_only_for_its_own_connection(
+def test_a_confirmation_counts_only_for_calls_on_the_same_connection(
     scripted: _ScriptedServer, ends: bool, expected: type
 ) -> None:
     scripted.ends = ends

@@ -47,7 +47,7 @@ def connection(quiet: Server) -> Iterator[Connection]:
     made.close()
 
 
-def test_a_worker_listens_for_the_requested_time(connection: Connection) -> None:
+def test_a_sleeping_worker_wakes_at_the_requested_time_on_a_quiet_server(connection: Connection) -> None:
     store, (death_fd, master_fd) = Store("n"), os.pipe()
     waiter = Waiter(StopSignals(), death_fd, lambda: None, 1.0)
     bell = Bell(store.keys, (domain_of([QueueShare("q")]),), 30.0, boottime_ns)
@@ -65,7 +65,7 @@ def test_a_worker_listens_for_the_requested_time(connection: Connection) -> None
     assert statistics.median(late) < MOST_LATE_SECONDS
 
 
-def test_a_consumer_listens_for_the_requested_time(connection: Connection) -> None:
+def test_a_sleeping_consumer_wakes_at_the_requested_time_on_a_quiet_server(connection: Connection) -> None:
     bells, wakeup = Doorbells(Keys("n"), ["q"]), Wakeup()
     late = []
     for seconds in SECONDS:

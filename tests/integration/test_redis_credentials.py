@@ -29,7 +29,7 @@ def test_a_client_fetches_the_provider_credentials_once(vault: Vault, namespace:
     assert vault.asked == 1
 
 
-def test_a_changed_password_is_fetched_again_and_no_call_fails(vault: Vault, namespace: str) -> None:
+def test_a_client_fetches_a_changed_password_and_no_call_fails(vault: Vault, namespace: str) -> None:
     with rota.Client(vault.server.url, namespace, redis_credentials=vault) as client:
         client.enqueue("work", queue="q")
         vault.change("quince-2")
@@ -37,7 +37,7 @@ def test_a_changed_password_is_fetched_again_and_no_call_fails(vault: Vault, nam
     assert vault.asked == 2
 
 
-def test_a_refused_password_of_a_provider_names_its_setting(vault: Vault, namespace: str) -> None:
+def test_the_error_about_a_providers_refused_password_names_the_setting(vault: Vault, namespace: str) -> None:
     vault.change("quince-2", known=False)
     client = rota.Client(vault.server.url, namespace, redis_credentials=vault.login)
     with client, pytest.raises(Unavailable, match=r"WRONGPASS.*check user, password .* in redis_credentials"):

@@ -101,7 +101,9 @@ def run(
 Run = Callable[[Callable[[Node, Node], Awaitable[None]]], None]
 
 
-def test_only_the_leader_gets_the_inputs_of_each_exchange(run: Run, client: "redis.Redis", namespace: str) -> None:
+def test_only_the_leader_of_a_pool_receives_its_loads_and_backlog(
+    run: Run, client: "redis.Redis", namespace: str
+) -> None:
     client.rpush(Keys(namespace).ready_lane("mail"), '["work",[]]')
 
     async def use(a: Node, b: Node) -> None:
@@ -132,7 +134,7 @@ def test_a_decision_of_the_leader_reaches_every_node(run: Run) -> None:
     run(use)
 
 
-def test_a_node_without_the_pool_gives_up_the_lead_at_once(run: Run) -> None:
+def test_a_node_that_no_longer_has_the_pool_gives_up_its_lead_at_once(run: Run) -> None:
     async def use(a: Node, b: Node) -> None:
         assert (await a.asks(POOL, OTHER)).pools.keys() == {"main", "other"}
         await b.asks(POOL, OTHER)
@@ -158,7 +160,7 @@ def test_a_pool_that_the_server_refuses_does_not_stop_the_others(
     run(use)
 
 
-def test_without_a_server_the_exchange_is_reported_as_failed(run: Run) -> None:
+def test_the_exchange_about_scaling_fails_visibly_without_a_server(run: Run) -> None:
     async def use(a: Node, _: Node) -> None:
         await a.sees()
         a.exchange._connection = AioConnection(Opener(parse_address("redis://127.0.0.1:1/0"), "rota:gone"))

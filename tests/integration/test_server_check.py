@@ -33,7 +33,7 @@ def _fault(url: str) -> tuple[ExitCode, str]:
     return caught.value.code, message
 
 
-def test_a_replica_is_refused(own_server: Server) -> None:
+def test_rota_check_refuses_a_server_that_is_a_replica(own_server: Server) -> None:
     own_server.options["replicaof"] = f"127.0.0.1 {free_port()}"
     with pytest.raises(Failure) as caught:
         _checked(own_server)
@@ -41,7 +41,7 @@ def test_a_replica_is_refused(own_server: Server) -> None:
     assert "is a replica and accepts no writes: set redis_url" in caught.value.messages[0]
 
 
-def test_a_server_that_refuses_writes_is_a_fault(own_server: Server, tmp_path: Path) -> None:
+def test_rota_check_reports_a_server_that_refuses_writes(own_server: Server, tmp_path: Path) -> None:
     (folder := tmp_path / "data").mkdir()
     own_server.options |= {"save": "900 1", "enable_protected_configs": "local"}
     own_server.start()
@@ -58,19 +58,19 @@ def test_a_server_that_refuses_writes_is_a_fault(own_server: Server, tmp_path: P
     assert message.endswith(": fix the cause in its log, such as a full disk or a missing folder")
 
 
-def test_a_server_with_full_memory_causes_a_warning(own_server: Server) -> None:
+def test_rota_check_warns_about_a_server_whose_memory_is_full(own_server: Server) -> None:
     own_server.options |= {"maxmemory": "600kb", "maxmemory_policy": "noeviction"}
     assert _checked(own_server) == [
         "the server uses all of its maxmemory (614400 bytes), so no task can be enqueued: raise maxmemory"
     ]
 
 
-def test_a_server_with_free_memory_causes_no_warning(own_server: Server) -> None:
+def test_rota_check_does_not_warn_about_a_server_with_free_memory(own_server: Server) -> None:
     own_server.options |= {"maxmemory": "100mb", "maxmemory_policy": "noeviction"}
     assert _checked(own_server) == []
 
 
-def test_a_missing_database_is_a_fault(server: Server) -> None:
+def test_rota_check_reports_a_database_number_that_does_not_exist(server: Server) -> None:
     code, message = _fault(server.url.replace("/0", "/99"))
     assert code == ExitCode.UNREACHABLE
     assert "has no such database" in message

@@ -58,7 +58,7 @@ def test_each_missing_command_is_named(connection: Connection, redis_client: "re
         assert forbidden_commands(connection, Keys(namespace).tasks, NEEDED) == [command]
 
 
-def test_wait_and_role_are_needed_only_by_settings_that_use_them() -> None:
+def test_permission_for_wait_and_role_is_needed_only_if_settings_use_them() -> None:
     plain = set(needed_commands(AclRole.FLEET, "none", failover=False))
     assert not plain & {"WAIT", "WAITAOF", "ROLE"}
     assert set(needed_commands(AclRole.FLEET, "waitaof", failover=True)) - plain == {"WAITAOF", "ROLE"}
@@ -124,7 +124,7 @@ def test_the_asyncio_client_logs_in_and_reports_forbidden_commands(
         asyncio.run(program("wrong"))
 
 
-def test_a_stray_list_is_found_even_if_its_length_is_forbidden(
+def test_a_misnamed_list_is_found_even_if_its_length_may_not_be_read(
     connection: Connection, redis_client: "redis.Redis", namespace: str
 ) -> None:
     key = f"{namespace}:queue:mail"

@@ -65,7 +65,7 @@ def _story_of_groups(client: rota.Client) -> list[object]:
     return seen
 
 
-def test_a_capture_replies_like_a_server(server: Server, namespace: str) -> None:
+def test_rota_testing_capture_replies_like_a_real_server(server: Server, namespace: str) -> None:
     with rota.Client(server.url, namespace) as client:
         told = _story(client)
     with capture():
@@ -73,7 +73,7 @@ def test_a_capture_replies_like_a_server(server: Server, namespace: str) -> None
 
 
 @pytest.mark.parametrize("goal", ["wait", "wait_started", "result"])
-def test_an_id_that_was_never_enqueued_is_unknown(server: Server, namespace: str, goal: str) -> None:
+def test_capture_and_server_reply_alike_about_an_id_never_enqueued(server: Server, namespace: str, goal: str) -> None:
     def reply_of(client: rota.Client) -> object:
         try:
             return getattr(client, goal)("nobody", timeout=5)

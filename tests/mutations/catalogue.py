@@ -163,14 +163,14 @@ MUTATIONS: Final = (
     Mutation(
         "a kill by the hard time limit is a crash, even if the task has another kill policy",
         PythonFunction("rota_supervisor.master.core.child_exit", "settlements_of", bugs.no_verdicts),
-        Tests("tests/unit/test_kill_policies.py", "hard_limit or retry_left", r"ValueError: not enough values .*"),
+        Tests("tests/unit/test_kill_policies.py", "task_over_its_hard_limit or retry_left", r"ValueError: not enough values .*"),
     ),
     Mutation(
         "tasks that run beside the one that exceeded its limit are charged with the kill",
         PythonFunction("rota_supervisor.master.core.child_exit", "_ran", bugs.charge_all),
         Tests(
             "tests/unit/test_master_several_tasks.py",
-            "only_the_task_that_exceeded_it or charges_only_that_task",
+            "only_the_task_that_exceeded_it or charges_only_the_cancelled_task",
             r"assert .*",
         ),
     ),
@@ -182,7 +182,7 @@ MUTATIONS: Final = (
             "e",
             "local record, is_last = original(e) return record, is_last or record and e.crashes >= crash_limit",
         ),
-        Tests("tests/integration/protocol/test_owners.py", "valkey and only_after_a_crash_alone", r"assert .*"),
+        Tests("tests/integration/protocol/test_owners.py", "valkey and only_if_it_ran_alone", r"assert .*"),
     ),
     Mutation(
         "a condition that fails opens its queue",
@@ -249,7 +249,7 @@ MUTATIONS: Final = (
         "a recall does not check whether the running task that it names still runs",
         # If the running task is not found, all entries that the worker holds count as not started.
         RedisAnswer("return_prefetched", "LPOS", "return original(command, key, ...) or 0"),
-        Tests("tests/integration/protocol/test_return_prefetched.py", "after_the_turn", r"assert before == after"),
+        Tests("tests/integration/protocol/test_return_prefetched.py", "after_the_workers_turn", r"assert before == after"),
     ),
     Mutation(
         "clients that wait are not woken, and notice an end only when they query all tasks again",

@@ -160,7 +160,7 @@ _PASSWORDS = st.text(min_size=4, max_size=30).filter(lambda text: text.isprintab
 
 
 @given(_PASSWORDS, st.integers(1, 65535), st.integers(0, 15))
-def test_any_password_survives_quoting_and_vanishes_when_redacted(password: str, port: int, database: int) -> None:
+def test_any_quoted_password_is_parsed_and_redacted(password: str, port: int, database: int) -> None:
     quoted = quote(password, safe="")
     url = f"redis://me:{quoted}@example:{port}/{database}"
     assert parse_address(url) == Address("example", port, "", False, database, "me", password)

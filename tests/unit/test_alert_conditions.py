@@ -75,14 +75,14 @@ WHEN: dict[str, Status] = {
 RULE_OF: dict[str, Callable[[Any], Any]] = {alert: each.rule for each in CONDITIONS for alert in each.alerts}
 
 
-def test_each_shipped_alert_is_in_the_table_once() -> None:
+def test_each_alert_is_assigned_to_one_condition_or_marked_as_not_shown() -> None:
     named = Counter(alert for each in CONDITIONS for alert in each.alerts) + Counter(NO_PAGE)
     assert named == Counter(ALERTS.keys())
     assert WHEN.keys() == ALERTS.keys() - set(NO_PAGE)
 
 
 @pytest.mark.parametrize("alert", WHEN)
-def test_the_page_and_top_warn_while_an_alert_fires(alert: str) -> None:
+def test_the_status_page_and_rota_top_warn_while_an_alert_fires(alert: str) -> None:
     status = healthy() | WHEN[alert]
     said = [headline.text for headline in RULE_OF[alert](status)]
     assert said, "the rule of the alert is silent"
@@ -108,11 +108,11 @@ def test_a_healthy_fleet_meets_no_condition() -> None:
         ("RotaQueueStarved", STALLED_SECONDS),
     ],
 )
-def test_the_page_and_the_alert_have_the_same_bound(alert: str, bound: float) -> None:
+def test_the_status_page_and_the_alert_use_the_same_threshold(alert: str, bound: float) -> None:
     assert f"{bound:g}" in re.findall(r">=? ([\d.]+)", ALERTS[alert]["expr"])
 
 
-def test_counters_are_kept_as_long_as_the_alert_windows() -> None:
+def test_the_exporter_remembers_counters_for_the_longest_alert_window() -> None:
     windows = {
         int(minutes)
         for alert in ("RotaAdoptFailed", "RotaScheduleMissed", "RotaSeriesDropped", "RotaLogLinesDropped")
@@ -121,7 +121,7 @@ def test_counters_are_kept_as_long_as_the_alert_windows() -> None:
     assert max(windows) * 60 <= history.REMEMBERED_SECONDS
 
 
-def test_health_and_page_warn_of_the_same_redis_problems() -> None:
+def test_rota_health_and_the_status_page_warn_of_the_same_redis_problems() -> None:
     assert redis_warnings(0.0004, evicts_keys=False) == []
     slow, evicts = redis_warnings(SLOW_SECONDS, evicts_keys=True)
     found = headlines(healthy() | WHEN["RotaRedisSlow"] | WHEN["RotaRedisEvictsKeys"])

@@ -36,11 +36,11 @@ def test_promtool_accepts_the_scrape_configuration_with_its_targets(targets: str
 
 
 @pytest.mark.parametrize("name", ["burns", "queues", "tasks", "fleet"])
-def test_each_case_fires_the_expected_alerts_and_no_others(name: str, tmp_path: Path) -> None:
+def test_promtool_confirms_that_each_case_fires_exactly_the_expected_alerts(name: str, tmp_path: Path) -> None:
     run(for_promtool(CASES / f"{name}.yml", [RECORDING, ALERTING]), tmp_path)
 
 
-def test_burn_rates_over_days_fire_the_alerts_of_their_window(tmp_path: Path) -> None:
+def test_a_burn_rate_that_lasts_for_days_fires_the_alert_for_its_window(tmp_path: Path) -> None:
     recorded = groups(RECORDING)
     for group in recorded:
         group["rules"] = [rule for rule in group["rules"] if rule["record"] not in RECORDED]
@@ -64,7 +64,7 @@ def test_every_alert_is_tested_both_firing_and_silent() -> None:
 
 
 @pytest.mark.parametrize("alert", ALERTS.values(), ids=ALERTS)
-def test_an_alert_has_a_severity_a_text_and_links(alert: dict[str, Any]) -> None:
+def test_every_alert_has_a_severity_a_text_and_links(alert: dict[str, Any]) -> None:
     assert re.fullmatch(r"Rota([A-Z][a-z]*|\d+[hd])+", alert["alert"])
     assert alert["labels"]["severity"] in {"critical", "warning"}
     notes = alert["annotations"]
@@ -79,13 +79,13 @@ def test_the_runbook_has_one_section_per_alert_in_order() -> None:
 
 
 @pytest.mark.parametrize("alert", ALERTS.values(), ids=ALERTS)
-def test_the_runbook_has_the_severity_of_each_alert(alert: dict[str, Any]) -> None:
+def test_the_runbook_states_the_severity_of_each_alert(alert: dict[str, Any]) -> None:
     section = RUNBOOK.read_text().split(f"## {alert['alert']}\n")[1].lstrip()
     assert section.startswith(f"*{alert['labels']['severity'].capitalize()}.*")
 
 
 @pytest.mark.parametrize("expression", [*RECORDS.values(), *(alert["expr"] for alert in ALERTS.values())])
-def test_a_rule_queries_existing_metrics_and_never_matches_a_bucket_bound(expression: str) -> None:
+def test_rules_query_existing_metrics_and_never_match_on_the_le_label(expression: str) -> None:
     promql_parser.parse(expression)
     assert not re.search(r"\ble\s*[=!]", expression)
     known = set(RECORDS)
@@ -99,7 +99,7 @@ def test_a_rule_queries_existing_metrics_and_never_matches_a_bucket_bound(expres
 
 
 @pytest.mark.parametrize("expression", [*RECORDS.values(), *(alert["expr"] for alert in ALERTS.values())])
-def test_aggregations_and_joins_keep_fleets_apart(expression: str) -> None:
+def test_rules_aggregate_and_join_series_by_job_and_fleet(expression: str) -> None:
     groupings = re.findall(r"\b(?:by|on) \(([^)]*)\)", expression)
     assert all(grouping.startswith("job, fleet") for grouping in groupings if grouping != "job, instance")
 

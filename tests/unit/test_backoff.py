@@ -13,7 +13,7 @@ def _longest(_low: float, high: float) -> float:
     return high
 
 
-def test_delays_double_up_to_the_longest() -> None:
+def test_backoff_delays_double_up_to_the_maximum() -> None:
     backoff = Backoff(0.1, 1.0, _longest)
     assert [backoff.next_seconds() for _ in range(6)] == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.0, 1.0])
 
@@ -23,7 +23,7 @@ def test_jitter_takes_at_most_half_of_the_delay() -> None:
     assert [backoff.next_seconds() for _ in range(3)] == pytest.approx([0.05, 0.1, 0.2])
 
 
-def test_a_reset_starts_with_the_first_delay_again() -> None:
+def test_after_a_reset_the_backoff_starts_at_its_first_delay_again() -> None:
     backoff = Backoff(0.1, 1.0, _longest)
     for _ in range(2000):  # so many that 2.0 ** n would overflow
         backoff.next_seconds()

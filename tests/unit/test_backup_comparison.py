@@ -9,7 +9,7 @@ from rota_supervisor.backup.comparison import LIVE, Evidence, KnownFate, read_fi
 from rota_supervisor.backup.file_check import FileFault
 
 
-def test_the_newest_line_about_a_task_decides_its_fate() -> None:
+def test_the_newest_log_line_or_event_of_a_task_decides_its_known_state() -> None:
     lines = [
         {"event": "task.done", "timestamp": "2026-11-02T09:30:05.000000Z", "task_id": "a"},
         {"event": "task.retried", "timestamp": "2026-11-02T09:30:04.000000Z", "task_id": "a"},
@@ -23,6 +23,6 @@ def test_the_newest_line_about_a_task_decides_its_fate() -> None:
     assert (evidence.newest, evidence.oldest_export) == (1793611805.0, None)
 
 
-def test_a_file_without_tasks_is_refused() -> None:
+def test_a_log_file_without_task_events_is_refused() -> None:
     with pytest.raises(FileFault, match="no line is a task event"):
         read_file(io.BytesIO(b"12:00:00 task.done\n"), Evidence())

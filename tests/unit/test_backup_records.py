@@ -33,7 +33,7 @@ def as_sent(item: ImportedItem) -> bytes:
 
 
 @given(ANY_BYTES, ANY_BYTES, ANY_BYTES, ANY_BYTES, ANY_BYTES)
-def test_a_task_with_any_bytes_arrives_unchanged(
+def test_exporting_and_importing_a_task_preserves_any_bytes(
     entry: bytes, body: bytes, attempts: bytes, unique: bytes, follows: bytes
 ) -> None:
     task = TaskData(body, attempts, unique, follows)
@@ -46,14 +46,14 @@ def test_a_task_with_any_bytes_arrives_unchanged(
 
 
 @given(ANY_BYTES)
-def test_an_item_with_any_bytes_arrives_unchanged(text: bytes) -> None:
+def test_exporting_and_importing_a_list_item_preserves_any_bytes(text: bytes) -> None:
     item = parse_line(to_line(item_record("inflight:node:1:2", text)))
     assert isinstance(item, ImportedItem)
     assert as_sent(item) == pack(("inflight:node:1:2", "", text, "", "", "", "", "")).data
 
 
 @given(st.lists(ANY_BYTES, min_size=1, max_size=5, unique=True))
-def test_members_and_fields_with_any_bytes_arrive_unchanged(values: list[bytes]) -> None:
+def test_exporting_and_importing_sets_and_hashes_preserves_any_bytes(values: list[bytes]) -> None:
     members = parse_line(to_line(key_record("paused", values)))
     fields = parse_line(to_line(key_record("schedules", [part for value in values for part in (value, value)], 7)))
     assert isinstance(members, ImportedKey)
@@ -84,7 +84,9 @@ def test_a_record_that_is_not_valid_is_refused_with_the_reason(record: Any, reas
 
 
 @given(st.integers(0, 9), st.integers(0, 9), st.integers(0, 9), st.integers(0, 9))
-def test_corrected_counters_agree_with_the_tasks(accepted: int, done: int, cancelled: int, tasks: int) -> None:
+def test_imported_counters_are_corrected_to_match_the_number_of_tasks(
+    accepted: int, done: int, cancelled: int, tasks: int
+) -> None:
     balanced = balance({"accepted:q": accepted, "done": done, "cancelled": cancelled, "groups-ended:then": 1}, tasks)
     everything = sum(count for field, count in balanced.items() if field.startswith("accepted:"))
     assert everything - sum(balanced.get(how, 0) for how in ENDS_OF_GONE) == tasks
@@ -93,7 +95,7 @@ def test_corrected_counters_agree_with_the_tasks(accepted: int, done: int, cance
 
 
 @given(st.lists(st.binary(max_size=8)))
-def test_an_id_is_new_only_once(members: list[bytes]) -> None:
+def test_a_set_of_seen_ids_reports_each_id_as_new_only_once(members: list[bytes]) -> None:
     seen, known = SeenIds(0), set[bytes]()
     for member in members:
         assert (member in seen) == (member in known)
@@ -102,13 +104,13 @@ def test_an_id_is_new_only_once(members: list[bytes]) -> None:
     assert len(seen) == len(known)
 
 
-def test_a_set_of_ids_grows_beyond_its_initial_size() -> None:
+def test_a_set_of_seen_ids_grows_beyond_its_initial_size() -> None:
     seen = SeenIds(10)
     assert all(seen.add(b"%d" % number) for number in range(10_000))
     assert not any(seen.add(b"%d" % number) for number in range(10_000))
 
 
-def test_large_bodies_are_read_in_smaller_batches() -> None:
+def test_the_export_reads_large_task_bodies_in_smaller_batches() -> None:
     size = BatchSize()
     for _ in range(9):
         size.learn(1000)
@@ -118,7 +120,7 @@ def test_large_bodies_are_read_in_smaller_batches() -> None:
     assert size.count == 1
 
 
-def test_batches_are_complete_and_in_order() -> None:
+def test_import_batches_contain_every_record_in_order() -> None:
     item = ImportedItem("queue:q", "", "x", "", "", "", "", "")
     key = ImportedKey("paused", "set", None, ["q"] * 300)
     parsed = [item] * 700 + [key] * 3 + [item]

@@ -21,7 +21,7 @@ def drained(turn: int, contender: str, rate: float) -> Result:
 
 
 @pytest.mark.parametrize(("share", "expected"), [(0.5, 50), (0.99, 99), (1.0, 100), (0.001, 1)])
-def test_a_quantile_is_the_smallest_number_that_covers_its_share(share: float, expected: int) -> None:
+def test_a_quantile_is_the_smallest_value_that_covers_its_share(share: float, expected: int) -> None:
     assert quantile(range(100, 0, -1), share) == expected
 
 
@@ -31,7 +31,7 @@ def test_ratios_compare_results_of_the_same_round_only() -> None:
     assert ratios(ours, theirs) == [3.0]
 
 
-def test_missing_measurements_are_left_out() -> None:
+def test_missing_benchmark_measurements_are_ignored() -> None:
     results = [Result("crash", 0, "classic", {"rerun_ms": None}), Result("crash", 1, "classic", {"rerun_ms": 7.0})]
     assert of(results, "crash", "classic", "rerun_ms") == {1: 7.0}
     assert spread([]) is None
@@ -56,7 +56,7 @@ def test_for_lag_the_best_rival_has_the_lowest_median() -> None:
     assert find(results, Rivals(every=["slow", "quick"], python=[])) == 1.5
 
 
-def test_the_steepest_growth_is_that_of_the_worst_axis() -> None:
+def test_the_reported_cost_growth_is_that_of_the_worst_dimension() -> None:
     costs = {"depth 1000": 10.0, "depth 1000000": 11.0, "queues 1": 10.0, "queues 100": 14.0, "queues 100 all": [14.0]}
     results = [Result("growth", 0, "rota", {key: value}) for key, value in costs.items()]
     assert targets.steepest("depth")(results, ALONE) == pytest.approx(1.1)
@@ -64,7 +64,7 @@ def test_the_steepest_growth_is_that_of_the_worst_axis() -> None:
     assert targets.steepest("delayed")(results, ALONE) is None
 
 
-def test_only_measured_targets_are_reported_as_kept_or_missed() -> None:
+def test_benchmark_targets_are_reported_as_met_or_missed_only_if_measured() -> None:
     kept = targets.table([drained(0, "rota", 80), drained(0, "classic", 20)], ALONE).splitlines()
     missed = targets.table([drained(0, "rota", 79), drained(0, "classic", 20)], ALONE).splitlines()
     assert [line.split()[0] for line in kept] == ["targets", "yes"]

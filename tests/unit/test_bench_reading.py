@@ -55,7 +55,7 @@ def _calls(folder: Path) -> list[int]:
     return [word for word in words[0::2] if word]
 
 
-def test_each_process_counts_separately_even_after_a_fork(folder: Path) -> None:
+def test_benchmark_calls_are_counted_per_process_even_after_a_fork(folder: Path) -> None:
     env = {"BENCH_FOLDER": str(folder), "PYTHONPATH": str(ROOT)}
     subprocess.run([sys.executable, "-c", _TASKS], env=env, check=True, timeout=30)
     assert _calls(folder) == [2, 4]
@@ -63,7 +63,7 @@ def test_each_process_counts_separately_even_after_a_fork(folder: Path) -> None:
     assert [line.label for line in parse_journal((folder / "journal").read_text())] == [5]
 
 
-def test_a_flood_ends_after_the_last_slice_with_high_median_lag() -> None:
+def test_a_flood_ends_after_the_last_time_slice_with_a_high_median_lag() -> None:
     lags_ms = {100.0: 9.0, 100.3: 1.0, 100.6: 9.0, 100.7: 9.0, 100.9: 1.0, 99.0: 50.0}
     lines = [Line("mark", round(due * 1e6), due * 1e6 + lag * 1000, 7) for due, lag in lags_ms.items()]
     assert max(flood.ends_above(flood.slices(lines, 100.0), 2.0)) == 0.75

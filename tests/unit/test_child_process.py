@@ -49,7 +49,9 @@ def reply() -> Iterator[Pipe]:
     made.close()
 
 
-def test_a_signal_before_a_reply_ends_the_next_pause(signals: StopSignals, death: Pipe, reply: Pipe) -> None:
+def test_a_stop_signal_during_a_wait_for_a_reply_ends_the_next_pause(
+    signals: StopSignals, death: Pipe, reply: Pipe
+) -> None:
     waiter = Waiter(signals, death.reading, no_beat, LONG_SECONDS)
     signals._stop(15, None)
     assert not waiter.until_ready(reply.reading, select.POLLIN, 0.01)
@@ -59,7 +61,7 @@ def test_a_signal_before_a_reply_ends_the_next_pause(signals: StopSignals, death
     assert waiter.pause(0.01) is Woken.TIMEOUT
 
 
-def test_a_pending_signal_causes_no_busy_wait_for_a_reply(
+def test_a_pending_stop_signal_causes_no_busy_loop_while_waiting_for_a_reply(
     signals: StopSignals, death: Pipe, reply: Pipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     polls = 0
@@ -105,7 +107,9 @@ def test_a_long_wait_sends_heartbeats_from_its_start(signals: StopSignals, death
     assert len(beats) == 6
 
 
-def test_only_the_given_descriptor_ends_a_wait(signals: StopSignals, death: Pipe, reply: Pipe) -> None:
+def test_a_wait_ends_only_when_the_given_file_descriptor_is_ready(
+    signals: StopSignals, death: Pipe, reply: Pipe
+) -> None:
     waiter = Waiter(signals, death.reading, no_beat, LONG_SECONDS)
     assert waiter.until_woken(reply.reading, 0.01) is Woken.TIMEOUT
     reply.write()

@@ -32,7 +32,7 @@ def _prepare(
     return Preparer(_registry(options or TaskOptions()), settings or _settings()).prepare(body)
 
 
-def test_a_call_carries_its_arguments() -> None:
+def test_a_body_becomes_a_call_with_its_positional_and_keyword_arguments() -> None:
     ready = _prepare(b'["id","q","resize",[1],{"kwargs":{"width":7}}]')
     assert isinstance(ready, Runnable)
     assert (ready.name, ready.args, ready.kwargs) == ("resize", (1,), {"width": 7})
@@ -49,13 +49,15 @@ def test_a_call_carries_its_arguments() -> None:
         (b'["resize",["' + b"x" * (256 << 10) + b'"]]', NotRunnable.GARBAGE, UNKNOWN_TASK),
     ],
 )
-def test_an_invalid_body_is_unfit_with_its_fault_and_name(body: bytes, fault: NotRunnable, name: str) -> None:
+def test_a_body_that_cannot_be_run_is_reported_with_its_fault_and_task_name(
+    body: bytes, fault: NotRunnable, name: str
+) -> None:
     unfit = _prepare(body)
     assert isinstance(unfit, Unfit)
     assert (unfit.fault, unfit.name) == (fault, name)
 
 
-def test_unknown_options_are_named_but_other_fields_are_ignored() -> None:
+def test_a_body_with_unknown_options_is_refused_but_other_fields_are_ignored() -> None:
     unfit = _prepare(b'["id","q","resize",[1],{"options":{"retires":1,"retries":2}}]')
     assert isinstance(unfit, Unfit)
     assert unfit.error.startswith("unknown options: 'retires'; the options of a body are retries, expires")
@@ -64,7 +66,7 @@ def test_unknown_options_are_named_but_other_fields_are_ignored() -> None:
     assert own.settings.options.retries == 2
 
 
-def test_the_operators_limit_overrides_the_tasks_and_the_fleets() -> None:
+def test_the_operators_time_limit_overrides_those_of_the_task_and_the_fleet() -> None:
     body, own = b'["resize",[1]]', TaskOptions(time_limit=30.0)
     fleet = _prepare(body)
     task = _prepare(body, options=own)

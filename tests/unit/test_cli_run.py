@@ -11,7 +11,7 @@ import pytest
 from rota_supervisor.cli.run_verbs import run
 
 
-def test_reload_without_its_library_names_the_package_to_install(
+def test_without_watchfiles_rota_run_reload_names_the_extra_to_install(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     find = importlib.util.find_spec
@@ -21,7 +21,7 @@ def test_reload_without_its_library_names_the_package_to_install(
         run.main(["--reload", "tasks"], standalone_mode=False)
 
 
-def test_a_command_without_its_packages_names_them() -> None:
+def test_a_command_whose_dependency_is_missing_names_the_package_to_install() -> None:
     program = (
         "import sys; sys.modules['click'] = None; sys.argv = ['rota', 'status'];"
         "from rota_supervisor.__main__ import main; main()"

@@ -86,7 +86,7 @@ def test_no_line_is_longer_than_a_hundred_columns(capsys: pytest.CaptureFixture[
     assert max(map(len, said.splitlines())) <= COLUMNS
 
 
-def test_an_operators_number_is_shown_with_the_configured_number(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_operators_worker_count_is_shown_beside_the_configured_count(capsys: pytest.CaptureFixture[str]) -> None:
     pool = {"name": "mail", "state": "running", "desired": 6, "origin": "operator", "configured": 4}
     counts = {"workers": {"running": 6}, "busy": 0, "concurrency": 1}
     assert "operator (configured: 4)" in shown(capsys, pools=[{**pool, **counts}])
@@ -108,7 +108,7 @@ def test_control_characters_in_names_do_not_reach_the_terminal(capsys: pytest.Ca
     assert "\x1b" not in shown(capsys, fleet="\x1b[2J", processes=[child(tasks=[running("\x1b[2J")])])
 
 
-def test_progress_follows_the_task_that_reports_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_tasks_progress_is_shown_after_its_name(capsys: pytest.CaptureFixture[str]) -> None:
     task = running("resize") | {"progress": {"done": 40, "total": None, "note": "\x1b[2Jpages"}}
     said = shown(capsys, processes=[child(tasks=[task]), child()])
     assert "resize 40 \\u001b[2Jpages  0.0 s" in said
@@ -122,7 +122,7 @@ def test_consumers_are_shown_if_there_are_any(capsys: pytest.CaptureFixture[str]
     assert line.split() == ["consumer-host-7-ab:0:3", "2", "29", "s", "mail"]
 
 
-def test_the_next_schedules_are_shown_if_there_are_any(capsys: pytest.CaptureFixture[str]) -> None:
+def test_upcoming_schedules_are_shown_if_there_are_any(capsys: pytest.CaptureFixture[str]) -> None:
     assert "SCHEDULE" not in shown(capsys, schedules=[])
     rows = [schedule(), schedule(name="tick", state="paused", next_in_seconds=None)]
     [header, first, second] = shown(capsys, schedules=rows).splitlines()[-3:]

@@ -42,14 +42,14 @@ def task(state: State, **changes: Any) -> QueuedTask:
         ),
     ],
 )  # fmt: skip
-def test_each_state_has_its_own_columns(found: QueuedTask, header: str, row: list[object]) -> None:
+def test_the_columns_of_a_task_list_depend_on_the_state(found: QueuedTask, header: str, row: list[object]) -> None:
     names, [cells] = table_of(found.state, [found])
     assert len(names) == len(cells)
     assert names[4] == header
     assert cells == ["a", "mail", "send", "2026-01-02T03:04:05Z", *row]
 
 
-def test_tasks_of_other_producers_are_shown_without_unknown_fields(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_fields_of_a_listed_task_are_shown_as_dashes(capsys: pytest.CaptureFixture[str]) -> None:
     bare = task(State.READY, id="", name="\x1b[2J", due_at=None, due_in_seconds=None, since=None, age_seconds=None)
     header, [cells] = table_of(State.READY, [bare])
     assert cells == ["-", "mail", "\x1b[2J", "-", "-", 2]
@@ -57,7 +57,7 @@ def test_tasks_of_other_producers_are_shown_without_unknown_fields(capsys: pytes
     assert "\x1b" not in capsys.readouterr().out
 
 
-def test_json_leaves_out_unknown_fields() -> None:
+def test_the_json_of_a_listed_task_omits_unknown_fields() -> None:
     assert facts_of(task(State.DEAD, since=None, death=AttemptRecord(2, "retries", "bad", AT))) == {
         "id": "a", "state": "dead", "queue": "mail", "name": "send", "due_at": AT.isoformat(), "due_in_seconds": -185.0,
         "age_seconds": 7380.0, "attempt": 2, "failures": 1, "crashes": 0, "losses": 0,
@@ -67,7 +67,7 @@ def test_json_leaves_out_unknown_fields() -> None:
     }  # fmt: skip
 
 
-def test_a_search_that_was_stopped_is_reported() -> None:
+def test_a_task_search_that_stopped_early_says_so() -> None:
     assert rest_text(TasksFound([], 10_000, more=False), 5) == ""
     assert "these are the first 1" in rest_text(TasksFound([task(State.READY)], 1, more=True), 1)
     assert "searched 10000 tasks and stopped" in rest_text(TasksFound([], 10_000, more=True), 5)

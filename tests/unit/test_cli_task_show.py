@@ -25,7 +25,7 @@ def lines(found: TaskStatus) -> list[str]:
     return [f"{(each.at - AT).total_seconds():g} {each.what}: {each.detail}" for each in timeline_of(found)]
 
 
-def test_the_timeline_of_a_task_has_failure_kill_and_success() -> None:
+def test_the_timeline_of_a_task_shows_its_failure_its_crash_and_its_success() -> None:
     found = status(
         State.DONE,
         kind="recovered",
@@ -49,7 +49,7 @@ def test_the_timeline_of_a_task_has_failure_kill_and_success() -> None:
     ]
 
 
-def test_the_timeline_has_the_enqueue_or_the_due_time() -> None:
+def test_the_timeline_shows_the_time_of_the_enqueue_or_when_a_retry_is_due() -> None:
     assert lines(status(State.READY, kind="immediate", due_at=AT, ready_at=AT, attempt=1)) == [
         "0 enqueued: ",
         "0 ready: ",
@@ -68,7 +68,7 @@ def test_the_error_of_a_dead_task_is_shown_once() -> None:
     assert str(fields["timeline"]).count("ValueError: worse") == 0
 
 
-def test_progress_is_shown_as_text_without_unknown_values() -> None:
+def test_rota_task_show_omits_unknown_values_and_shows_progress_as_text() -> None:
     running = status(State.RUNNING, owner="web-1:8:1", progress=Progress(1, 4, "rows", AT))
     assert fields_of(running) == {
         "id": "a", "state": "running", "queue": "q", "name": "work", "attempt": 0, "failures": 0, "crashes": 0,

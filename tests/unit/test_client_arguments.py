@@ -34,7 +34,7 @@ def fault(*args: Any, **kwargs: Any) -> str:
     "value",
     [None, True, 0, -7, 2**63, 1.5, "", "ä€🎈", [], [1, [2]], {"a": [{"b": None}]}, OrderedDict(a=1)],
 )
-def test_json_values_pass(value: Any) -> None:
+def test_json_values_are_accepted_as_arguments(value: Any) -> None:
     check_arguments("resize", [value], {"key": value})
 
 
@@ -56,7 +56,7 @@ def test_json_values_pass(value: Any) -> None:
         pytest.param(10**5000, "is a number of thousands of digits", id="huge"),
     ],
 )
-def test_other_values_are_refused_with_path_and_type(value: Any, what: str) -> None:
+def test_arguments_that_are_not_json_values_are_refused_with_path_and_type(value: Any, what: str) -> None:
     assert fault(1, {"rows": [0, {"price": value}]}).startswith(f"resize: args[1].rows[1].price {what}")
 
 
@@ -107,12 +107,12 @@ def test_both_checks_have_the_same_depth_limit(innermost: Any, levels: int) -> N
         assert "nested deeper than 64 levels" in fault(a=nested)
 
 
-def test_keyword_arguments_are_named_by_their_key() -> None:
+def test_an_error_names_a_keyword_argument_by_its_key() -> None:
     assert "kwargs.sizes[0] is of type complex" in fault(sizes=[1j])
     assert "kwargs['a b'] is of type complex" in fault(**{"a b": 1j})
 
 
-def test_keys_must_be_text() -> None:
+def test_keys_of_objects_in_arguments_must_be_text() -> None:
     assert "args[0] has a key 1 that is of type int, not str" in fault({1: "a"})
     assert "lone surrogate" in fault({"\ud800": 1})
     assert "kwargs has a key '\\ud800' that is text with a lone surrogate" in fault(**{"\ud800": 1})

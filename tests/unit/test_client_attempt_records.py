@@ -14,14 +14,14 @@ CRASH = b'{"reason":"crashed","error":"killed by SIGKILL","cause":"signal","owne
 END = FailureRecord("retries", "attempt 2 of 2: ValueError: bad", 3, "Traceback", "web-1:3:17", 79, 0.5).to_json(AT)
 
 
-def test_each_attempt_has_its_node_and_duration() -> None:
+def test_an_attempt_record_is_read_with_its_reason_node_and_duration() -> None:
     failure, crash, end = attempts_of(read_attempt_records(b"\n".join([FAILURE, CRASH, END]), "why"))
     assert failure == AttemptRecord(1, "failed", "ValueError: bad", AT, "web-1:blue", 77, 0.25, 0.0)
     assert (crash.attempt, crash.reason, crash.node, crash.pid, crash.lag_seconds) == (2, "crashed", "web-2", 78, None)
     assert (end.attempt, end.reason, end.node) == (3, "retries", "web-1")
 
 
-def test_live_tasks_have_a_last_crash_and_dead_tasks_a_death() -> None:
+def test_a_live_task_shows_its_last_crash_and_a_dead_task_its_death() -> None:
     living = status_of("a", TaskState("ready", failures=1, crashes=1, attempt_records=b"\n".join([CRASH, FAILURE])))
     assert living.last_crash is not None
     assert (living.last_crash["cause"], living.death, len(living.attempts)) == ("signal", None, 2)
@@ -44,5 +44,5 @@ def test_a_task_that_only_failed_has_no_last_crash() -> None:
         b'{"attempt":true,"at":"2026-01-02T03:04:05","owner":"x"}',
     ],
 )
-def test_an_invalid_record_is_read_as_an_empty_one(raw: bytes) -> None:
+def test_an_invalid_attempt_record_is_read_as_an_empty_one(raw: bytes) -> None:
     assert attempts_of(read_attempt_records(raw, "why")) == (AttemptRecord(0, "", ""),)

@@ -18,7 +18,7 @@ JSON = st.recursive(
 )
 
 
-def test_a_body_without_options_has_the_classic_four_elements() -> None:
+def test_a_body_without_options_has_four_elements() -> None:
     raw = encode_body(Body("id-1", "email", "send", [1, "zwei", None]))
     assert json.loads(raw) == ["id-1", "email", "send", [1, "zwei", None]]
 
@@ -34,7 +34,7 @@ def test_unknown_fields_of_the_fifth_element_are_kept() -> None:
     assert json.loads(encode_body(decode_body(raw)))[4] == {"trace": {"a": 1}, "kwargs": {"x": 1}}
 
 
-def test_the_two_element_form_has_neither_id_nor_queue() -> None:
+def test_a_body_of_two_elements_has_neither_id_nor_queue() -> None:
     assert decode_body(b'["send", [1, 2]]') == Body(None, None, "send", [1, 2])
 
 
@@ -52,7 +52,7 @@ def test_a_body_is_compact_json(args: list[object], kwargs: dict[str, object]) -
 
 
 @given(JSON, st.text(" \t\n\r", max_size=3), st.text(" \t\n\rx,]", max_size=3))
-def test_text_around_a_body_is_handled_as_by_json(value: object, before: str, after: str) -> None:
+def test_text_before_and_after_a_body_is_handled_as_json_loads_does(value: object, before: str, after: str) -> None:
     text = f'{before}["send",[{json.dumps(value)}]]{after}'
     try:
         expected = json.loads(text)[1]
@@ -87,7 +87,7 @@ def test_text_around_a_body_is_handled_as_by_json(value: object, before: str, af
         (b'["i","q","f",[],{"options":true}]', "options is not an object but a boolean"),
     ],
 )
-def test_garbage_is_refused_with_its_reason(raw: bytes, reason: str) -> None:
+def test_a_malformed_body_is_refused_with_the_reason(raw: bytes, reason: str) -> None:
     with pytest.raises(BodyError) as caught:
         decode_body(raw)
     assert reason in str(caught.value)
@@ -107,17 +107,17 @@ def test_many_arguments_do_not_count_as_deep_nesting() -> None:
 
 
 @given(st.binary(max_size=60))
-def test_invalid_bytes_raise_only_a_body_error(raw: bytes) -> None:
+def test_decoding_any_bytes_raises_no_error_other_than_body_error(raw: bytes) -> None:
     with contextlib.suppress(BodyError):
         decode_body(raw)
 
 
-def test_a_body_over_the_limit_is_refused_unread() -> None:
+def test_a_body_over_the_size_limit_is_refused() -> None:
     with pytest.raises(BodyError, match="has 23 bytes, more than the 20 allowed"):
         decode_body(b'["i","q","f",[1234567]]', max_bytes=20)
 
 
-def test_a_name_that_is_too_long_is_not_cached() -> None:
+def test_a_task_name_that_is_too_long_is_not_cached() -> None:
     kept = _is_name.cache_info().currsize
     for length in (129, 100_000):
         with pytest.raises(BodyError):
@@ -125,7 +125,7 @@ def test_a_name_that_is_too_long_is_not_cached() -> None:
     assert _is_name.cache_info().currsize == kept
 
 
-def test_the_encoder_in_python_writes_the_same_body(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_pure_python_json_encoder_writes_the_same_body(monkeypatch: pytest.MonkeyPatch) -> None:
     args: list[Any] = [1, 2.5, 'zwei é " \n', None, True, {"a": [(), {}]}]
     monkeypatch.setattr("json.encoder.c_make_encoder", None)
     slow = "".join(_writer()(["id-1", "email", "send", args], 0))

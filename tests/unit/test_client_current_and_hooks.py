@@ -46,7 +46,7 @@ def test_current_task_returns_the_running_task() -> None:
         rota.current_task()
 
 
-def test_a_beat_moves_the_deadline() -> None:
+def test_a_heartbeat_of_the_current_task_extends_its_deadline() -> None:
     task = CurrentTask("id-1", "f", "q", "immediate", 1, 0, DUE, 0.0, DUE, extend=lambda: LATER)
     task.heartbeat()
     assert task.deadline == LATER
@@ -54,7 +54,7 @@ def test_a_beat_moves_the_deadline() -> None:
     assert TASK.deadline is None
 
 
-def test_a_hook_declared_again_replaces_itself_in_place(log: list[str]) -> None:
+def test_declaring_a_hook_again_replaces_it_without_changing_the_order(log: list[str]) -> None:
     def declare(word: str) -> None:
         @rota.on_worker_start
         def first() -> None:
@@ -68,7 +68,7 @@ def test_a_hook_declared_again_replaces_itself_in_place(log: list[str]) -> None:
     assert log == ["second", "new"]
 
 
-def test_each_decorator_fills_its_own_list(log: list[str]) -> None:
+def test_each_hook_decorator_registers_its_function_in_its_own_list(log: list[str]) -> None:
     del log
 
     @rota.on_worker_stop
@@ -105,7 +105,7 @@ def test_around_hooks_nest_in_the_order_of_their_declaration(log: list[str]) -> 
     assert log == ["outer begins id-1", "inner begins", "task", "inner ends", "outer ends"]
 
 
-def test_an_exception_passes_through_the_hooks(log: list[str]) -> None:
+def test_an_exception_of_a_task_passes_through_its_around_hooks(log: list[str]) -> None:
     @rota.around_task
     def watch(_: CurrentTask) -> Generator[None, None, None]:
         try:
@@ -119,7 +119,7 @@ def test_an_exception_passes_through_the_hooks(log: list[str]) -> None:
     assert log == ["seen"]
 
 
-def test_a_hook_that_does_not_yield_once_is_an_error(log: list[str]) -> None:
+def test_an_around_hook_that_does_not_yield_raises_an_error(log: list[str]) -> None:
     del log
 
     @rota.around_task

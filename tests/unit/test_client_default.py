@@ -20,7 +20,7 @@ def url(configured: ClientSettings, environment: dict[str, str], folder: Path) -
     return resolve(configured, environment, folder).redis_url
 
 
-def test_each_setting_comes_from_the_first_source_that_has_it(tmp_path: Path) -> None:
+def test_each_client_setting_comes_from_the_first_source_that_has_it(tmp_path: Path) -> None:
     environment = {"REDIS_URL": "redis://fallback"}
     assert url(NOTHING, environment, tmp_path) == "redis://fallback"
     keys = 'redis_url = "redis://file"\nnamespace = "filed"\ndurability = "wait"\n'
@@ -37,7 +37,7 @@ def test_each_setting_comes_from_the_first_source_that_has_it(tmp_path: Path) ->
     assert resolve(ClientSettings(timeout_seconds=2), environment, tmp_path).timeout_seconds == 2
 
 
-def test_sources_without_effect_are_not_read(tmp_path: Path) -> None:
+def test_settings_sources_that_would_be_overridden_are_not_read(tmp_path: Path) -> None:
     (tmp_path / "rota.toml").write_text("this is not TOML")
     broken = {"ROTA_REDIS_URL_FILE": "/nowhere/secret", "ROTA_LIMITS__MAX_PAYLOAD_KB": "big"}
     broken["ROTA_TIMEOUT_SECONDS"] = "long"
@@ -49,7 +49,7 @@ def test_sources_without_effect_are_not_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["", 'namespace = "shop"', "[http]\nlisten = ''"])
-def test_a_file_without_a_url_gives_the_fleets_default_server(tmp_path: Path, content: str) -> None:
+def test_a_rota_toml_without_a_url_selects_the_default_server_of_the_fleet(tmp_path: Path, content: str) -> None:
     assert url(NOTHING, {}, tmp_path) is None
     (tmp_path / "rota.toml").write_text(content)
     of_fleet = load_config(Sources(tmp_path / "rota.toml")).config
@@ -59,7 +59,7 @@ def test_a_file_without_a_url_gives_the_fleets_default_server(tmp_path: Path, co
     assert url(NOTHING, {"REDIS_URL": "redis://platform"}, tmp_path) == "redis://platform"
 
 
-def test_rota_config_names_another_file(tmp_path: Path) -> None:
+def test_rota_config_selects_another_configuration_file(tmp_path: Path) -> None:
     (tmp_path / "rota.toml").write_text('redis_url = "redis://here"')
     other = tmp_path / "other.toml"
     other.write_text('redis_url = "redis://other"')
@@ -67,14 +67,14 @@ def test_rota_config_names_another_file(tmp_path: Path) -> None:
     assert url(NOTHING, {"ROTA_CONFIG": "other.toml"}, tmp_path) == "redis://other"
 
 
-def test_the_url_may_be_in_a_file_of_its_own(tmp_path: Path) -> None:
+def test_the_redis_url_may_be_read_from_a_separate_file(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("redis://secret\n")
     (tmp_path / "rota.toml").write_text('redis_url_file = "secret"')
     assert url(NOTHING, {}, tmp_path) == "redis://secret"
     assert url(NOTHING, {"ROTA_REDIS_URL_FILE": str(tmp_path / "secret")}, Path("/")) == "redis://secret"
 
 
-def test_a_url_file_without_a_url_is_named_but_not_quoted(tmp_path: Path) -> None:
+def test_an_error_about_a_url_file_names_the_file_without_quoting_it(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("hunter2\n")
     (tmp_path / "rota.toml").write_text('redis_url_file = "secret"')
     with pytest.raises(rota.NotConfigured, match=r"secret, which contains no Redis URL$"):
@@ -98,7 +98,7 @@ def test_a_url_file_without_a_url_is_named_but_not_quoted(tmp_path: Path) -> Non
         ({}, 'redis_url_file = "gone"', "/gone, which cannot be read: No such file or directory"),
     ],
 )
-def test_a_source_that_cannot_be_read_is_named(
+def test_an_error_names_the_settings_source_that_is_unusable(
     tmp_path: Path, environment: dict[str, str], toml: str, what: str
 ) -> None:
     (tmp_path / "rota.toml").write_text(toml)
@@ -117,13 +117,13 @@ def _bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("bare")
 class TestDefaultClient:
-    def test_without_configuration_the_error_lists_the_folder_and_all_ways(self) -> None:
+    def test_without_configuration_the_error_names_the_folder_and_every_option(self) -> None:
         with pytest.raises(rota.NotConfigured) as caught:
             rota.enqueue_many([])
         for way in ("rota.configure", "ROTA_REDIS_URL", "ROTA_CONFIG", "rota.toml", "REDIS_URL", str(Path.cwd())):
             assert way in str(caught.value)
 
-    def test_the_default_client_is_made_again_after_configure(self) -> None:
+    def test_the_default_client_is_created_again_after_configure(self) -> None:
         rota.configure(redis_url="redis://one")
         first = default_client()
         assert default_client() is first
@@ -133,7 +133,7 @@ class TestDefaultClient:
         assert second is not first
         assert second.namespace == "shop"
 
-    def test_a_worker_uses_its_fleet_unless_the_application_is_configured(
+    def test_in_a_worker_the_default_client_uses_the_fleet_unless_configured(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("ROTA_REDIS_URL", "redis://environment")
@@ -160,7 +160,7 @@ def test_a_redis_client_of_the_application_overrides_every_url(tmp_path: Path) -
 
 
 @pytest.mark.usefixtures("bare")
-def test_each_default_client_uses_the_redis_client_of_its_kind() -> None:
+def test_blocking_and_asyncio_default_clients_use_separate_redis_clients() -> None:
     rota.configure(redis=redis.Redis(port=1), namespace="shop")
     assert default_client()._driver.endpoint.place == "localhost:1"
 

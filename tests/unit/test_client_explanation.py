@@ -84,14 +84,14 @@ def test_each_reason_why_a_queue_is_not_next_is_explained(found: QueueInOrder, o
     assert (queue.outlook, queue.why) == (outlook, why)
 
 
-def test_all_reasons_that_close_a_queue_are_listed() -> None:
+def test_all_reasons_why_a_queue_is_closed_are_listed() -> None:
     shut = queue("q", paused=True, cap=1, running=1, wait_us=2_000_000, is_open=False)
     [found] = pool_outlook([shut]).queues
     assert found.why.count(";") == 2
     assert found.opens_at == datetime(2026, 1, 2, 3, 4, 7, tzinfo=UTC)
 
 
-def test_a_claim_has_its_reason() -> None:
+def test_each_predicted_claim_is_explained() -> None:
     shut = queue("high", is_open=False, paused=True)
     capped = queue("low", tier=2, cap=3, running=1, cost=VIRTUAL_UNIT // 3, interval_us=10, time=None)
     crashed = expected("b", "low", "d", crashes=1)
@@ -107,13 +107,13 @@ def test_a_claim_has_its_reason() -> None:
     )
 
 
-def test_the_id_of_an_item_that_is_not_adopted_is_unknown() -> None:
+def test_a_predicted_claim_of_an_item_that_is_not_yet_adopted_has_no_id() -> None:
     [claim] = pool_outlook([queue("q")], expected(f"adopted-{NOW}-1", "q")).claims
     assert claim.id == ""
     assert claim.why == "no other queue of its tier is ready"
 
 
-def test_a_ready_task_is_explained_by_its_claim_or_predecessors() -> None:
+def test_a_ready_task_shows_its_predicted_claim_or_the_tasks_before_it() -> None:
     pool = pool_outlook([queue("q", left=4)], expected("a", "q"))
     ready = TaskStatus("a", State.READY, "q")
     assert list(about_ready(ready, [pool], 0)) == ["it is claim 1 of pool mail: no other queue of its tier is ready"]
@@ -124,11 +124,11 @@ def test_a_ready_task_is_explained_by_its_claim_or_predecessors() -> None:
     ]
 
 
-def test_a_queue_without_a_pool_is_explained() -> None:
+def test_the_explanation_says_if_a_pool_does_not_serve_a_queue() -> None:
     assert list(about_queue("q", [pool_outlook([])])) == ["queue q in pool mail: pool mail does not serve it"]
 
 
-def test_the_reason_of_a_closed_queue_is_given_without_ready_tasks() -> None:
+def test_a_closed_queue_is_explained_even_if_none_of_its_tasks_is_ready() -> None:
     paused = pool_outlook([queue("q", left=0, entries=0, paused=True)])
     assert list(about_shut("q", [paused])) == ["queue q in pool mail: it is paused, until `rota queue resume q`"]
     assert list(about_shut("q", [pool_outlook([queue("q", left=0, entries=0)])])) == []

@@ -30,7 +30,7 @@ def test_an_unknown_option_is_refused_with_the_known_ones() -> None:
         check_options({"result_tll": 60})  # type: ignore[typeddict-unknown-key]
 
 
-def test_durations_are_seconds_or_timedelta_everywhere() -> None:
+def test_every_duration_option_accepts_seconds_or_a_timedelta() -> None:
     options = check_options(
         {
             "base": timedelta(milliseconds=500),
@@ -74,13 +74,15 @@ def test_durations_are_seconds_or_timedelta_everywhere() -> None:
         ({"remember": 0}, TypeError, "remember must be True or False"),
     ],
 )
-def test_a_wrong_option_is_named_with_its_valid_values(given: Any, error: type[Exception], message: str) -> None:
+def test_an_error_names_the_invalid_option_and_its_valid_values(
+    given: Any, error: type[Exception], message: str
+) -> None:
     with pytest.raises(error) as caught:
         check_options(given)
     assert message in str(caught.value)
 
 
-def test_the_operator_overrides_the_declaration_and_the_call_overrides_both() -> None:
+def test_task_options_of_a_call_override_the_operators_and_the_declared_ones() -> None:
     declared = check_options({"retries": 5, "time_limit": 30, "expires": 60, "result_ttl": 60})
     override = TaskOverride(retries=3, time_limit_seconds=60.0, max_delay_seconds=10.0)
     assert effective_options(declared, None, {}) is declared
@@ -111,7 +113,7 @@ def test_invalid_options_of_another_producer_are_ignored(enqueued: dict[str, Any
     assert effective_options(TaskOptions(), None, enqueued) == TaskOptions()
 
 
-def test_durations_are_distinguished_from_other_values() -> None:
+def test_booleans_and_endless_durations_are_refused() -> None:
     assert seconds(timedelta(days=1), "delay") == 86_400
     assert microseconds(0.000_001, "delay") == 1
     with pytest.raises(TypeError, match="delay must be seconds or a timedelta, got True"):

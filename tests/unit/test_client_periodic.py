@@ -64,7 +64,9 @@ MISUSES: list[tuple[Any, type[Exception], str]] = [
 
 
 @pytest.mark.parametrize(("given", "error", "message"), MISUSES)
-def test_a_misuse_raises_at_the_decorator(given: Any, error: type[Exception], message: str) -> None:
+def test_an_invalid_schedule_option_raises_an_error_in_the_task_decorator(
+    given: Any, error: type[Exception], message: str
+) -> None:
     with pytest.raises(error, match=message):
         rota.task(**given)
 
@@ -84,7 +86,9 @@ MISUSED_EVERY: list[tuple[Any, type[Exception], str]] = [
 
 
 @pytest.mark.parametrize(("given", "error", "message"), MISUSED_EVERY)
-def test_a_misuse_of_a_schedule_raises_where_it_is_made(given: Any, error: type[Exception], message: str) -> None:
+def test_an_invalid_schedule_raises_an_error_when_it_is_created(
+    given: Any, error: type[Exception], message: str
+) -> None:
     with pytest.raises(error, match=message):
         rota.Every(30, **given)
 
@@ -111,7 +115,7 @@ def test_two_schedules_of_one_name_are_refused() -> None:
         def twice() -> None: ...
 
 
-def test_an_application_without_schedules_does_not_import_their_modules() -> None:
+def test_an_application_without_schedules_imports_no_schedule_modules() -> None:
     script = "import sys, rota\n@rota.task(queue='mail')\ndef report(): ...\nrota.Client('redis://h')\n"
     shows = "print([name for name in sys.modules if 'cronsim' in name or 'zoneinfo' in name or 'schedules' in name])"
 

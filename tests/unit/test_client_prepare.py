@@ -36,7 +36,7 @@ def by_name(**options: Any) -> Call[Any]:
     return Call("send", [1], queue="email", **options)
 
 
-def test_a_call_by_name_has_the_classic_body(resize: object) -> None:
+def test_a_call_by_name_without_options_has_a_body_of_four_elements(resize: object) -> None:
     del resize
     task = prepared(Call("send", (1, [2, 3]), queue="email", id="id-1"))
     assert task == NewTask("id-1", "email", b'["id-1","email","send",[1,[2,3]]]', foreign="send")
@@ -50,7 +50,7 @@ def test_each_call_has_a_new_id() -> None:
         assert (str(read), read.version, read.variant) == (fresh, 4, uuid.RFC_4122)
 
 
-def test_a_declared_task_defines_queue_and_signature(resize: rota.Task[[int, str], None]) -> None:
+def test_a_declared_task_provides_the_queue_and_the_signature_of_a_call(resize: rota.Task[[int, str], None]) -> None:
     task = prepared(resize.call(7, "l"))
     assert task.queue == "images"
     assert json.loads(task.body)[1:] == ["images", "resize", [7, "l"]]
@@ -86,7 +86,7 @@ def test_an_unknown_name_needs_a_queue() -> None:
         (Call("send", queue="q", id=7), "id must be a string, got 7"),  # type: ignore[arg-type]  # that is the claim
     ],
 )
-def test_names_that_cannot_be_used_are_refused(call: Call[Any], what: str) -> None:
+def test_calls_with_invalid_task_names_queues_or_ids_are_refused(call: Call[Any], what: str) -> None:
     with pytest.raises(InvalidName) as caught:
         prepared(call)
     assert what in str(caught.value)
@@ -116,11 +116,11 @@ def test_contradictory_options_are_refused() -> None:
         prepared(by_name(unique_for=5))
 
 
-def test_a_time_before_1970_is_due_now() -> None:
+def test_a_task_scheduled_before_1970_is_due_immediately() -> None:
     assert prepared(by_name(at=datetime(1931, 1, 1, tzinfo=UTC))).due == ""
 
 
-def test_options_of_the_call_are_in_the_body() -> None:
+def test_the_body_contains_the_options_of_the_call() -> None:
     task = prepared(by_name(retries=2, expires=timedelta(minutes=1), result_ttl=5))
     assert json.loads(task.body)[4] == {"options": {"retries": 2, "expires": 60.0, "result_ttl": 5.0}}
     with pytest.raises(ValueError, match="retries must be 0 or more"):
@@ -146,7 +146,7 @@ def test_a_due_time_nine_years_ahead_is_accepted() -> None:
     assert prepared(by_name(delay=timedelta(days=3285))).due == f"+{3285 * 86_400 * 1_000_000}"
 
 
-def test_a_payload_over_the_limit_is_refused_with_both_sizes() -> None:
+def test_a_payload_over_the_limit_is_refused_with_its_size_and_the_limit() -> None:
     with pytest.raises(PayloadTooLarge, match=r"send: the task has 2,0\d\d bytes, but the limit is 1 KiB"):
         prepare(Call("send", ["x" * 2000], queue="q"), default_registry, 1)
 

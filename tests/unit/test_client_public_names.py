@@ -40,12 +40,12 @@ def test_dir_lists_exactly_the_public_names() -> None:
     assert dir(rota) == sorted(rota.__all__)
 
 
-def test_an_unknown_name_is_an_attribute_error() -> None:
+def test_an_unknown_name_in_the_package_raises_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="module 'rota' has no attribute 'tusk'"):
         _ = rota.tusk
 
 
-def test_public_names_match_their_modules() -> None:
+def test_each_public_name_is_the_object_from_its_module() -> None:
     from rota.client.task import task  # noqa: PLC0415 - compared with the public name
     from rota.errors import Unavailable  # noqa: PLC0415 - compared with the public name
 
@@ -80,13 +80,13 @@ def test_errors_are_subclasses_of_the_expected_builtin_ones() -> None:
 
 
 @pytest.mark.parametrize("code", ["import rota", f"import rota\n{DECLARE}"], ids=["import", "declare"])
-def test_importing_and_declaring_loads_no_heavy_module(code: str) -> None:
+def test_importing_rota_and_declaring_tasks_loads_no_heavy_module(code: str) -> None:
     loaded = fresh_interpreter(f"{code}\nimport sys\nprint('\\n'.join(sys.modules))").split()
     assert "rota" in loaded
     assert [name for name in FORBIDDEN if name in loaded] == []
 
 
-def test_importing_takes_less_time_than_its_budget() -> None:
+def test_importing_rota_takes_less_time_than_its_budget() -> None:
     code = "import time; t = time.process_time(); import rota; print((time.process_time() - t) * 1000)"
     took_ms = min(float(fresh_interpreter(code)) for _ in range(TRIES))
     assert took_ms < BUDGET_MS

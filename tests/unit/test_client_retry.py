@@ -44,12 +44,12 @@ def test_jitter_spreads_from_zero_to_the_whole_delay() -> None:
     assert delay_seconds(options, 3, random=0.999) == pytest.approx(7.992)
 
 
-def test_a_backoff_function_gets_the_failures_and_is_bounded() -> None:
+def test_a_backoff_function_gets_the_failure_count_and_max_delay_limits_it() -> None:
     options = check_options({"backoff": lambda failures: timedelta(minutes=failures), "max_delay": 150})
     assert [delay_seconds(options, failures) for failures in (1, 2, 3)] == [60, 120, 150]
 
 
-def test_a_failing_backoff_ends_the_task_with_its_error() -> None:
+def test_a_task_whose_backoff_function_raises_is_dead_with_both_errors() -> None:
     def broken(failures: int) -> float:
         raise KeyError(failures)
 
@@ -59,7 +59,7 @@ def test_a_failing_backoff_ends_the_task_with_its_error() -> None:
     assert "RuntimeError: boom" in gave_up.why
 
 
-def test_a_backoff_that_calls_exit_ends_only_the_task() -> None:
+def test_a_backoff_function_that_calls_exit_ends_only_its_task() -> None:
     def leaving(_: int) -> float:
         sys.exit("no more")
 
@@ -101,7 +101,7 @@ def test_only_exceptions_in_retry_on_are_retried() -> None:
 
 
 @pytest.mark.parametrize("exception", [TimeLimit(), SystemExit(3), KeyboardInterrupt()])
-def test_exits_and_soft_limits_are_retried_like_other_failures(exception: BaseException) -> None:
+def test_system_exit_and_soft_time_limits_are_retried_like_other_failures(exception: BaseException) -> None:
     assert delay_seconds(TaskOptions(), 1, exception) == 1
 
 
@@ -112,7 +112,7 @@ def test_a_task_can_choose_its_delay() -> None:
     assert delay_seconds(check_options({"retry_on": KeyError}), 1, Retry(5)) == 5
 
 
-def test_a_requested_retry_is_still_limited_by_retries() -> None:
+def test_a_retry_requested_by_the_task_counts_against_its_retry_limit() -> None:
     assert end(TaskOptions(retries=2), 3, Retry(1)).reason is DeadReason.RETRIES
 
 

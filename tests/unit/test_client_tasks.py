@@ -67,7 +67,7 @@ def test_declaring_the_same_function_again_replaces_it() -> None:
     assert default_registry.get("add") is again
 
 
-def test_a_coroutine_function_is_recognized() -> None:
+def test_a_task_declared_from_a_coroutine_function_is_async() -> None:
     @rota.task(name="fetch")
     async def fetch(url: str) -> int:
         return len(url)
@@ -83,7 +83,7 @@ def test_a_coroutine_function_is_recognized() -> None:
     assert stopped.value.value == 3
 
 
-def test_objects_that_cannot_be_tasks_are_refused() -> None:
+def test_generators_and_other_objects_cannot_be_declared_as_tasks() -> None:
     def rows() -> Iterator[int]:
         yield 1
 
@@ -175,7 +175,7 @@ def test_arguments_must_fit_the_signature(
         assert task.bind(args, kwargs) == (bound.args, bound.kwargs)
 
 
-def test_task_call_equals_a_call_made_by_hand() -> None:
+def test_a_call_created_from_a_task_equals_one_created_by_hand() -> None:
     called, made = rota.task(add).call(1, b=2), rota.Call("add", (1,), {"b": 2})
     assert called == made
     assert repr(called) == repr(made)
@@ -186,7 +186,7 @@ def test_task_call_equals_a_call_made_by_hand() -> None:
         called.queue = "q"  # type: ignore[misc]  # that is the claim
 
 
-def test_a_function_without_a_signature_takes_anything() -> None:
+def test_a_task_whose_signature_is_unknown_accepts_any_arguments() -> None:
     task = rota.task(name="update")(dict.update)
     assert task.bind([1, 2], {"a": 3}) == ((1, 2), {"a": 3})
 
@@ -230,7 +230,7 @@ def store(database: str, image_id: int) -> None: ...
         (functools.lru_cache(store), ["database", 7]),
     ],
 )
-def test_a_decorated_function_has_its_outermost_signature(function: Anything, fits: list[Any]) -> None:
+def test_a_task_uses_the_signature_of_its_outermost_decorator(function: Anything, fits: list[Any]) -> None:
     task = rota.task(name="resize")(function)
     assert task.bind(fits, {}) == (tuple(fits), {})
     with pytest.raises(InvalidArguments, match="too many positional"):
@@ -245,7 +245,7 @@ def test_attributes_of_the_function_do_not_become_task_attributes() -> None:
     assert (task.name, task.options.queue, task.function) == ("tagged", "default", tagged)
 
 
-def test_options_of_a_call_are_separate_from_its_parameters() -> None:
+def test_options_of_a_call_may_have_the_same_names_as_its_parameters() -> None:
     @rota.task(name="move")
     def move(queue: str, delay: int = 0) -> None: ...
 

@@ -99,7 +99,7 @@ def test_no_module_imports_a_format_that_contains_code() -> None:
     assert {path for path, tree in trees().items() if not UNSAFE_MODULES.isdisjoint(imported(tree))} == set()
 
 
-def test_every_lookup_by_a_variable_name_has_a_known_source() -> None:
+def test_every_getattr_or_import_by_a_variable_name_is_in_a_listed_module() -> None:
     found = {path for path, tree in trees().items() if any(looks_up_a_variable(*each) for each in calls(tree))}
     assert found == NAMES.keys()
 
@@ -113,5 +113,5 @@ def test_every_lookup_by_a_variable_name_has_a_known_source() -> None:
         ("a.getattr(b)", False),
     ],
 )
-def test_a_lookup_is_found_by_its_function(code: str, *, is_lookup: bool) -> None:
+def test_the_check_finds_getattr_and_imports_with_variable_names(code: str, *, is_lookup: bool) -> None:
     assert any(looks_up_a_variable(*each) for each in calls(ast.parse(code))) is is_lookup

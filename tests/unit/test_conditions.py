@@ -66,7 +66,7 @@ def test_hours_are_parsed_into_times_and_a_zone(text: str, times: tuple[OpenTime
         ("00:00-00:01 " * 51 + "UTC", "expected at most 50 times, got 51"),
     ],
 )
-def test_a_fault_in_hours_has_its_position(text: str, fault: str) -> None:
+def test_an_error_in_opening_hours_states_its_position(text: str, fault: str) -> None:
     with pytest.raises(ValueError, match=re.escape(fault)):
         parse_hours(text)
 
@@ -93,7 +93,7 @@ def test_office_hours_follow_daylight_saving_time_of_their_zone() -> None:
         ("01:30-03:30", ["03-29 00:30 03-29 01:30"]),
     ],
 )
-def test_a_skipped_local_time_means_the_moment_of_the_change(times: str, open_on_the_day: list[str]) -> None:
+def test_a_local_time_skipped_by_daylight_saving_means_the_clock_change(times: str, open_on_the_day: list[str]) -> None:
     found = open_around(f"Sun {times} Europe/Zurich", "2026-03-28 12:00")
     assert [each for each in found if each.startswith("03-29")] == open_on_the_day
 
@@ -107,7 +107,9 @@ def test_a_skipped_local_time_means_the_moment_of_the_change(times: str, open_on
         ("01:00-04:00", ["10-24 23:00 10-25 03:00"]),
     ],
 )
-def test_a_repeated_local_time_means_the_first_one(times: str, open_on_the_day: list[str]) -> None:
+def test_a_local_time_repeated_by_daylight_saving_means_its_first_occurrence(
+    times: str, open_on_the_day: list[str]
+) -> None:
     found = open_around(f"Sun {times} Europe/Zurich", "2026-10-25 12:00")
     assert [each for each in found if "10-25" in each] == open_on_the_day
 
@@ -124,7 +126,7 @@ def test_adjacent_hours_are_merged() -> None:
     assert longest_closed(parse_hours("00:00-12:00 12:00-24:00 UTC")) == timedelta(0)
 
 
-def test_the_longest_closed_time_spans_the_weekend() -> None:
+def test_the_longest_closed_period_may_span_a_weekend() -> None:
     assert longest_closed(parse_hours("Mon-Fri 08:00-18:00 Europe/Zurich")) == timedelta(hours=62)
     assert longest_closed(parse_hours("Mon 08:00-09:00 UTC")) == timedelta(hours=167)
 
@@ -143,7 +145,7 @@ def test_the_longest_closed_time_spans_the_weekend() -> None:
         ("if true then local a = 1 return a == 1 end\nreturn false", None),
     ],
 )
-def test_a_chunk_is_sent_without_comments_but_with_its_lines(text: str, sent: str | None) -> None:
+def test_a_lua_condition_loses_its_comments_but_keeps_its_line_numbers(text: str, sent: str | None) -> None:
     assert check_chunk(text).split() == (sent or text).split()
     assert check_chunk(text).count("\n") == text.rstrip().count("\n")
 
@@ -200,6 +202,6 @@ def test_a_chunk_is_sent_without_comments_but_with_its_lines(text: str, sent: st
         ("return \x1b1", '"\\u001b" is not allowed'),
     ],
 )
-def test_unsafe_or_slow_lua_is_refused_with_its_position(text: str, fault: str) -> None:
+def test_lua_conditions_that_are_unsafe_or_slow_are_refused_with_position(text: str, fault: str) -> None:
     with pytest.raises(ValueError, match=re.escape(fault)):
         check_chunk(text)

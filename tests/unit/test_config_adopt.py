@@ -24,23 +24,23 @@ def loaded(folder: Path, text: str, tiers: tuple[tuple[str, ...], ...] = ()) -> 
     return load_config(Sources(file, True, flags=Flags(tiers=tiers))).config
 
 
-def test_a_list_feeds_its_own_queue_or_the_configured_one(tmp_path: Path) -> None:
+def test_a_legacy_list_feeds_the_queue_of_its_name_or_the_configured_one(tmp_path: Path) -> None:
     assert legacy_sources(loaded(tmp_path, WHOLE)) == SOURCES
 
 
-def test_pollers_receive_the_sources_unchanged(tmp_path: Path) -> None:
+def test_pollers_receive_the_configured_legacy_lists_unchanged(tmp_path: Path) -> None:
     told = poller_settings_from_json(settings_to_json(poller_settings(loaded(tmp_path, WHOLE), 1)))
     assert told.adopts == SOURCES
 
 
-def test_a_printed_configuration_can_be_read_again(tmp_path: Path) -> None:
+def test_a_printed_adopt_section_can_be_read_again(tmp_path: Path) -> None:
     file = tmp_path / "rota.toml"
     file.write_text(WHOLE)
     found = load_config(Sources(file, True))
     assert loaded(tmp_path, as_toml(found, origins=True)).adopt == found.config.adopt
 
 
-def test_dash_q_leaves_out_sources_of_other_queues(tmp_path: Path) -> None:
+def test_the_option_q_excludes_legacy_lists_of_other_queues(tmp_path: Path) -> None:
     kept = legacy_sources(loaded(tmp_path, WHOLE, (("default",),)))
     assert [source.key for source in kept] == ["jobs", "delayed:"]
 
@@ -62,7 +62,7 @@ def test_dash_q_leaves_out_sources_of_other_queues(tmp_path: Path) -> None:
         ("\n".join(f"[adopt.k{number}]" for number in range(MOST_SOURCES + 1)), "expected at most 50 keys"),
     ],
 )
-def test_an_invalid_source_is_a_fault_with_advice(tmp_path: Path, text: str, message: str) -> None:
+def test_an_invalid_legacy_list_is_reported_with_advice(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         loaded(tmp_path, TIERS + text)
     assert message in str(caught.value)

@@ -203,7 +203,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("text", FAULTS)
-def test_each_fault_is_reported_once_with_path_and_value(tmp_path: Path, text: str) -> None:
+def test_each_configuration_error_is_reported_once_with_its_key_and_value(tmp_path: Path, text: str) -> None:
     assert faults(tmp_path, text) == [FAULTS[text]]
 
 
@@ -294,7 +294,7 @@ def test_the_origin_of_each_set_value_is_recorded(tmp_path: Path) -> None:
     }
 
 
-def test_each_value_that_is_shown_has_its_origin(tmp_path: Path) -> None:
+def test_each_shown_setting_has_its_origin(tmp_path: Path) -> None:
     origins = origins_by_path(loaded(tmp_path, '[pools."mail.eu"]\nqueues = ["default"]', {"ROTA_POLLERS": "2"}))
 
     assert origins["pollers"] == "environment ROTA_POLLERS"
@@ -302,7 +302,7 @@ def test_each_value_that_is_shown_has_its_origin(tmp_path: Path) -> None:
     assert origins["limits.drain_seconds"] == "default"
 
 
-def test_variables_join_keys_by_two_underscores_and_replace_hyphens_by_one(tmp_path: Path) -> None:
+def test_environment_variables_set_nested_keys_with_double_underscores(tmp_path: Path) -> None:
     text = 'tiers = [["sold-email", "Bulk.Mail"]]\n[pools.mail-out]\nworkers = 1'
     environment = {
         "ROTA_QUEUES__SOLD_EMAIL__WEIGHT": "3",
@@ -327,14 +327,14 @@ def test_variables_join_keys_by_two_underscores_and_replace_hyphens_by_one(tmp_p
     assert config.http.listen == ""
 
 
-def test_a_fault_in_a_table_from_the_environment_names_the_variable(tmp_path: Path) -> None:
+def test_an_error_in_a_table_created_by_a_variable_names_the_variable(tmp_path: Path) -> None:
     [fault] = faults(tmp_path, "", {"ROTA_QUEUES__MAIL__WEIGHT": "3"})
     assert fault.endswith("add it to tiers (environment ROTA_QUEUES__MAIL__WEIGHT)")
     [fault] = faults(tmp_path, "[queues.mail]\ncap = 1", {"ROTA_QUEUES__MAIL__WEIGHT": "3"})
     assert fault.endswith("add it to tiers")
 
 
-def test_variables_can_set_queues_of_tiers_in_the_environment(tmp_path: Path) -> None:
+def test_environment_variables_can_configure_queues_named_in_rota_tiers(tmp_path: Path) -> None:
     environment = {"ROTA_TIERS": '[["sold-email"]]', "ROTA_QUEUES__SOLD_EMAIL__WEIGHT": "3"}
 
     assert loaded(tmp_path, "", environment).config.queues["sold-email"].weight == 3
@@ -346,7 +346,7 @@ def test_a_variable_can_define_a_pool(tmp_path: Path) -> None:
     assert config.pools["mail"].workers == 4
 
 
-def test_an_empty_variable_sets_no_number(tmp_path: Path) -> None:
+def test_an_empty_environment_variable_does_not_set_a_number(tmp_path: Path) -> None:
     assert loaded(tmp_path, "workers = 2", {"ROTA_WORKERS": ""}).config.workers == 2
 
 
@@ -390,7 +390,7 @@ def test_an_unknown_variable_is_a_warning(tmp_path: Path) -> None:
     assert of_worker == f'ROTA_WORKER {said}, did you mean "ROTA_WORKERS"?'
 
 
-def test_a_used_condition_with_long_closed_hours_is_a_warning(
+def test_a_condition_that_closes_a_queue_for_long_causes_a_warning(
     tmp_path: Path,
 ) -> None:
     text = """
@@ -417,7 +417,7 @@ def test_the_url_can_come_from_a_file(tmp_path: Path) -> None:
     assert found.origins["redis_url"] == f"contents of {tmp_path / 'secret'}"
 
 
-def test_the_highest_source_that_names_a_server_decides(tmp_path: Path) -> None:
+def test_the_redis_url_comes_from_the_source_with_the_highest_precedence(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("redis://from-file")
     text = 'redis_url = "redis://from-toml"'
     by_file = {"ROTA_REDIS_URL_FILE": str(tmp_path / "secret"), "REDIS_URL": "redis://from-platform"}
@@ -469,14 +469,14 @@ def test_no_output_shows_the_password(tmp_path: Path) -> None:
 # Flags
 
 
-def test_the_command_line_sets_the_pid_file(tmp_path: Path) -> None:
+def test_the_command_line_overrides_the_pid_file_of_the_configuration(tmp_path: Path) -> None:
     found = loaded(tmp_path, '[control]\npid_file = "/run/file.pid"', flags=Flags(pid_file="/run/flag.pid"))
 
     assert found.config.control.pid_file == "/run/flag.pid"
     assert found.origins["control.pid_file"] == "command line"
 
 
-def test_dash_w_with_a_pool_needs_that_pool(tmp_path: Path) -> None:
+def test_the_option_w_refuses_an_unknown_pool_with_a_suggestion(tmp_path: Path) -> None:
     text = "[pools.mail]\nworkers = 1"
 
     assert loaded(tmp_path, text, flags=Flags(pool_workers=(("mail", 7),))).config.pools["mail"].workers == 7
@@ -485,17 +485,17 @@ def test_dash_w_with_a_pool_needs_that_pool(tmp_path: Path) -> None:
     ]
 
 
-def test_dash_w_sets_the_default_pool_if_none_is_configured(tmp_path: Path) -> None:
+def test_without_pools_the_option_w_sets_the_number_of_default_workers(tmp_path: Path) -> None:
     assert loaded(tmp_path, "", flags=Flags(pool_workers=(("default", 7),))).config.workers == 7
 
 
-def test_dash_pool_selects_the_pools_of_the_node(tmp_path: Path) -> None:
+def test_the_option_pool_selects_the_pools_of_the_node(tmp_path: Path) -> None:
     text = 'tiers = [["a", "b"]]\n[pools.a]\nqueues = ["a"]\n[pools.b]\nqueues = ["b"]'
 
     assert list(loaded(tmp_path, text, flags=Flags(pools=("b",))).config.pools) == ["b"]
 
 
-def test_dash_q_replaces_tiers_and_drops_queues_outside_them(tmp_path: Path) -> None:
+def test_the_option_q_replaces_the_tiers_and_drops_all_other_queues(tmp_path: Path) -> None:
     text = """
         tiers = [["a"], ["b", "c"]]
         [queues.a]
@@ -533,14 +533,14 @@ VALUES = st.recursive(
 )
 
 
-def test_an_invalid_url_beside_credentials_is_a_fault() -> None:
+def test_an_invalid_redis_url_is_reported_even_with_a_credentials_provider() -> None:
     with pytest.raises(ConfigError, match="redis_url"):
         load_config(Sources(environment={"ROTA_REDIS_URL": "", "ROTA_REDIS_CREDENTIALS": "shop:login"}))
 
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(raw=st.dictionaries(KEYS, VALUES, max_size=4), variables=st.dictionaries(KEYS, st.text(max_size=9), max_size=2))
-def test_any_file_results_in_a_config_or_faults(
+def test_any_configuration_file_is_either_loaded_or_refused_with_its_faults(
     monkeypatch: pytest.MonkeyPatch, raw: dict[str, Any], variables: dict[str, str]
 ) -> None:
     monkeypatch.setattr(tomllib, "loads", lambda _: raw)
@@ -557,27 +557,27 @@ def _toml_or_faults(sources: Sources) -> str | tuple[Fault, ...]:
         return error.faults
 
 
-def test_invalid_queues_of_a_pool_are_a_fault_despite_dash_q(tmp_path: Path) -> None:
+def test_invalid_queues_of_a_pool_are_reported_despite_the_option_q(tmp_path: Path) -> None:
     found = faults(tmp_path, 'pools.a.queues = ["c", ["d"]]', flags=Flags(tiers=(("b",),)))
 
     assert "pools.a.queues[1]: expected text, got a list" in found
 
 
-def test_a_variable_names_a_pattern_without_its_wildcard(tmp_path: Path) -> None:
+def test_an_environment_variable_omits_the_wildcard_of_a_pattern(tmp_path: Path) -> None:
     text = 'tiers = [["tenant-*", "default"]]\n[queues."tenant-*"]\nweight = 2'
     found = loaded(tmp_path, text, {"ROTA_QUEUES__TENANT__CAP": "3"})
     assert found.config.queues == {"tenant-*": QueueConfig(weight=2, cap=3)}
     assert not found.warnings
 
 
-def test_flags_may_name_patterns(tmp_path: Path) -> None:
+def test_queues_on_the_command_line_may_be_patterns(tmp_path: Path) -> None:
     text = '[queues."tenant-*"]\nweight = 2\n[queues.default]\nweight = 3'
     found = loaded(tmp_path, text, flags=Flags(tiers=(("tenant-*",),)))
     assert found.config.tiers == (("tenant-*",),)
     assert list(found.config.queues) == ["tenant-*"]
 
 
-def test_a_printed_pattern_can_be_read_again(tmp_path: Path) -> None:
+def test_a_printed_configuration_with_a_pattern_can_be_read_again(tmp_path: Path) -> None:
     found = loaded(tmp_path, 'tiers = [["tenant-*"]]\n[queues."tenant-*"]\ncap = 4')
     assert loaded(tmp_path, as_toml(found, origins=True)).config == found.config
 
@@ -625,7 +625,7 @@ def test_a_printed_pattern_can_be_read_again(tmp_path: Path) -> None:
         ('[pools.a]\nqueues = ["zzz"]', 'pools.a.queues[0]: queue "zzz" is in no tier: add it to tiers'),
     ],
 )
-def test_a_mistake_in_the_file_is_named_with_its_correction(tmp_path: Path, content: str, what: str) -> None:
+def test_a_mistake_in_rota_toml_is_reported_with_its_correction(tmp_path: Path, content: str, what: str) -> None:
     (tmp_path / "rota.toml").write_text(content)
     with pytest.raises(ConfigError) as caught:
         load_config(Sources(tmp_path / "rota.toml"))

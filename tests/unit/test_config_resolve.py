@@ -24,7 +24,7 @@ def test_without_pools_a_default_pool_serves_every_queue() -> None:
     assert pool_sizes(Config(workers=3)) == {"default": WorkerRange(3, 3)}
 
 
-def test_the_default_is_one_worker_per_processor() -> None:
+def test_the_default_pool_has_one_worker_per_processor() -> None:
     assert pool_sizes(Config())["default"].least == os.cpu_count()
 
 
@@ -41,7 +41,7 @@ def test_a_pool_serves_its_queues_in_the_order_of_the_tiers() -> None:
     assert [tier.name for tier in settings["all"].tiers] == ["reset", "expired,sold", "default"]
 
 
-def test_pools_with_the_same_queues_share_a_domain_in_any_order() -> None:
+def test_pools_with_the_same_queues_in_any_order_share_their_tiers() -> None:
     pools = {
         "one": PoolConfig(queues=("sold", "expired")),
         "two": PoolConfig(queues=("expired", "sold")),
@@ -53,7 +53,7 @@ def test_pools_with_the_same_queues_share_a_domain_in_any_order() -> None:
     assert settings["one"].tiers == settings["two"].tiers == settings["all"].tiers[1:2]
 
 
-def test_a_queue_carries_its_weight_cap_and_rate() -> None:
+def test_workers_receive_the_weight_cap_and_rate_of_each_queue() -> None:
     queues = {"sold": QueueConfig(weight=3, cap=10, rate="100/m")}
 
     [_, tier, _] = worker_settings(Config(tiers=TIERS, queues=queues))["default"].tiers
@@ -81,7 +81,7 @@ def test_an_invalid_rate_is_refused(text: str) -> None:
         parse_rate(text)
 
 
-def test_limits_overrides_and_objectives_reach_the_worker() -> None:
+def test_workers_receive_limits_task_overrides_and_lag_objectives() -> None:
     config = Config(
         limits=Limits(time_limit_seconds=60, max_tasks=5),
         tasks={"send": TaskConfig(retries=0)},
@@ -102,11 +102,11 @@ def test_settings_of_a_worker_survive_serialization() -> None:
     assert worker_settings_from_json(settings_to_json(settings)) == settings
 
 
-def test_a_poller_knows_its_rank() -> None:
+def test_each_poller_receives_its_rank() -> None:
     assert [poller_settings(Config(), rank).rank for rank in (0, 1)] == [0, 1]
 
 
-def test_only_pools_with_workers_take_queues() -> None:
+def test_queues_of_pools_without_workers_do_not_count_as_served() -> None:
     pools = {"mail": PoolConfig(queues=("b", "a")), "rest": PoolConfig(queues=("*",))}
     config = Config(tiers=(("a",), ("b", "c")), pools=pools)
     assert taken_queues(config, {"mail": 1, "rest": 2}) == ["a", "b", "c"]
@@ -123,7 +123,7 @@ def test_queues_without_workers_are_a_warning() -> None:
     assert warnings_of_pools(Config(workers=1)) == []
 
 
-def test_a_pattern_is_served_as_configured_without_queues_listed_elsewhere() -> None:
+def test_a_pattern_excludes_queues_that_are_listed_elsewhere() -> None:
     config = Config(
         tiers=(("tenant-acme",), ("tenant-*", "default")),
         queues={"tenant-*": QueueConfig(weight=2, cap=5, rate="10/s")},
@@ -137,7 +137,7 @@ def test_a_pattern_is_served_as_configured_without_queues_listed_elsewhere() -> 
     assert worker_settings_from_json(settings_to_json(settings)) == settings
 
 
-def test_pools_take_patterns_by_their_names() -> None:
+def test_a_pool_can_select_a_pattern_by_its_name() -> None:
     pools = {"own": PoolConfig(workers=2, queues=("tenant-*",)), "all": PoolConfig(workers=0)}
     config = Config(tiers=(("tenant-*",), ("default",)), pools=pools)
 
@@ -147,12 +147,12 @@ def test_pools_take_patterns_by_their_names() -> None:
     assert len(pattern_domains(config)) == 1
 
 
-def test_pollers_receive_the_queues_of_tiers_only_with_patterns() -> None:
+def test_pollers_receive_the_queues_of_all_tiers_only_if_one_is_a_pattern() -> None:
     assert poller_settings(Config(tiers=TIERS), 0).queues == ()
     assert poller_settings(Config(tiers=(("a", "t-*"),)), 0).queues == ("a", "t-*")
 
 
-def test_workers_block_for_long_only_with_frequent_renewals_and_one_task() -> None:
+def test_idle_workers_block_longer_if_renewals_are_frequent_and_tasks_single() -> None:
     def park_seconds(**changes: Any) -> float:
         return worker_settings(Config(**changes))["default"].park_seconds
 

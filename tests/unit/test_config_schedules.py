@@ -66,13 +66,13 @@ def test_printed_schedules_are_read_again_unchanged(tmp_path: Path) -> None:
     assert loaded(tmp_path, printed).config == first.config
 
 
-def test_a_configuration_with_schedules_can_be_recorded_and_replayed(tmp_path: Path) -> None:
+def test_a_configuration_with_schedules_survives_json_encoding(tmp_path: Path) -> None:
     config = loaded(tmp_path, FULL).config
 
     assert value_of(json.loads(json.dumps(as_json(config)))) == config
 
 
-def test_a_variable_changes_a_schedule_of_the_file(tmp_path: Path) -> None:
+def test_an_environment_variable_can_change_a_schedule_of_the_file(tmp_path: Path) -> None:
     environment = {
         "ROTA_SCHEDULES__NIGHTLY__CRON": "0 4 * * *",
         "ROTA_SCHEDULES__NIGHTLY__ARGS": "[2]",
@@ -119,7 +119,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("text", FAULTS)
-def test_a_fault_names_the_schedule_and_the_key(tmp_path: Path, text: str) -> None:
+def test_an_error_in_a_schedule_of_the_file_names_the_schedule_and_the_key(tmp_path: Path, text: str) -> None:
     with pytest.raises(ConfigError) as caught:
         loaded(tmp_path, f"[schedules.n]\n{text}")
 
@@ -128,7 +128,7 @@ def test_a_fault_names_the_schedule_and_the_key(tmp_path: Path, text: str) -> No
     assert "secret" not in fault
 
 
-def test_all_faults_of_all_schedules_are_reported_at_once(tmp_path: Path) -> None:
+def test_all_errors_in_all_schedules_of_a_file_are_reported_at_once(tmp_path: Path) -> None:
     first = '[schedules.a]\ntask = "t"\ncron = "0 25 * * *"\ntimezone = "Mars"\n'
     second = f'[schedules.{"b" * 101}]\ntask = "t"\nevery = 3\n'
 
@@ -142,12 +142,12 @@ def test_all_faults_of_all_schedules_are_reported_at_once(tmp_path: Path) -> Non
     ]
 
 
-def test_a_queue_may_be_served_by_a_pattern(tmp_path: Path) -> None:
+def test_the_queue_of_a_schedule_may_be_served_by_a_pattern(tmp_path: Path) -> None:
     text = 'tiers = [["default", "tenant-*"]]\n[schedules.n]\ntask = "t"\nevery = 3\nqueue = "tenant-7"'
     assert schedules_in_force(loaded(tmp_path, text).config, {})[0].queue == "tenant-7"
 
 
-def test_a_queue_of_no_tier_is_allowed_if_it_only_warns(tmp_path: Path) -> None:
+def test_a_schedule_may_use_an_unserved_queue_if_these_only_warn(tmp_path: Path) -> None:
     text = 'unserved_queues = "warn"\n[schedules.n]\ntask = "t"\nevery = 3\nqueue = "elsewhere"'
 
     assert schedules_in_force(loaded(tmp_path, text).config, {})[0].queue == "elsewhere"

@@ -82,7 +82,7 @@ CASES: Final = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_query_returns_the_expected_values_for_made_up_series(name: str, tmp_path: Path) -> None:
+def test_dashboard_queries_return_the_expected_values_for_sample_series(name: str, tmp_path: Path) -> None:
     case = CASES[name]
     query = next(each for each in all_queries() if (each.board, each.panel) == (f"{case.board}.json", case.panel))
     asked = [

@@ -72,6 +72,6 @@ def test_grafana_has_a_type_for_every_field_of_a_dashboard(tmp_path: Path) -> No
 
 
 @pytest.mark.skipif(not COMPILER.exists(), reason="make board-types installs what this needs")
-def test_an_option_that_grafana_does_not_know_is_found(tmp_path: Path) -> None:
+def test_the_compiler_finds_a_panel_option_that_grafana_does_not_know(tmp_path: Path) -> None:
     found = compiled(program().replace('"textMode": "value_and_name"', '"textMode": "values"', 1), tmp_path)
     assert '"values"' in found.stdout

@@ -44,13 +44,13 @@ def series_names() -> dict[str, tuple[str, ...]]:
 
 
 @pytest.mark.parametrize("name", BOARDS)
-def test_a_file_has_the_form_that_make_dashboards_writes(name: str) -> None:
+def test_each_dashboard_file_is_formatted_as_make_dashboards_writes_it(name: str) -> None:
     written = json.dumps(BOARDS[name], indent=2, sort_keys=True) + "\n"
     assert (FOLDER / name).read_text() == written, "run `make dashboards`"
 
 
 @pytest.mark.parametrize("name", BOARDS)
-def test_a_dashboard_has_no_fields_of_a_single_grafana(name: str) -> None:
+def test_a_dashboard_contains_no_fields_of_one_grafana_instance(name: str) -> None:
     assert not OF_ONE_GRAFANA & BOARDS[name].keys()
     assert [panel["id"] for panel in BOARDS[name]["panels"]] == list(range(1, len(BOARDS[name]["panels"]) + 1))
 
@@ -76,14 +76,14 @@ def test_a_panel_has_title_description_unit_and_data_source(
 
 
 @pytest.mark.parametrize("panel", PANELS)
-def test_a_panel_rates_over_the_interval_that_fits_the_scrape(panel: dict[str, Any]) -> None:
+def test_panels_compute_rates_over_grafanas_rate_interval(panel: dict[str, Any]) -> None:
     for target in panel["targets"]:
         assert set(re.findall(r"\[([^\]]+)\]", target["expr"])) <= {"$__rate_interval", "$__range"}
         assert set(re.findall(r"offset (\S+?)[ )]", target["expr"])) <= {"$__interval"}
 
 
 @pytest.mark.parametrize("name", BOARDS)
-def test_panels_fill_their_rows_side_by_side(name: str) -> None:
+def test_dashboard_panels_fill_every_row_without_overlaps(name: str) -> None:
     cells: set[tuple[int, int]] = set()
     for panel in BOARDS[name]["panels"]:
         place = panel["gridPos"]
@@ -112,14 +112,14 @@ def test_a_query_reads_existing_metrics_of_the_selected_fleet(query: str) -> Non
 
 
 @pytest.mark.parametrize("panel", PANELS)
-def test_a_legend_by_fleet_names_the_job_and_the_fleet(panel: dict[str, Any]) -> None:
+def test_the_legend_of_a_query_by_fleet_contains_the_job_and_the_fleet(panel: dict[str, Any]) -> None:
     for target in panel["targets"]:
         if re.search(r"by \(job, fleet|topk\(", target["expr"]) and panel["type"] != "table":
             is_one_value = re.match(r"(sum|min|max|avg)\(", target["expr"])
             assert is_one_value or "{{job}}/{{fleet}}" in target["legendFormat"]
 
 
-def test_every_metric_is_in_a_panel_or_rule_or_excepted() -> None:
+def test_every_metric_is_used_in_a_panel_or_rule_or_listed_as_unused() -> None:
     rules = (RULES / "recording.yml").read_text() + (RULES / "alerts.yml").read_text()
     asked = set(re.findall(r"\brota_[a-z_]+", rules + "".join(query.expr for query in all_queries())))
     shown = {re.sub(r"_(bucket|sum|count)$", "", name) for name in asked} | asked
@@ -127,7 +127,7 @@ def test_every_metric_is_in_a_panel_or_rule_or_excepted() -> None:
 
 
 @pytest.mark.parametrize("trouble", TROUBLES)
-def test_a_trouble_is_visible_on_the_first_screen_of_a_board(trouble: str) -> None:
+def test_each_problem_is_visible_on_the_first_screen_of_a_dashboard(trouble: str) -> None:
     shown = SHOWN[trouble]
     places = [panel["gridPos"] for panel in panels(BOARDS[f"{shown.board}.json"]) if panel["title"] == shown.panel]
     assert min(place["y"] + place["h"] for place in places) <= SCREEN
@@ -160,7 +160,7 @@ def test_boards_and_alerts_link_to_the_same_docs(name: str) -> None:
     assert docs["query"] == scrape["global"]["external_labels"]["rota_docs_url"]
 
 
-def test_the_provisioned_source_has_a_fixed_uid_and_scrape_interval() -> None:
+def test_the_provisioned_data_source_has_a_fixed_uid_and_scrape_interval() -> None:
     provisioning = TOP / "grafana" / "provisioning"
     (source,) = yaml.safe_load((provisioning / "datasources" / "prometheus.yaml").read_text())["datasources"]
     scrape = yaml.safe_load((RULES / "prometheus.yml").read_text())

@@ -45,7 +45,7 @@ def failed(accepted: Any = ACCEPTED, runs: Any = RUNS, killed: Any = ("three",),
     return {check.name: check.seen for check in prove(accepted, runs, killed, status(**changes)) if not check.ok}
 
 
-def test_a_run_with_a_retry_and_a_killed_worker_passes() -> None:
+def test_a_demo_with_a_retry_and_a_killed_worker_passes_its_proof() -> None:
     assert failed() == {}
 
 
@@ -71,10 +71,10 @@ def test_a_run_with_a_retry_and_a_killed_worker_passes() -> None:
         ({"recovered": 0}, "kill noticed", "0 task recovered"),
     ],
 )
-def test_each_failed_check_is_named(evidence: dict[str, Any], name: str, seen: str) -> None:
+def test_the_demo_proof_names_each_failed_check(evidence: dict[str, Any], name: str, seen: str) -> None:
     assert seen in failed(**evidence)[name]
 
 
-def test_a_failed_check_names_only_a_few_tasks() -> None:
+def test_a_failed_check_of_the_demo_names_only_a_few_tasks() -> None:
     many = {f"{number:04}": Accepted("send", 100.0) for number in range(1000)}
     assert failed(many, ())["every task ran"] == "1000 of 1,000 never done: send 0000, send 0001, send 0002, ..."

@@ -48,12 +48,12 @@ def test_systemd_accepts_the_unit_without_warnings(tmp_path: Path, unit: Path, w
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
-def test_the_unit_exposes_little(tmp_path: Path, unit: Path) -> None:
+def test_systemd_rates_the_exposure_of_the_unit_as_low(tmp_path: Path, unit: Path) -> None:
     checked = analyzed("security", "--offline=true", f"--threshold={MAX_EXPOSURE * 10:.0f}", installed(unit, tmp_path))
     assert checked.returncode == 0, checked.stdout[-500:]
 
 
-def test_the_template_is_the_unit_with_the_name_of_an_instance() -> None:
+def test_the_template_unit_differs_from_the_plain_unit_only_in_instance_names() -> None:
     plain, template = (lines_of(unit) for unit in UNITS)
     assert [line for line in template if "%i" in line] == [
         "Description=Rota worker fleet %i",
@@ -115,7 +115,7 @@ def test_the_unit_restarts_only_after_temporary_failures() -> None:
     assert settings["StartLimitIntervalSec"] == "0"
 
 
-def test_an_older_systemd_reloads_by_hup() -> None:
+def test_the_drop_in_for_older_systemd_reloads_with_sighup() -> None:
     assert unit_settings(OLDER) == {"Type": "notify", "ExecReload": "/bin/kill -HUP $MAINPID"}
 
 
@@ -146,7 +146,7 @@ def test_hadolint_has_nothing_to_report() -> None:
     assert (checked.returncode, checked.stdout) == (0, ""), checked.stderr
 
 
-def test_every_file_copied_into_the_image_exists_and_is_sent() -> None:
+def test_every_file_copied_into_the_image_exists_and_is_not_ignored() -> None:
     steps = dockerfile()
     stages = [step.words[step.words.index("AS") + 1] for step in steps if "AS" in step.words]
     sent = (DOCKER / "Dockerfile.dockerignore").read_text().splitlines()
@@ -187,7 +187,7 @@ def test_compose_file_fits_the_schema_of_compose() -> None:
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_a_service_mounts_existing_files(name: str) -> None:
+def test_each_compose_service_mounts_only_existing_files(name: str) -> None:
     service = SERVICES[name]
     assert re.fullmatch(r"[a-z/]+(:[\d.v]+)?", service["image"])
     for volume in service.get("volumes", []):
@@ -219,7 +219,7 @@ def test_compose_gives_the_fleet_one_writable_folder_and_no_privileges() -> None
     assert all(volume.endswith(":ro") for volume in fleet["volumes"])
 
 
-def test_host_names_in_compose_are_services() -> None:
+def test_host_names_in_the_compose_file_are_names_of_services() -> None:
     fleet = SERVICES["fleet"]["environment"]["ROTA_REDIS_URL"]
     grafana = SERVICES["grafana"]["environment"]["ROTA_PROMETHEUS_URL"]
     (targets,) = yaml.safe_load((DOCKER / "targets" / "rota.yml").read_text())

@@ -29,7 +29,9 @@ from support.django_project import set_up_again
         ({}, "No server is configured: enqueueing will fail. Set ROTA["),
     ],
 )
-def test_errors_name_the_fault_and_the_remedy(given: object, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_in_the_django_settings_name_the_fault_and_the_remedy(
+    given: object, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("ROTA_REDIS_URL", raising=False)
     monkeypatch.delenv("REDIS_URL", raising=False)
     with set_up_again(given):
@@ -70,7 +72,7 @@ def test_invalid_options_of_a_backend_are_named_with_their_path(options: dict[st
     ("priority", "queue"),
     [(0, "default"), (9, "default"), (10, "soon"), (49, "soon"), (50, "urgent"), (-9, "default"), (-50, "bulk")],
 )
-def test_a_priority_selects_the_queue_of_the_farthest_limit_reached(priority: int, queue: str) -> None:
+def test_a_django_priority_selects_the_queue_of_the_last_threshold_reached(priority: int, queue: str) -> None:
     with set_up_again({}):
         from rota.contrib.django.tasks import queue_for  # noqa: PLC0415 - the settings must exist before the import
 

@@ -122,7 +122,7 @@ def test_each_cause_has_exactly_its_finding(name: str) -> None:
     assert set(ids_in(CASES[name])) == {name} | ALSO.get(name, set())
 
 
-def test_every_finding_of_the_table_has_a_case() -> None:
+def test_every_doctor_finding_has_a_test_case() -> None:
     assert CASES.keys() | OF_CHECKS == FINDINGS.keys()
 
 
@@ -165,6 +165,6 @@ def test_the_most_severe_error_decides_the_exit_code(names: list[str], strict: b
     assert exit_code_of([Finding(name, "") for name in names], strict=strict) == code
 
 
-def test_only_errors_have_an_exit_code() -> None:
+def test_only_doctor_findings_that_are_errors_have_an_exit_code() -> None:
     others = [kind for kind in FINDINGS.values() if kind.severity is not Severity.ERROR]
     assert {kind.code for kind in others} == {ExitCode.NO}

@@ -12,7 +12,7 @@ WEB, MAIL = ["resize", "crop"], ["send", "bounce"]
 Tiers = list[list[str | QueueShare]]
 
 
-def test_equal_nodes_are_one_fleet() -> None:
+def test_nodes_with_equal_settings_are_one_fleet() -> None:
     assert ids_in(with_nodes(*(node(f"web-{number}.aa", WEB) for number in range(5)))) == []
 
 
@@ -37,7 +37,7 @@ def test_nodes_connected_by_a_third_node_are_one_fleet() -> None:
     assert set(ids_in(with_nodes(*chain))) == {"nodes-code-differs"}
 
 
-def test_local_code_that_no_node_knows_is_another_fleet() -> None:
+def test_local_code_that_shares_no_task_with_any_node_is_another_fleet() -> None:
     found = with_nodes(node("web-1.aa", WEB), code=frozenset(MAIL))
     assert seen_in(found, "namespace-shared") == (
         "web-1.aa and the modules here have no task in common, and both serve default"
@@ -51,7 +51,7 @@ def test_a_starting_or_leaving_node_is_not_compared(state: str) -> None:
     assert ids_in(with_nodes(node("web-1.aa", WEB), node("web-1.bb", MAIL, state=state))) == []
 
 
-def test_a_recently_killed_node_is_not_a_second_node() -> None:
+def test_a_recently_killed_node_is_not_reported_as_a_different_node() -> None:
     killed = node("web-1.aa", WEB, left_seconds=8.0)
     assert ids_in(with_nodes(killed, node("web-1.bb", WEB))) == []
 
@@ -61,7 +61,7 @@ def test_lost_nodes_are_reported_but_stopped_ones_are_not() -> None:
     assert seen_in(with_nodes(lost, stopped), "node-lost") == "web-1.aa has been silent for 1 m 20 s"
 
 
-def test_options_of_a_queue_are_compared_in_every_pool() -> None:
+def test_doctor_reports_nodes_with_different_options_for_a_queue() -> None:
     capped: Tiers = [[QueueShare("images", cap=5)], ["default"]]
     found = with_nodes(node("web-1.aa"), node("web-2.bb", tiers=capped))
     assert seen_in(found, "nodes-settings-differ") == "web-1.aa and web-2.bb: the options of images"
@@ -84,7 +84,7 @@ def test_nodes_may_serve_different_queues_of_one_fleet() -> None:
     assert ids_in(found) == []
 
 
-def test_different_leases_are_different_settings() -> None:
+def test_doctor_reports_nodes_with_different_leases() -> None:
     found = with_nodes(node("web-1.aa"), node("web-2.bb", lease_seconds=60.0, left_seconds=58.0))
     assert seen_in(found, "nodes-settings-differ") == "web-1.aa and web-2.bb: lease.seconds is 20 and 60"
 
@@ -96,7 +96,7 @@ def test_a_host_name_with_dots_is_shown_whole() -> None:
     )
 
 
-def test_foreign_heartbeats_do_no_harm() -> None:
+def test_malformed_heartbeats_of_other_nodes_cause_no_findings() -> None:
     garbage = [
         foreign_node("a.1", pools={"default": [1, "x", " a=b c", 1, "a"]}, tasks=["resize"], lease_seconds=20),
         foreign_node("b.2", pools={"default": "x"}, tasks="x", report=7),
@@ -105,6 +105,6 @@ def test_foreign_heartbeats_do_no_harm() -> None:
     assert ids_in(with_nodes(*garbage, node("web-1.aa"))) == []
 
 
-def test_surplus_ends_count_as_missing_tasks() -> None:
+def test_doctor_reports_more_ended_tasks_than_accepted_ones() -> None:
     assert seen_in(with_fleet(missing_tasks=-2), "tasks-missing") == "more ends than accepted tasks: 2"
     assert ids_in(with_fleet(missing_tasks=None)) == []

@@ -43,7 +43,7 @@ def files(folder: Path, content: dict[str, str]) -> None:
 # Control groups
 
 
-def test_in_version_2_the_lowest_limit_of_all_levels_counts(tmp_path: Path) -> None:
+def test_in_cgroup_version_2_the_lowest_limit_of_all_levels_applies(tmp_path: Path) -> None:
     files(tmp_path, {"cgroup.controllers": "cpu memory pids"})
     files(tmp_path / "kube", {"memory.max": "1073741824", "memory.current": "900", "memory.stat": "inactive_file 400"})
     files(tmp_path / "kube/pod", {"memory.max": "2147483648", "cpu.max": "150000 100000", "pids.max": "512"})
@@ -61,7 +61,7 @@ def test_in_version_2_the_lowest_limit_of_all_levels_counts(tmp_path: Path) -> N
     )
 
 
-def test_version_2_without_limits_has_none(tmp_path: Path) -> None:
+def test_a_cgroup_of_version_2_without_limits_has_no_limits(tmp_path: Path) -> None:
     files(tmp_path, {"cgroup.controllers": ""})
     files(tmp_path / "user", {"memory.max": "max", "cpu.max": "max 100000", "pids.max": "max", "memory.oom.group": "0"})
     assert read_cgroup("0::/user\n", tmp_path) == CgroupReading(version=2, path="/user")
@@ -71,7 +71,7 @@ V1 = "9:name=systemd:/\n8:pids:/docker/abc\n4:memory:/docker/abc\n2:cpu,cpuacct:
 
 
 @pytest.mark.parametrize("where", ["docker/abc", ""], ids=["on the host", "in a container without its own view"])
-def test_version_1_is_read_at_its_path_or_mount_point(tmp_path: Path, where: str) -> None:
+def test_cgroup_version_1_limits_are_read_at_the_path_or_the_mount_point(tmp_path: Path, where: str) -> None:
     files(tmp_path / "memory" / where, {"memory.limit_in_bytes": "536870912", "memory.usage_in_bytes": "1000"})
     files(tmp_path / "memory" / where, {"memory.stat": "cache 700\ntotal_inactive_file 300"})
     files(tmp_path / "cpu" / where, {"cpu.cfs_quota_us": "50000", "cpu.cfs_period_us": "100000"})
@@ -89,7 +89,7 @@ def test_version_1_is_read_at_its_path_or_mount_point(tmp_path: Path, where: str
     )
 
 
-def test_version_1_without_limits_has_none(tmp_path: Path) -> None:
+def test_a_cgroup_of_version_1_without_limits_has_no_limits(tmp_path: Path) -> None:
     files(tmp_path / "memory", {"memory.limit_in_bytes": "9223372036854771712"})
     files(tmp_path / "cpu", {"cpu.cfs_quota_us": "-1", "cpu.cfs_period_us": "100000"})
     files(tmp_path / "pids", {"pids.max": "max"})
@@ -97,13 +97,13 @@ def test_version_1_without_limits_has_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "0::/../../elsewhere\n", "0::/gone\n"])
-def test_an_invisible_group_has_no_limits(tmp_path: Path, text: str) -> None:
+def test_a_control_group_that_is_not_visible_has_no_limits(tmp_path: Path, text: str) -> None:
     found = read_cgroup(text, tmp_path)
     assert (found.memory_limit, found.cpu_limit, found.processes_limit) == (None, None, None)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="makes a control group, which root alone may do")
-def test_the_memory_limit_of_a_real_group_is_read() -> None:
+def test_the_memory_limit_of_a_real_control_group_is_read() -> None:
     with group("memory") as made:
         made.set("memory.max" if made.is_v2 else "memory.limit_in_bytes", 300 * MEGABYTE)
         program = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
@@ -150,7 +150,7 @@ def test_facts_of_this_process_and_machine_are_read() -> None:
     assert machine.shared_memory is not None
 
 
-def test_an_ended_process_is_reported_as_not_read() -> None:
+def test_doctor_reports_a_process_that_ended_as_unreadable() -> None:
     unread: list[Unread] = []
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
@@ -162,7 +162,7 @@ def test_kubernetes_is_recognized_by_its_variable() -> None:
     assert read_machine({"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, []).container == "kubernetes"
 
 
-def test_huge_pages_are_read_only_for_a_server_process() -> None:
+def test_the_huge_page_setting_is_read_only_for_a_redis_server_process() -> None:
     assert may_have_huge_pages(os.getpid(), ("redis-server",)) is None
     own = Path("/proc/self/comm").read_text().strip()
     assert may_have_huge_pages(os.getpid(), (own,)) in (True, False)
@@ -181,7 +181,7 @@ def test_the_process_limit_does_not_apply_to_root() -> None:
     assert ids_in(with_process(processes=210, user_threads=205, user_id=0)) == []
 
 
-def test_the_tightest_process_limit_is_named() -> None:
+def test_doctor_names_the_process_limit_that_has_the_least_room() -> None:
     found = replace(with_cgroup(processes_limit=240, processes_used=200), machine=WELL.machine)
     found = replace(found, process=replace(found.process, processes=210, user_threads=205))
     assert seen_in(found, "processes-low").startswith("the limit on processes of the user is 210, and 5 are left")
@@ -194,13 +194,13 @@ def test_without_a_lower_limit_the_machines_memory_counts() -> None:
     assert seen_in(above, "memory-low") == "974 MB are in use of 1,024 MB of memory on this machine"
 
 
-def test_growth_is_bounded_by_max_rss_mb_times_the_workers() -> None:
+def test_doctor_expects_each_worker_to_grow_to_at_most_max_rss_mb() -> None:
     enough = replace(with_cgroup(memory_limit=GIGABYTE, memory_used=0), config=Config(limits=Limits(max_rss_mb=200)))
     assert ids_in(enough) == []
     assert "memory-workers-may-exceed" in ids_in(replace(enough, workers=5))
 
 
-def test_group_and_affinity_limit_the_processors() -> None:
+def test_doctor_counts_only_processors_allowed_by_cgroup_and_affinity() -> None:
     few = replace(with_process(processors=2), workers=8, are_workers_set=False)
     assert seen_in(few, "cpu-workers-by-machine") == "8 workers, and 2 of 8 processors"
     assert ids_in(replace(few, are_workers_set=True)) == []
@@ -221,7 +221,7 @@ def test_a_clock_offset_counts_only_beyond_the_error_of_its_measurement() -> Non
 # The unit
 
 
-def test_the_recommended_grace_matches_the_page_and_our_unit() -> None:
+def test_the_recommended_grace_period_matches_the_documentation_and_the_unit() -> None:
     assert f"at least {GRACE_SECONDS:g} s longer" in (ROOT / "docs/service.md").read_text()
     unit = (ROOT / "deploy/systemd/rota.service").read_text()
     properties = dict(line.split("=", 1) for line in unit.splitlines() if "=" in line and not line.startswith("#"))
@@ -244,13 +244,13 @@ def test_the_recommended_grace_matches_the_page_and_our_unit() -> None:
         (None, "simple", []),
     ],
 )
-def test_grace_is_compared_with_the_drain_and_the_steps_after_it(
+def test_doctor_checks_that_the_grace_period_covers_the_whole_drain(
     seconds: float | None, kind: str, found: list[str]
 ) -> None:
     assert ids_in(with_unit(stop_seconds=seconds, type=kind)) == found
 
 
-def test_a_given_grace_replaces_that_of_the_unit() -> None:
+def test_a_grace_period_given_to_doctor_replaces_that_of_the_unit() -> None:
     assert ids_in(replace(with_unit(stop_seconds=10.0, type="simple"), grace_seconds=45.0)) == []
     assert ids_in(replace(WELL, grace_seconds=30.0)) == ["grace-too-short"]
 

@@ -81,7 +81,7 @@ LOOKS_SECRET = {
 
 
 @pytest.mark.parametrize(("text", "cleaned"), LOOKS_SECRET.items())
-def test_unknown_values_that_look_secret_are_replaced(text: str, cleaned: str) -> None:
+def test_the_scrubber_replaces_values_that_look_like_secrets(text: str, cleaned: str) -> None:
     assert PLAIN.text(text) == cleaned
 
 
@@ -97,7 +97,7 @@ def test_unknown_values_that_look_secret_are_replaced(text: str, cleaned: str) -
         "rota_doorbell_rescues_total 7",
     ],
 )
-def test_harmless_values_are_kept(text: str) -> None:
+def test_the_scrubber_keeps_values_that_are_not_secret(text: str) -> None:
     assert PLAIN.text(text) == text
 
 
@@ -138,7 +138,7 @@ def test_a_name_that_suggests_a_secret_is_recognized(name: str) -> None:
 @pytest.mark.parametrize(
     "name", ["PWD", "OLDPWD", "token_file", "redis_tls_key", "redis_credentials", "keys", "author"]
 )
-def test_other_names_do_not_suggest_a_secret(name: str) -> None:
+def test_similar_but_harmless_names_are_not_taken_for_secret_names(name: str) -> None:
     assert not is_secret_name(name)
 
 
@@ -157,6 +157,6 @@ def test_the_secret_of_a_url_is_its_password_or_user() -> None:
     assert list(secrets_in_url("redis://u:p1@h and redis://only@h and redis://h/0")) == ["p1", "only"]
 
 
-def test_only_secret_looking_arguments_are_collected() -> None:
+def test_only_task_arguments_that_look_secret_are_collected() -> None:
     arguments = [["everybody", "f3a9c0d1e2b4"], {"password": "short", "options": {"size": "large"}, "keys": ["a"]}]
     assert sorted(secrets_in_arguments(arguments)) == ["f3a9c0d1e2b4", "short"]

@@ -20,7 +20,7 @@ from support.examinations import (
 )
 
 
-def test_a_server_that_shows_nothing_has_no_findings() -> None:
+def test_a_server_that_reveals_nothing_causes_no_findings() -> None:
     assert (
         ids_in(with_server(info={}, settings={}, latency_events=None, round_trips=(), clock_offset_seconds=None)) == []
     )
@@ -34,7 +34,7 @@ def test_without_config_only_values_from_info_are_checked() -> None:
     assert ids_in(full) == ["redis-memory-full"]
 
 
-def test_an_eviction_policy_is_found_once() -> None:
+def test_an_eviction_policy_is_reported_only_once() -> None:
     fault = (
         "the server drops keys when its memory is full (maxmemory-policy allkeys-lru), and tasks with them: set "
         "maxmemory-policy noeviction in its configuration"
@@ -45,22 +45,22 @@ def test_an_eviction_policy_is_found_once() -> None:
 
 
 @pytest.mark.parametrize("field", ["aof_last_write_status", "aof_last_bgrewrite_status"])
-def test_an_old_failure_of_a_disabled_log_is_ignored(field: str) -> None:
+def test_an_aof_failure_is_ignored_once_the_aof_is_disabled(field: str) -> None:
     assert ids_in(with_info(**{field: "err"})) == ["redis-save-failed"]
     assert "redis-save-failed" not in ids_in(with_info(**{field: "err", "aof_enabled": "0"}))
 
 
-def test_memory_is_low_when_four_fifths_are_used() -> None:
+def test_redis_memory_counts_as_low_when_four_fifths_are_used() -> None:
     assert ids_in(with_info(maxmemory=str(1000 * MEGABYTE), used_memory=str(800 * MEGABYTE))) == []
     low = with_info(maxmemory=str(1000 * MEGABYTE), used_memory=str(801 * MEGABYTE))
     assert seen_in(low, "redis-memory-low") == "801 MB are in use of maxmemory 1,000 MB"
 
 
-def test_a_long_timeout_is_no_finding() -> None:
+def test_a_long_client_timeout_of_the_server_causes_no_finding() -> None:
     assert ids_in(with_settings({"timeout": "3600"})) == []
 
 
-def test_connections_of_workers_count_before_they_start() -> None:
+def test_doctor_counts_the_connections_that_workers_will_need() -> None:
     assert WELL.server is not None
     tight = replace(WELL.server, settings={**SETTINGS, "maxclients": "28"})
     found = replace(WELL, server=tight)
@@ -89,7 +89,7 @@ def test_a_slow_server_is_judged_by_its_quickest_reply() -> None:
     assert seen_in(slow, "redis-slow") == "the fastest of 2 round trips took 50 ms, the slowest 0.2 s"
 
 
-def test_only_recent_long_events_are_reported_longest_first() -> None:
+def test_only_recent_latency_events_are_reported_longest_first() -> None:
     events = [
         LatencyEvent("fork", int(NOW) - 30, 150, 150),
         LatencyEvent("command", int(NOW) - 7200, 900, 900),
@@ -105,5 +105,5 @@ def test_the_kernel_of_a_remote_server_is_not_checked() -> None:
     assert ids_in(replace(elsewhere, machine=replace(elsewhere.machine, overcommit=0))) == []
 
 
-def test_garbage_in_info_is_not_a_number() -> None:
+def test_malformed_numbers_in_redis_info_cause_no_findings() -> None:
     assert ids_in(with_info(used_memory="many", connected_clients="-", latest_fork_usec="")) == []

@@ -16,16 +16,16 @@ def wire(*args: str | int) -> bytes:
     return command((pack(args),))
 
 
-def test_level_none_needs_no_confirmation() -> None:
+def test_durability_none_requests_no_confirmation() -> None:
     assert confirmation("none", failover=True, timeout_seconds=5.0) is None
 
 
-def test_wait_ends_before_the_timeout_of_the_reply() -> None:
+def test_durability_wait_times_out_before_the_clients_own_timeout() -> None:
     assert made("wait").waiting == wire("WAIT", 1, 3000)
     assert made("wait").trial == wire("WAIT", 1, 1)
 
 
-def test_waitaof_includes_a_replica_only_with_failover() -> None:
+def test_waitaof_waits_for_a_replica_only_with_failover() -> None:
     assert made("waitaof").waiting == wire("WAITAOF", 1, 0, 3000)
     assert made("waitaof", failover=True).waiting == wire("WAITAOF", 1, 1, 3000)
 

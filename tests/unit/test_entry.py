@@ -70,12 +70,12 @@ def test_failures_crashes_and_losses_count_as_attempts_but_releases_do_not() -> 
         ("u12C", CrashKind.CRASH),
     ],
 )
-def test_the_flag_contains_the_last_crash_or_loss(flag: str, kind: CrashKind | None) -> None:
+def test_the_flag_of_an_entry_contains_the_last_crash_or_loss(flag: str, kind: CrashKind | None) -> None:
     assert parse_entry(f"id-1 mail i 1 1 0 1 0 0 {flag}".encode()).last_crash is kind
 
 
 @pytest.mark.parametrize("kind", list(Kind))
-def test_every_kind_has_a_label_of_one_word_with_its_letter(kind: Kind) -> None:
+def test_the_label_of_each_kind_is_one_word_that_contains_its_letter(kind: Kind) -> None:
     assert kind.label.isalpha()
     assert kind.value in kind.label
 
@@ -83,6 +83,6 @@ def test_every_kind_has_a_label_of_one_word_with_its_letter(kind: Kind) -> None:
 @pytest.mark.parametrize(
     "text", [b"", b"id queue i 1 1 0 0 0 0", b"id queue i 1 1 0 0 0 0 - -", b'["id","queue","f",[]]']
 )
-def test_malformed_text_is_refused(text: bytes) -> None:
+def test_a_malformed_entry_is_refused(text: bytes) -> None:
     with pytest.raises(ValueError, match="not an entry"):
         parse_entry(text)

@@ -40,7 +40,7 @@ def test_a_running_task_is_the_exemplar_of_its_lag_bucket() -> None:
     assert not others
 
 
-def test_a_task_is_the_exemplar_of_one_bucket_only() -> None:
+def test_a_task_is_the_exemplar_of_only_one_lag_bucket() -> None:
     exemplars = Exemplars(QueueLabels(["mail"]).of)
     for clock_offset in (0.03, 0.2):
         exemplars.take([running(entry("id-1", "mail", "d", NOW_SECONDS), 0.0)], clock_offset, SHOWN)

@@ -54,7 +54,7 @@ def test_a_request_may_arrive_in_any_number_of_parts(places: list[int]) -> None:
 
 
 @given(st.lists(_ANYTHING, min_size=1, max_size=4))
-def test_any_bytes_are_a_request_or_refused_or_incomplete(parts: list[bytes]) -> None:
+def test_any_bytes_sent_to_the_exporter_are_a_request_an_error_or_incomplete(parts: list[bytes]) -> None:
     exchange = HttpExchange()
     for part in parts:
         heard = exchange.take(part)
@@ -64,7 +64,7 @@ def test_any_bytes_are_a_request_or_refused_or_incomplete(parts: list[bytes]) ->
             return
 
 
-def test_a_head_that_is_too_large_is_refused() -> None:
+def test_http_request_headers_that_are_too_large_are_refused() -> None:
     too_large = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
     long = result_of(b"GET / HTTP/1.1\r\nLong: " + b"a" * MAX_HEAD_BYTES)
     many = result_of(b"GET / HTTP/1.1\r\n" + b"a:b\r\n" * MAX_HEAD_LINES)
@@ -76,7 +76,7 @@ def test_a_head_that_is_too_large_is_refused() -> None:
 
 @pytest.mark.parametrize("piece", [1 << 14, 5000, (1 << 14) - 1])
 @pytest.mark.parametrize("more", [0, 1, 4000])
-def test_the_limit_of_a_head_is_exact_for_any_parts(piece: int, more: int) -> None:
+def test_the_size_limit_of_http_headers_is_exact_however_they_arrive(piece: int, more: int) -> None:
     opening, end = b"GET / HTTP/1.1\r\nHost: here\r\nLong: ", b"\r\n\r\n"
     head = opening + b"a" * (MAX_HEAD_BYTES + more - len(opening) - len(end)) + end
     exchange = HttpExchange()

@@ -43,7 +43,7 @@ def test_a_master_is_alive_with_a_heartbeat_within_three_ticks(age: float, ok: b
     assert liveness((changed(MASTER, heartbeat_age_seconds=age),), HEARTBEAT_LIMITS.tick_seconds).ok is ok
 
 
-def test_without_a_master_nothing_is_alive() -> None:
+def test_liveness_fails_if_there_is_no_master() -> None:
     assert not liveness((WORKER, POLLER), HEARTBEAT_LIMITS.tick_seconds).ok
 
 
@@ -70,7 +70,7 @@ def test_a_pool_in_back_off_makes_the_fleet_not_ready() -> None:
     ]
 
 
-def test_one_worker_that_serves_is_enough() -> None:
+def test_readiness_requires_only_one_working_worker() -> None:
     hung = changed(WORKER, slot=9, heartbeat_age_seconds=1000.0)
     assert faults(MASTER, POLLER, hung, WORKER, changed(WORKER, slot=10, phase=Phase.BOOTING)) == []
     assert faults(MASTER, POLLER, hung) == ["worker_serves"]
@@ -96,7 +96,7 @@ def test_busy_workers_are_judged_by_deadline_and_idle_ones_by_heartbeat(member: 
     assert serves(member, 30.0) is ok
 
 
-def test_each_check_describes_its_observation() -> None:
+def test_each_health_check_describes_what_it_observed() -> None:
     verdict = verdict_on(changed(MASTER, phase=Phase.DRAINING), redis_up=False)
     assert [check.seen for check in verdict.checks] == [
         "last heartbeat 0.5 s ago, limit 3 s",

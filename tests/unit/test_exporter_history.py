@@ -78,14 +78,14 @@ def node() -> Node:
     return Node()
 
 
-def test_without_a_recorded_step_the_window_has_no_duration(node: Node) -> None:
+def test_before_the_first_recorded_step_the_window_has_no_duration(node: Node) -> None:
     node.starts(0.1)
     recent = node.recent
     lag = recent.lag(recent.starts("mail"))
     assert (lag.window_seconds, lag.starts, recent.rates, recent.row()["started"]) == (0.0, 1, (0.0, 0.0), [])
 
 
-def test_lag_covers_all_starts_since_the_window_began(node: Node) -> None:
+def test_lag_quantiles_include_only_starts_since_the_window_began(node: Node) -> None:
     node.starts(100.0, 100.0, 100.0)
     node.begin()
     node.starts(0.002)
@@ -107,7 +107,7 @@ def test_a_queue_without_starts_in_the_window_has_no_quantiles(node: Node) -> No
     assert recent.row("mail") == {"started": [0], "done": [0], "p50": [None], "p99": [None]}
 
 
-def test_each_step_has_its_counts_for_one_queue_and_for_all(node: Node) -> None:
+def test_each_history_step_has_counts_per_queue_and_for_all_queues(node: Node) -> None:
     node.begin()
     node.starts(0.004, 0.004)
     node.step()
@@ -122,7 +122,7 @@ def test_each_step_has_its_counts_for_one_queue_and_for_all(node: Node) -> None:
     assert 1.0 < latest <= 2.5
 
 
-def test_rates_cover_the_last_step_and_the_current_one(node: Node) -> None:
+def test_recent_rates_cover_the_last_history_step_and_the_current_one(node: Node) -> None:
     node.begin()
     node.starts(*[0.001] * 100)
     node.step()
@@ -135,7 +135,7 @@ def test_rates_cover_the_last_step_and_the_current_one(node: Node) -> None:
     assert recent.window.overall.share_late == pytest.approx(4 / 120, abs=1e-6)
 
 
-def test_the_window_keeps_a_bounded_number_of_steps(node: Node) -> None:
+def test_the_history_window_keeps_a_bounded_number_of_steps(node: Node) -> None:
     node.begin()
     for number in range(3 * STEPS):
         node.starts(0.1)
@@ -148,7 +148,7 @@ def test_the_window_keeps_a_bounded_number_of_steps(node: Node) -> None:
         assert recent.now - recent.began == len(recent.steps) * STEP_SECONDS
 
 
-def test_a_late_reading_ends_the_step_at_its_planned_time(node: Node) -> None:
+def test_a_late_reading_ends_the_history_step_at_its_planned_time(node: Node) -> None:
     node.begin()
     began = node.now
     node.now += 1.5 * STEP_SECONDS
@@ -157,7 +157,7 @@ def test_a_late_reading_ends_the_step_at_its_planned_time(node: Node) -> None:
     assert node.history.is_due(began + 2 * STEP_SECONDS)
 
 
-def test_an_idle_queue_is_not_stored_in_a_step(node: Node) -> None:
+def test_a_history_step_stores_only_queues_with_activity(node: Node) -> None:
     node.starts(0.1)
     node.begin()
     node.starts(0.1, queue="bulk")

@@ -16,7 +16,7 @@ def tenants(sizes: Iterable[int]) -> list[QueueState]:
     return [queue(f"tenant-{number:05}", size, size, age_us=size) for number, size in enumerate(sizes)]
 
 
-def test_the_largest_queues_are_named_and_the_rest_shown_as_one() -> None:
+def test_only_the_largest_queues_of_a_pattern_are_shown_by_name() -> None:
     largest = Largest(["default", "tenant-*"], top=2)
     shown = largest.choose([queue("default", 1), *tenants([5, 9, 7, 1, 0])], all_seen=True)
 
@@ -29,7 +29,7 @@ def test_the_largest_queues_are_named_and_the_rest_shown_as_one() -> None:
     assert shown.queues[-1].oldest_ready_age_us == 5, "the longest, not the sum"
 
 
-def test_ten_thousand_tenants_have_as_many_rows_as_three() -> None:
+def test_ten_thousand_queues_of_a_pattern_need_no_more_rows_than_three() -> None:
     rows = [len(Largest(["tenant-*"], top=2).choose(tenants(range(n)), all_seen=True).queues) for n in (3, 10_000)]
     assert rows == [3, 3]
 
@@ -52,7 +52,7 @@ def test_without_patterns_every_queue_is_shown_by_name() -> None:
     assert shown.accepted == {"default": 0, "strange": 4}
 
 
-def test_unmatched_queues_are_bounded_and_unserved_ones_come_first() -> None:
+def test_queues_outside_the_tiers_are_limited_with_unserved_ones_first() -> None:
     strange = [queue(f"strange-{number}", served=True) for number in range(MOST_UNMATCHED)]
     shown = Largest(["default"], top=2).choose(
         [*strange, queue("forgotten", 1, served=False), queue("default")], all_seen=True
@@ -62,7 +62,7 @@ def test_unmatched_queues_are_bounded_and_unserved_ones_come_first() -> None:
     assert len(shown.queues) == MOST_UNMATCHED + 1
 
 
-def test_the_rest_is_unserved_if_one_with_tasks_is_unserved() -> None:
+def test_the_summed_queues_count_as_unserved_if_one_with_tasks_is_unserved() -> None:
     largest = Largest(["tenant-*"], top=0)
     [rest] = largest.choose([queue("tenant-1", 5), queue("tenant-2", 0, served=False)], all_seen=True).queues
     assert rest.served
@@ -84,7 +84,7 @@ def test_the_accepted_count_never_decreases_while_queues_come_and_go() -> None:
     assert accepted(queue("tenant-*", accepted=5), all_seen=False) == 16, "not all of them were read"
 
 
-def test_shown_queues_have_their_pattern_and_patterns_their_oldest_age() -> None:
+def test_each_shown_queue_has_its_pattern_and_each_pattern_its_oldest_age() -> None:
     states = [*tenants([3, 9]), replace(queue("tenant-paused", 1, age_us=99), paused=True), queue("eu-1", 5, age_us=4)]
     shown = Largest(["tenant-*", "eu-*"], top=2).choose(states, all_seen=True)
 

@@ -53,7 +53,7 @@ def test_a_lost_node_shows_how_long_it_has_been_silent() -> None:
     assert others(node("a", left_seconds=-40.0)) == [("a", "lost", 60.0)]
 
 
-def test_this_node_counts_its_workers_and_their_tasks() -> None:
+def test_a_node_reports_the_number_of_its_workers_and_running_tasks() -> None:
     master = Member(MASTER_SLOT, Role.MASTER, 1, Phase.IDLE, 0.1)
     workers = [
         Member(WORKER_SLOT, Role.WORKER, 2, Phase.BUSY, 0.1, (NEVER_USED, NEVER_USED), concurrency=5),

@@ -95,14 +95,14 @@ def read_until(watched: QueueWatch, *, known: bool) -> QueueReading | None:
     return reading
 
 
-def test_a_reading_has_the_audit_and_the_clock_offset() -> None:
+def test_a_queue_reading_contains_the_audit_and_the_clock_offset() -> None:
     reading = read_until(watch(Redis()), known=True)
     assert reading is not None
     assert reading.missing_tasks == 2
     assert reading.clock_offset_seconds == pytest.approx(3.0, abs=1.0)
 
 
-def test_many_readers_cause_one_query_a_second() -> None:
+def test_many_concurrent_readers_cause_one_redis_query_a_second() -> None:
     on = Redis()
     watched = watch(on)
     read_until(watched, known=True)
@@ -150,7 +150,7 @@ def test_a_call_after_the_server_closed_an_idle_connection_succeeds() -> None:
 
 
 @pytest.mark.usefixtures("soon_old")
-def test_readers_do_not_wait_for_a_hanging_server() -> None:
+def test_exporter_pages_do_not_wait_long_for_a_hanging_server() -> None:
     on = Redis()
     on.answers.clear()
     watched = watch(on)
@@ -176,7 +176,7 @@ def test_during_a_slow_reply_the_last_one_is_shown_until_stale(monkeypatch: pyte
 
 
 @pytest.mark.parametrize(("limit", "reader", "asked"), [(30.0, 30.0, 1), (-1.0, -1.0, 1), (-1.0, 30.0, 2)])
-def test_without_readers_only_a_slow_server_is_queried_again(
+def test_queues_are_queried_without_readers_only_if_the_server_was_slow(
     monkeypatch: pytest.MonkeyPatch, limit: float, reader: float, asked: int
 ) -> None:
     """A reply that took longer than `limit` seconds counts as slow. A reader is remembered for `reader` seconds."""
@@ -192,7 +192,7 @@ def test_without_readers_only_a_slow_server_is_queried_again(
     assert on.overviews == asked
 
 
-def test_calls_fail_without_a_reply_and_succeed_later(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_redis_calls_of_the_exporter_fail_without_a_reply_and_recover_later(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redis_thread, "CALL_SECONDS", 0.3)
     monkeypatch.setattr(redis_thread, "LIMIT_SECONDS", 0.1)
     on = Redis()

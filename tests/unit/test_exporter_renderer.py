@@ -28,7 +28,7 @@ def wait_for(renderer: Renderer) -> list[tuple[PendingPage, HttpResponse]]:
     return list(renderer.made())
 
 
-def test_other_work_is_done_between_pages(client: HttpClient) -> None:
+def test_the_renderer_does_other_work_between_pages(client: HttpClient) -> None:
     done: list[str] = []
 
     def make(request: HttpRequest) -> HttpResponse:
@@ -65,7 +65,7 @@ def test_scrapes_and_other_pages_are_rendered_alternately(client: HttpClient) ->
     assert made[:5].count("/metrics") == 2
 
 
-def test_a_failure_between_pages_is_raised_to_the_caller() -> None:
+def test_a_failure_of_work_between_pages_is_raised_to_the_caller() -> None:
     def fail() -> None:
         raise LookupError("no slot")
 

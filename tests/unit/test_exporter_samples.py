@@ -37,7 +37,7 @@ SETTINGS = exporter_settings(
 QUEUES = SETTINGS.queues
 
 
-def test_every_queue_and_kind_exists_at_zero_from_the_start() -> None:
+def test_counters_of_every_queue_and_kind_start_at_zero() -> None:
     found = set(zeroes(["mail", "bulk"]))
     for queue in ("mail", "bulk"):
         for kind in ("immediate", "delayed", "retry", "periodic"):
@@ -75,7 +75,7 @@ def test_each_queue_exports_its_oldest_running_task_or_zero() -> None:
     }
 
 
-def test_a_zygote_has_no_heartbeat() -> None:
+def test_no_heartbeat_age_is_exported_for_a_zygote() -> None:
     samples = Samples()
     put_processes(samples, [Member(2, Role.ZYGOTE, 5, Phase.EMPTY, 900.0), worker(8, "mail", 1.0)])
     assert dict(samples.series(m.HEARTBEAT_AGE)) == {("worker", "8"): (1.5,)}
@@ -122,7 +122,7 @@ def test_queue_readings_become_gauges_in_seconds() -> None:
 FOLDED = Fold(frozenset([("queue", "mail"), ("queue", "stray")]))
 
 
-def test_queues_beyond_the_bound_are_summed_in_the_gauges() -> None:
+def test_gauges_sum_the_queues_beyond_the_series_limit() -> None:
     states = [QueueState(name, 1, 0, 0, 0, 0, 2, 0, 0, paused=False, served=True) for name in ("mail", "bulk", "stray")]
     shown = Largest(["mail", "bulk"], 1).choose(states, all_seen=True)
     samples = Samples()
@@ -131,7 +131,7 @@ def test_queues_beyond_the_bound_are_summed_in_the_gauges() -> None:
     assert dict(samples.series(m.TASKS_ENQUEUED)) == {("bulk",): (2,), ("_other",): (4,)}
 
 
-def test_folded_queues_have_their_average_lag_target() -> None:
+def test_queues_summed_as_other_have_their_average_lag_target() -> None:
     starts, samples = Samples(), Samples()
     starts.put(m.TASK_STARTS, ("mail", "immediate"), 899.0)
     starts.put(m.TASK_STARTS, ("bulk", "immediate"), 99.0)
@@ -158,14 +158,14 @@ def test_processor_time_of_dead_and_live_processes_never_decreases() -> None:
     assert [total(2.5, 0.5), total(3.5, None), total(3.5, 0.25)] == [3.0, 3.5, 3.75]
 
 
-def test_descriptors_are_omitted_if_the_kernel_hides_them() -> None:
+def test_file_descriptor_counts_are_omitted_if_the_kernel_hides_them() -> None:
     samples = Samples()
     put_usage(samples, {worker(8, "mail", 1.0): Usage(4096, 1.0, None), worker(9, "mail", 1.0): Usage(8192, 1.0, 7)})
     assert dict(samples.series(m.PROCESS_OPEN_FDS)) == {("worker", "9"): (7,)}
     assert samples.value(m.PROCESS_RESIDENT_MEMORY, "worker", "8") == 4096
 
 
-def test_delayed_pools_and_roles_export_one_and_all_others_zero() -> None:
+def test_the_back_off_gauge_is_one_for_delayed_pools_and_otherwise_zero() -> None:
     samples = Samples()
     samples.put(m.WORKERS_DESIRED, ("mail",), 2)
     samples.put(m.WORKERS_DESIRED, ("bulk",), 2)

@@ -23,14 +23,14 @@ def samples(*, started_ago: float = 60.0, misses: float = 0, worst: float = 0.0,
     return made
 
 
-def test_counts_of_a_young_fleet_before_the_first_reading_are_included() -> None:
+def test_recent_counts_of_a_new_fleet_include_those_before_the_first_reading() -> None:
     watch = ProblemWatch()
     watch.note(samples(lines=7, adopt=1))
     recent = watch.recent()
     assert (recent.total(m.LOG_LINES_DROPPED), recent.of(m.ADOPT_ERRORS)) == (7, {"old": 1})
 
 
-def test_counts_from_before_a_new_exporter_are_not_recent() -> None:
+def test_counts_from_before_the_exporter_restarted_are_not_recent() -> None:
     watch = ProblemWatch()
     watch.note(samples(started_ago=86_400.0, lines=7))
     assert watch.recent().total(m.LOG_LINES_DROPPED) == 0
@@ -38,13 +38,13 @@ def test_counts_from_before_a_new_exporter_are_not_recent() -> None:
     assert watch.recent().total(m.LOG_LINES_DROPPED) == 2
 
 
-def test_only_missed_occurrences_are_troubles() -> None:
+def test_only_missed_schedule_occurrences_count_as_problems() -> None:
     watch = ProblemWatch()
     watch.note(samples(enqueued=100, missed=2))
     assert watch.recent().of(m.SCHEDULE_OCCURRENCES) == {"nightly": 2}
 
 
-def test_the_worst_lag_is_exact_and_kept_after_the_peak() -> None:
+def test_the_worst_recent_lag_is_exact_and_remembered_after_its_peak() -> None:
     watch = ProblemWatch()
     watch.note(samples(misses=3, worst=61.25))
     seen_by = time.time()
@@ -61,7 +61,7 @@ def test_a_throttled_start_is_never_late() -> None:
     assert watch.recent().late.get("mail", LateStarts()).number == 0
 
 
-def test_old_counts_and_lags_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_exporter_forgets_old_problem_counts_and_lags(monkeypatch: pytest.MonkeyPatch) -> None:
     watch = ProblemWatch()
     watch.note(samples(misses=3, worst=61.0, lines=7))
     monkeypatch.setattr(history, "LATE_SECONDS", 0.0)
@@ -71,7 +71,7 @@ def test_old_counts_and_lags_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> N
     assert watch.recent().total(m.LOG_LINES_DROPPED) == 0
 
 
-def test_a_pool_is_short_until_it_has_all_workers() -> None:
+def test_a_pool_counts_as_short_until_all_its_workers_exist() -> None:
     watch, made = ProblemWatch(), samples()
     made.put(m.WORKERS_DESIRED, ("default",), 2)
     made.put(m.WORKERS, ("default", "running"), 1)

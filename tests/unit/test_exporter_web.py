@@ -33,7 +33,9 @@ class BadObserver(Observer):
 
 
 @pytest.mark.parametrize("path", ["/livez", "/metrics", "/status.json"])
-def test_an_internal_failure_is_a_500_response_and_logged(path: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_internal_error_of_the_exporter_returns_500_and_is_logged(
+    path: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     log.configure(LogSettings())
     settings = exporter_settings({}, ServerSettings("redis://127.0.0.1:1/0", "web"))
     memory = SlotMemory.create(8)
@@ -51,7 +53,7 @@ def test_an_internal_failure_is_a_500_response_and_logged(path: str, capfd: pyte
 
 
 @pytest.mark.parametrize("number", ["9" * 5000, "-1", "x", ""])
-def test_an_invalid_event_number_filters_no_events(number: str) -> None:
+def test_an_invalid_event_number_in_a_request_filters_no_events(number: str) -> None:
     settings = exporter_settings({}, ServerSettings("redis://127.0.0.1:1/0", "web"))
     memory = SlotMemory.create(8)
     SharedText(memory.slot(MASTER_SLOT).far_spare).publish(MasterSnapshot(events=(EVENT,)).to_json(8192))

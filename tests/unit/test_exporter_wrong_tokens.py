@@ -15,7 +15,7 @@ def wrong_tokens(now: list[float]) -> WrongTokens:
     return WrongTokens(lambda: now[0])
 
 
-def test_ten_wrong_tokens_are_permitted_at_once_and_then_one_a_second(
+def test_ten_wrong_tokens_are_allowed_at_once_and_then_one_a_second(
     wrong_tokens: WrongTokens, now: list[float]
 ) -> None:
     for _ in range(10):
@@ -28,13 +28,13 @@ def test_ten_wrong_tokens_are_permitted_at_once_and_then_one_a_second(
     assert wrong_tokens.are_too_many("192.0.2.1")
 
 
-def test_other_addresses_do_not_wait(wrong_tokens: WrongTokens) -> None:
+def test_wrong_tokens_from_one_address_do_not_delay_other_addresses(wrong_tokens: WrongTokens) -> None:
     for _ in range(20):
         wrong_tokens.add("192.0.2.1")
     assert not wrong_tokens.are_too_many("192.0.2.2")
 
 
-def test_many_addresses_are_not_remembered_forever(wrong_tokens: WrongTokens) -> None:
+def test_only_a_bounded_number_of_addresses_with_wrong_tokens_is_remembered(wrong_tokens: WrongTokens) -> None:
     for number in range(2000):
         for _ in range(10):
             wrong_tokens.add(f"address {number}")

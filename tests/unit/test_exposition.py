@@ -78,14 +78,14 @@ def test_a_histogram_is_cumulative_and_ends_with_its_count_and_sum() -> None:
 
 @pytest.mark.parametrize("wanted", [PLAIN, OPENMETRICS], ids=str)
 @pytest.mark.parametrize("value", [0.0, 1.0, 1e-9, 123456789.5, 1e300, math.inf, -math.inf])
-def test_a_number_is_parsed_as_it_was_written(value: float, wanted: ScrapeOptions) -> None:
+def test_a_scraped_number_is_parsed_as_it_was_written(value: float, wanted: ScrapeOptions) -> None:
     samples = Samples()
     samples.put(m.REDIS_CLOCK_OFFSET, (), value)
     (sample,) = read(samples, wanted)[m.REDIS_CLOCK_OFFSET.name]
     assert sample.value == value
 
 
-def test_text_from_outside_is_escaped_in_labels() -> None:
+def test_text_from_users_is_escaped_in_metric_labels() -> None:
     samples = Samples()
     samples.add(m.CLAIMS, ('a"b\\c\nd',), (3.0,))
     for wanted in (PLAIN, OPENMETRICS):
@@ -114,14 +114,14 @@ def test_exemplars_follow_their_bucket_in_openmetrics_only() -> None:
     assert str(exemplar.timestamp) == "1000.250000000"
 
 
-def test_a_series_with_an_unknown_start_has_no_created_sample() -> None:
+def test_a_series_whose_start_is_unknown_has_no_created_sample() -> None:
     samples = Samples()
     samples.put(m.TASKS_ENQUEUED, ("mail",), 1)
     assert "_created" not in written(samples, ScrapeOptions(ACCEPT, created=True))
 
 
 @pytest.mark.parametrize("name", ["rota_task_lag_seconds", "rota_task_lag_seconds_bucket", "rota_claims_total"])
-def test_a_scrape_of_some_names_returns_only_those(name: str) -> None:
+def test_a_scrape_that_selects_metric_names_returns_only_those(name: str) -> None:
     found = read(every_metric(), ScrapeOptions(names=frozenset([name])))
     assert {sample.removesuffix("_total").partition("_seconds")[0] for sample in found} == {
         name.removesuffix("_total").partition("_seconds")[0]

@@ -18,7 +18,7 @@ class _UntraceableError(Exception):
         raise RuntimeError(name)
 
 
-def test_a_record_keeps_the_error_start_and_the_traceback_end() -> None:
+def test_a_failure_record_keeps_the_errors_start_and_the_tracebacks_end() -> None:
     written = FailureRecord("retries", "e" * 5000, 11, "first" + "t" * 9000 + "last").to_json(AT)
     record = json.loads(written)
     assert len(written) < 6000
@@ -27,7 +27,7 @@ def test_a_record_keeps_the_error_start_and_the_traceback_end() -> None:
     assert (record["reason"], record["attempt"], record["at"]) == ("retries", 11, "2026-01-02T03:04:05.000+00:00")
 
 
-def test_unknown_fields_are_left_out() -> None:
+def test_unknown_fields_are_omitted_from_a_failure_record() -> None:
     assert set(json.loads(FailureRecord("lost", "gone").to_json(AT))) == {"reason", "error", "at"}
 
 
@@ -40,5 +40,5 @@ def test_an_exception_whose_traceback_cannot_be_formatted_is_still_named() -> No
     assert traceback_text(_UntraceableError("why")) == "_UntraceableError: why"
 
 
-def test_text_that_is_not_unicode_is_written_with_replacements() -> None:
+def test_invalid_unicode_in_a_failure_record_is_replaced() -> None:
     assert json.loads(FailureRecord("retries", "bad \udc80 text").to_json(AT))["error"] == "bad ? text"

@@ -54,7 +54,7 @@ def shown(*slots: Member, **said: Any) -> dict[str, Any]:
     return snapshot_of(*slots, **said).to_json()
 
 
-def test_slots_and_the_masters_report_are_joined_in_one_row() -> None:
+def test_each_process_row_joins_its_slot_with_the_masters_report() -> None:
     found = shown(MASTER, POLLER, WORKER)
     assert [row["slot"] for row in found["processes"]] == [0, 4, 8]
     row = found["processes"][2]
@@ -71,18 +71,18 @@ def test_slots_and_the_masters_report_are_joined_in_one_row() -> None:
     assert (found["state"], found["started_at"]) == ("running", 4940.0)
 
 
-def test_a_child_without_a_process_is_shown_from_the_masters_report() -> None:
+def test_a_child_that_has_no_process_yet_is_shown_from_the_masters_report() -> None:
     starting = ChildFacts(9, "mail", 2, "registering")
     row = shown(MASTER, children=(starting,))["processes"][1]
     assert (row["slot"], row["role"], row["pid"], row["state"]) == (9, "worker", 0, "registering")
     assert (row["phase"], row["beat_age_seconds"], row["ready_seconds"], row["tasks"]) == (None, None, None, [])
 
 
-def test_a_fleet_whose_master_is_gone_is_lost() -> None:
+def test_a_fleet_without_a_master_is_shown_as_lost() -> None:
     assert shown(WORKER)["state"] == LOST
 
 
-def test_a_pool_in_back_off_has_its_state() -> None:
+def test_the_status_shows_the_state_of_a_pool_in_back_off() -> None:
     held = PoolInBackoff("worker", "mail", "fatal", 3, 105.0, "exit code 3")
     found = shown(MASTER, held=(held,))
     assert found["pools"][0]["state"] == "fatal"

@@ -303,7 +303,7 @@ CASES: list[tuple[Callable[[Status], None], str, str, str]] = [
 
 
 @pytest.mark.parametrize(("change", "level", "text", "where"), CASES)
-def test_each_trouble_has_a_headline_with_its_cause(
+def test_each_problem_has_a_headline_with_its_cause(
     change: Callable[[Status], None], level: str, text: str, where: str
 ) -> None:
     status = healthy()
@@ -319,7 +319,7 @@ def test_the_headline_of_an_outage_has_its_duration() -> None:
     assert headlines(status)[0]["text"].startswith("Redis has not responded for 12 s")
 
 
-def test_a_refusal_quotes_the_server() -> None:
+def test_the_headline_of_a_refusal_quotes_the_servers_error() -> None:
     lost = event(
         "redis.lost", 12, refused=True, error="MISCONF Errors writing to the AOF file: No space left on device"
     )
@@ -331,7 +331,7 @@ def test_a_refusal_quotes_the_server() -> None:
     )
 
 
-def test_only_the_first_sentence_of_a_refusal_is_quoted() -> None:
+def test_a_headline_quotes_only_the_first_sentence_of_a_refusal() -> None:
     advice = "Commands that may modify the data set are disabled. Please check the Redis logs for deta"
     lost = event("redis.lost", 12, refused=True, error=f"MISCONF it cannot save RDB snapshots. {advice}")
     status = healthy() | {"events": [lost]}
@@ -341,7 +341,7 @@ def test_only_the_first_sentence_of_a_refusal_is_quoted() -> None:
     )
 
 
-def test_a_quiet_node_is_named_first_and_as_the_cause() -> None:
+def test_a_quiet_node_is_the_first_headline_and_the_stated_cause_of_lateness() -> None:
     status = healthy() | {"quiet_seconds": 90.0, "ready": QUIET, "queues": [LATE]}
     late = "queue mail is late: 1 m 34 s, its objective is 5.0 s; this node is quiet"
     assert [row["text"] for row in headlines(status)] == [
@@ -350,18 +350,18 @@ def test_a_quiet_node_is_named_first_and_as_the_cause() -> None:
     ]
 
 
-def test_lateness_of_local_starts_is_known_without_redis() -> None:
+def test_a_headline_reports_late_local_starts_even_without_redis() -> None:
     status = healthy() | {"queues": [LATE | {"state": None}], "queue_states_age_seconds": None}
     assert any(row["text"].startswith("queue mail is late: 1 m 34 s") for row in headlines(status))
 
 
-def test_unknown_queues_are_not_reported_as_in_time() -> None:
+def test_headlines_do_not_claim_that_queues_in_an_unknown_state_are_on_time() -> None:
     for changes in ({"queue_states_age_seconds": None}, {"queue_states_age_seconds": None, "redis_asked": False}):
         status = healthy() | {"queues": [queue() | {"state": None}]} | changes
         assert not any("none is late" in row["text"] for row in headlines(status))
 
 
-def test_unknown_values_cause_no_headline() -> None:
+def test_missing_status_values_cause_no_warning_headlines() -> None:
     """Values are null or missing because Redis is away, the master does not reply, or the heartbeat is of another
     version.
     """

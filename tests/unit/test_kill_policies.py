@@ -50,7 +50,7 @@ def _policy(failures: int, **options: Any) -> KillPolicy:
     return kill_policy_of(TaskOptions(**options), failures, lambda: 0.5)
 
 
-def test_a_time_limit_uses_a_retry_with_the_tasks_back_off() -> None:
+def test_a_kill_policy_after_a_time_limit_retries_with_the_tasks_back_off() -> None:
     assert _policy(0, retries=1, base=2.0) == KillPolicy(True, 1_000_000)
     assert _policy(1, retries=1) == KillPolicy(True, None)
     assert _policy(0, retries=0, crash_limit=7) == KillPolicy(True, None, 7)
@@ -62,7 +62,7 @@ def test_retry_on_and_dead_on_apply_to_the_time_limit() -> None:
     assert _policy(0, retry_on=(TimeLimit,), jitter=False).retry_us == 2_000_000
 
 
-def test_a_back_off_that_fails_permits_no_retry() -> None:
+def test_a_task_whose_back_off_function_fails_has_a_kill_policy_without_retry() -> None:
     def sulk(failures: int) -> float:
         raise SystemExit(failures)
 
@@ -137,7 +137,7 @@ def test_with_no_retry_left_a_hard_limit_ends_the_task(core: Core, worker: Child
     assert counted[m.TASKS_DEAD] == ("mail", "send", "time_limit")
 
 
-def test_a_task_that_was_settled_before_is_not_reported(core: Core, worker: Child) -> None:
+def test_a_stale_task_of_a_dead_worker_is_not_reported(core: Core, worker: Child) -> None:
     task = _task(KillPolicy(True, None))
     assert _events_after_reap(core, _reap_after_death(core, worker, task), stale=(task.entry,)) == {}
 
@@ -152,7 +152,9 @@ def test_a_task_that_was_settled_before_is_not_reported(core: Core, worker: Chil
         (_task(KillPolicy(True, 0), b"a q x 1 1 0 0 0 0 -"), Reason.TIMEOUT),
     ],
 )
-def test_every_other_death_is_a_crash(core: Core, worker: Child, task: TaskInSlot, why: Reason | None) -> None:
+def test_a_worker_death_other_than_a_hard_limit_counts_as_a_crash(
+    core: Core, worker: Child, task: TaskInSlot, why: Reason | None
+) -> None:
     reap = _reap_after_death(core, worker, task, why)
     assert (reap.over_limit, reap.settlements) == ((), NOTHING)
     assert reap.blame.crash is not None
@@ -167,6 +169,6 @@ def test_a_crash_is_judged_by_the_default_limit_otherwise(core: Core, worker: Ch
     assert _reap_after_death(core, worker, _task(KillPolicy()), None).blame.crash_limit == DEFAULT_CRASH_LIMIT
 
 
-def test_a_worker_killed_at_shutdown_records_the_attempt_without_blame(core: Core, worker: Child) -> None:
+def test_a_worker_killed_at_shutdown_records_the_attempt_but_no_crash(core: Core, worker: Child) -> None:
     blame = _reap_after_death(core, worker, _task(KillPolicy()), Reason.STOP).blame
     assert (blame.crash, [task_id for task_id, _ in blame.ran]) == (None, ["id"])

@@ -25,7 +25,7 @@ def of_worker(load: Load, key: tuple[int, int] = FIRST, task_slots: int = 1) -> 
     return WorkerReading(key, load, task_slots)
 
 
-def test_windows_cover_the_last_seconds_and_the_last_minute() -> None:
+def test_load_windows_cover_the_last_two_seconds_and_the_last_minute() -> None:
     meter = PoolMeter()
     for number in range(241):
         at = number * ROUND
@@ -38,7 +38,7 @@ def test_windows_cover_the_last_seconds_and_the_last_minute() -> None:
     assert (short.first_attempts, short.first_failures) == (60, 30)
 
 
-def test_a_new_meter_has_a_shorter_window() -> None:
+def test_a_new_load_meter_has_a_window_only_since_its_first_reading() -> None:
     meter = PoolMeter()
     assert meter.window(LONG_SECONDS).seconds == 0
     meter.add([of_worker(steady(100))], 0, 50)
@@ -47,7 +47,7 @@ def test_a_new_meter_has_a_shorter_window() -> None:
     assert meter.window(LONG_SECONDS)[:2] == (1, 10)
 
 
-def test_counters_of_old_and_new_processes_are_added() -> None:
+def test_a_load_window_adds_the_counters_of_a_worker_and_its_replacement() -> None:
     meter = PoolMeter()
     meter.add([of_worker(steady(0))], 0, 0)
     meter.add([of_worker(steady(1))], 0, 1)
@@ -55,14 +55,14 @@ def test_counters_of_old_and_new_processes_are_added() -> None:
     assert meter.window(SHORT_SECONDS).starts == 15
 
 
-def test_one_failed_read_of_a_worker_loses_no_starts() -> None:
+def test_one_failed_load_reading_loses_no_task_starts() -> None:
     meter = PoolMeter()
     for at in range(5):
         meter.add([of_worker(steady(at))] if at != 2 else [], 0, at)
     assert meter.window(LONG_SECONDS).starts == 40
 
 
-def test_first_attempts_that_crashed_count_as_failed() -> None:
+def test_crashed_first_attempts_count_as_failed_in_a_load_window() -> None:
     meter = PoolMeter()
     meter.add([], 7, 0)
     meter.add([], 10, 0.5)
@@ -70,7 +70,7 @@ def test_first_attempts_that_crashed_count_as_failed() -> None:
     assert (window.first_attempts, window.first_failures) == (3, 3)
 
 
-def test_further_exchanges_add_no_samples() -> None:
+def test_more_frequent_load_readings_do_not_increase_the_stored_samples() -> None:
     meter = PoolMeter()
     for number in range(5001):
         meter.add([of_worker(steady(number / 50))], 0, number / 50)
@@ -79,14 +79,14 @@ def test_further_exchanges_add_no_samples() -> None:
 
 
 @pytest.mark.parametrize("variation", [0.0, 1.0, 4.0])
-def test_the_variation_of_run_times_is_measured_per_window(variation: float) -> None:
+def test_the_variation_of_run_times_is_measured_for_each_load_window(variation: float) -> None:
     meter = PoolMeter()
     meter.add([of_worker(Load())], 0, 0)
     meter.add([of_worker(steady(1, variation=variation))], 0, 1)
     assert meter.window(SHORT_SECONDS).variation == pytest.approx(variation, abs=1e-9)
 
 
-def test_fewer_than_two_run_times_count_as_random() -> None:
+def test_with_fewer_than_two_run_times_their_variation_is_assumed_to_be_one() -> None:
     meter = PoolMeter()
     meter.add([of_worker(Load())], 0, 0)
     meter.add([of_worker(Load(1, 0, 0.5, 1, 0.5, 0.25, 1, 0))], 0, 1)
@@ -104,7 +104,7 @@ def test_fewer_than_two_run_times_count_as_random() -> None:
         {"first_failures": 10**6},
     ],
 )
-def test_an_impossible_increase_is_ignored(change: dict[str, Any]) -> None:
+def test_an_impossible_increase_of_a_workers_load_counters_is_ignored(change: dict[str, Any]) -> None:
     meter = PoolMeter()
     other = WorkerReading(SECOND, steady(10), 1)
     meter.add([of_worker(steady(10)), other], 0, 10)
@@ -123,7 +123,7 @@ LOADS = st.builds(
 
 
 @given(st.lists(LOADS, max_size=8))
-def test_forged_loads_never_make_an_impossible_window(loads: list[Load]) -> None:
+def test_corrupt_worker_loads_never_produce_an_impossible_load_window(loads: list[Load]) -> None:
     meter = PoolMeter()
     for number, load in enumerate(loads):
         meter.add([of_worker(load, task_slots=8)], 0, number * ROUND)

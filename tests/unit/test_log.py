@@ -49,7 +49,7 @@ def test_a_line_begins_with_time_level_and_event(pipe: tuple[int, int]) -> None:
     assert line["timestamp"].endswith("Z")
 
 
-def test_a_disabled_level_writes_nothing(pipe: tuple[int, int]) -> None:
+def test_a_disabled_log_level_writes_nothing(pipe: tuple[int, int]) -> None:
     rota_log.configure(LogSettings(level="warning"), fd=pipe[1])
     rota_log.logger().info(log_events.TASK_DONE)
     rota_log.logger().warning(log_events.TASK_RETRIED)
@@ -57,7 +57,7 @@ def test_a_disabled_level_writes_nothing(pipe: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize("text_format", ["json", "console", "logfmt"])
-def test_an_endless_traceback_is_cut_to_one_write_and_marked(pipe: tuple[int, int], text_format: Format) -> None:
+def test_a_very_long_traceback_in_the_log_is_truncated_and_marked(pipe: tuple[int, int], text_format: Format) -> None:
     rota_log.configure(LogSettings(format=text_format), fd=pipe[1])
     rota_log.logger().error(log_events.TASK_DEAD, task_id="a", exc_info=ValueError("é" * 50_000))
     raw = os.read(pipe[0], 1 << 20)
@@ -67,7 +67,7 @@ def test_an_endless_traceback_is_cut_to_one_write_and_marked(pipe: tuple[int, in
     assert b"task.dead" in raw
 
 
-def test_hundreds_of_long_fields_still_fit_and_stay_json(pipe: tuple[int, int]) -> None:
+def test_a_log_line_with_hundreds_of_long_fields_is_truncated_to_valid_json(pipe: tuple[int, int]) -> None:
     rota_log.configure(LogSettings(), fd=pipe[1])
     rota_log.logger().info(log_events.TASK_DONE, **{f"field{n}": "x" * 200 for n in range(300)})
     (line,) = _lines(pipe[0])
@@ -75,7 +75,7 @@ def test_hundreds_of_long_fields_still_fit_and_stay_json(pipe: tuple[int, int]) 
     assert line["truncated"] is True
 
 
-def test_a_full_pipe_drops_the_line_and_counts_it(pipe: tuple[int, int]) -> None:
+def test_a_log_line_is_dropped_and_counted_if_the_pipe_is_full(pipe: tuple[int, int]) -> None:
     rota_log.configure(LogSettings(), fd=pipe[1])
     before = rota_log.counts().dropped
     for _ in range(200):  # a pipe holds 65,536 bytes
@@ -84,7 +84,7 @@ def test_a_full_pipe_drops_the_line_and_counts_it(pipe: tuple[int, int]) -> None
     assert not fcntl.fcntl(pipe[1], fcntl.F_GETFL) & os.O_NONBLOCK, "our flag must not leak to others"
 
 
-def test_foreign_output_overwrites_no_lines_of_a_redirected_log(tmp_path: Path) -> None:
+def test_output_of_tasks_overwrites_no_lines_of_a_redirected_log(tmp_path: Path) -> None:
     shells = os.open(tmp_path / "log", os.O_WRONLY | os.O_CREAT)  # opened without O_APPEND, as a shell does for `> log`
     os.write(shells, b"printed before\n")
     rota_log.configure(LogSettings(), fd=shells)
@@ -97,7 +97,7 @@ def test_foreign_output_overwrites_no_lines_of_a_redirected_log(tmp_path: Path) 
     assert [json.loads(line)["task_id"] for line in lines] == ["a", "b"]
 
 
-def test_a_socket_as_stderr_is_written_without_blocking() -> None:
+def test_logging_to_a_socket_as_stderr_does_not_block() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         rota_log.configure(LogSettings(), fd=ours.fileno())
@@ -109,7 +109,7 @@ def test_a_socket_as_stderr_is_written_without_blocking() -> None:
         assert rota_log.counts().dropped > before
 
 
-def test_a_line_is_dropped_and_counted_if_the_reader_left() -> None:
+def test_a_log_line_is_dropped_and_counted_if_the_reader_has_closed_the_pipe() -> None:
     reading, writing = os.pipe()
     rota_log.configure(LogSettings(), fd=writing)
     os.close(reading)
@@ -152,7 +152,7 @@ def test_logging_as_json_imports_neither_asyncio_nor_structlog() -> None:
     assert _run_foreign().stdout == "False False False\n"
 
 
-def test_no_color_is_respected_and_an_unknown_format_refused(pipe: tuple[int, int]) -> None:
+def test_the_log_respects_no_color_and_refuses_an_unknown_format(pipe: tuple[int, int]) -> None:
     rota_log.configure(LogSettings(format="console"), fd=pipe[1])
     rota_log.logger().info(log_events.TASK_DONE, task_id="a")
     assert b"\x1b" not in os.read(pipe[0], 4096)
@@ -251,7 +251,7 @@ def test_threads_that_print_at_once_lose_nothing(tmp_path: Path) -> None:
     os.close(fd)
 
 
-def test_once_a_minute_counts_each_key_separately() -> None:
+def test_the_limit_of_once_a_minute_applies_to_each_key_separately() -> None:
     now = 100.0
     rarely = OnceAMinute(lambda: now)
     assert [rarely.is_due("reap"), rarely.is_due("reap"), rarely.is_due("renew")] == [True, False, True]
@@ -259,7 +259,7 @@ def test_once_a_minute_counts_each_key_separately() -> None:
     assert [rarely.is_due("reap"), rarely.is_due("reap")] == [True, False]
 
 
-def test_foreign_levels_map_to_ours(pipe: tuple[int, int]) -> None:
+def test_levels_of_standard_logging_map_to_levels_of_the_log(pipe: tuple[int, int]) -> None:
     rota_log.configure(LogSettings(level="debug"), fd=pipe[1])
     handler = ForeignHandler(rota_log.logger)
     for level in (5, 10, 25, 60):
@@ -295,7 +295,7 @@ def _received(writes: socket.socket) -> list[bytes]:
     return received
 
 
-def test_held_lines_are_written_together_up_to_one_write(writes: socket.socket) -> None:
+def test_held_log_lines_are_written_together_when_one_write_is_full(writes: socket.socket) -> None:
     for _ in range(20):
         rota_log.logger().hold(_ABOUT_A_TENTH)
     assert _received(writes) == [_ABOUT_A_TENTH * 9] * 2
@@ -305,14 +305,14 @@ def test_held_lines_are_written_together_up_to_one_write(writes: socket.socket) 
     assert _SLOT.held_lines.left_behind() == b""
 
 
-def test_other_lines_are_written_after_the_held_ones(writes: socket.socket) -> None:
+def test_other_log_lines_are_written_after_the_held_ones(writes: socket.socket) -> None:
     rota_log.logger().hold(_ABOUT_A_TENTH)
     rota_log.logger().info(log_events.TASK_STALE)
     held, line = _received(writes)
     assert (held, json.loads(line)["event"]) == (_ABOUT_A_TENTH, "task.stale")
 
 
-def test_other_threads_and_forks_do_not_write_held_lines(writes: socket.socket) -> None:
+def test_other_threads_and_forks_do_not_write_held_log_lines(writes: socket.socket) -> None:
     rota_log.logger().hold(_ABOUT_A_TENTH)
     thread = threading.Thread(target=rota_log.logger().write, args=(b"of a thread\n",))
     thread.start()
@@ -326,7 +326,7 @@ def test_other_threads_and_forks_do_not_write_held_lines(writes: socket.socket) 
     assert _received(writes) == [_ABOUT_A_TENTH]
 
 
-def test_each_held_line_that_is_dropped_is_counted(writes: socket.socket) -> None:
+def test_each_dropped_line_of_the_held_log_lines_is_counted(writes: socket.socket) -> None:
     before = rota_log.counts().dropped
     for _ in range(4):
         rota_log.logger().hold(_ABOUT_A_TENTH)
@@ -377,7 +377,7 @@ def _pairs(line: bytes | str) -> list[tuple[str, Any]]:
     st.dictionaries(_names, _values, max_size=6),
 )
 @example("info", "\ud800", {}, {"slot": "\ud800", "x": ["\udfff"]})
-def test_a_line_equals_its_plain_json_encoding(
+def test_a_json_log_line_equals_the_standard_json_encoding_of_its_fields(
     level: str, event: str, bound: dict[str, Any], fields: dict[str, Any]
 ) -> None:
     line = JsonLines(bound, Counts())(level, event, dict(fields))
@@ -397,7 +397,9 @@ _SECONDS = 1.23456789
 )
 @example("100 %s %d", {"a%d": "%s"}, {"%s": "%", "seconds": float})
 @example("x" * LINE_BYTES, {}, {"slot": 3})
-def test_a_form_writes_the_same_line_as_its_fields(text: str, bound: dict[str, Any], more: dict[str, Any]) -> None:
+def test_a_log_line_from_a_template_equals_one_from_its_fields(
+    text: str, bound: dict[str, Any], more: dict[str, Any]
+) -> None:
     lines = JsonLines(bound, Counts())
     form = Form(lines, "info", "50 %s", {"task_id": str, **more})
     values = [{int: 7, float: _SECONDS}[value] for value in more.values() if isinstance(value, type)]
@@ -410,7 +412,7 @@ def _without_time(line: bytes) -> list[tuple[str, Any]]:
 
 
 @pytest.mark.parametrize("size", [LINE_BYTES // 2, LINE_BYTES, LINE_BYTES * 3])
-def test_a_line_is_cut_and_counted_beyond_the_limit(size: int) -> None:
+def test_a_log_line_beyond_the_size_limit_is_truncated_and_counted(size: int) -> None:
     counts = Counts()
     lines = JsonLines({"slot": 3}, counts)
     room = LINE_BYTES - len(lines("info", "task.done", {"text": ""}))
@@ -429,13 +431,13 @@ def test_values_that_are_not_json_are_written_as_their_repr() -> None:
     assert (line["circle"], line["keys"], line["text"]) == ("[[...]]", "{(1, 2): 3}", "x")
 
 
-def test_an_exception_is_the_last_field_of_its_line() -> None:
+def test_the_exception_is_the_last_field_of_a_log_line() -> None:
     line = json.loads(JsonLines({"slot": 3}, Counts())("error", "task.dead", {"exc_info": ValueError("x"), "a": 1}))
     assert list(line) == ["timestamp", "level", "event", "slot", "a", "exception"]
     assert line["exception"].endswith("ValueError: x")
 
 
-def test_exc_info_true_means_the_current_exception() -> None:
+def test_exc_info_true_logs_the_current_exception() -> None:
     try:
         json.loads("{")
     except ValueError:
@@ -444,7 +446,7 @@ def test_exc_info_true_means_the_current_exception() -> None:
 
 
 @given(st.integers(min_value=0, max_value=4_000_000_000_000_000_000))
-def test_the_time_of_a_line_is_utc_to_the_microsecond(at_ns: int) -> None:
+def test_the_timestamp_of_a_log_line_is_utc_to_the_microsecond(at_ns: int) -> None:
     clock = Clock()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(time, "time_ns", lambda: at_ns)
@@ -453,7 +455,7 @@ def test_the_time_of_a_line_is_utc_to_the_microsecond(at_ns: int) -> None:
         assert clock() == clock()
 
 
-def test_a_field_replaces_the_bound_one_in_its_place(pipe: tuple[int, int]) -> None:
+def test_a_field_of_a_log_line_replaces_the_bound_field_of_the_same_name(pipe: tuple[int, int]) -> None:
     rota_log.configure(LogSettings(), fd=pipe[1], slot=3, role="worker")
     rota_log.logger().info(log_events.TASK_DONE, slot=4)
     (line,) = _lines(pipe[0])

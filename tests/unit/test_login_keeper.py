@@ -25,14 +25,14 @@ def test_a_login_is_renewed_after_four_fifths_of_its_time() -> None:
     assert not plan.is_due("a:b", NOW + 80)
 
 
-def test_a_login_fetched_later_counts_as_unchanged() -> None:
+def test_a_login_that_differs_only_in_its_start_time_counts_as_unchanged() -> None:
     plan = RenewalPlan(OF_A_MINUTE, "a:b")
     assert not plan.is_another(OF_A_MINUTE._replace(since=NOW + 1))
     assert plan.is_another(OF_A_MINUTE._replace(password="next"))
     assert plan.is_another(OF_A_MINUTE._replace(until=NOW + 61))
 
 
-def test_a_provider_that_does_not_help_is_called_with_back_off() -> None:
+def test_a_provider_whose_logins_are_refused_is_called_with_back_off() -> None:
     plan, now, provider_called = RenewalPlan(FOR_EVER, "a:b", is_refused=True), NOW, 0
     while now < NOW + 600:
         if plan.is_due("a:b", now):
@@ -43,7 +43,7 @@ def test_a_provider_that_does_not_help_is_called_with_back_off() -> None:
     assert 600 / MOST_PAUSE_SECONDS <= provider_called <= 100
 
 
-def test_after_a_pause_a_refused_login_is_renewed_at_once() -> None:
+def test_a_refused_login_is_renewed_at_once_if_the_last_call_was_long_ago() -> None:
     plan = RenewalPlan(FOR_EVER, "a:b", is_refused=True)
     for _ in range(9):
         plan.provider_called("a:b", None, NOW)
@@ -70,7 +70,7 @@ def test_children_read_the_latest_login_but_cannot_write_it() -> None:
         os.close(fd)
 
 
-def test_a_refusal_is_reported_to_the_master_once() -> None:
+def test_a_child_reports_a_refused_login_to_the_master_only_once() -> None:
     shared = SharedLogins.create(FOR_EVER)
     child = SharedLogins(shared.to_read, shared.bell)
     assert not shared.take_refusals()

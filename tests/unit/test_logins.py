@@ -50,7 +50,7 @@ RETURNED = {
 
 
 @pytest.mark.parametrize(("returned", "login"), RETURNED.values(), ids=RETURNED)
-def test_a_provider_returns_a_password(returned: tuple[Any, ...], login: Login) -> None:
+def test_a_credentials_provider_may_return_a_password(returned: tuple[Any, ...], login: Login) -> None:
     assert login_of(returned, "here", UNIX_NOW, NOW) == login
     assert SECRET not in repr(login)
 
@@ -84,7 +84,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize(("text", "provider", "message"), FAULTS.values(), ids=FAULTS)
-def test_an_unusable_provider_is_a_fault_of_its_setting(
+def test_an_error_about_an_unusable_provider_names_its_setting(
     module: Callable[[str], None], text: str, provider: str, message: str
 ) -> None:
     module(text)
@@ -95,7 +95,7 @@ def test_an_unusable_provider_is_a_fault_of_its_setting(
     assert message in str(told.value)
 
 
-def test_a_provider_that_raises_is_reported_without_secrets(module: Callable[[str], None]) -> None:
+def test_an_exception_of_a_provider_is_reported_without_secrets(module: Callable[[str], None]) -> None:
     module(f"def login(): raise RuntimeError('no answer of https://me:{SECRET}@vault/v1, try later')")
     with pytest.raises(LoginUnknown) as told:
         request_login("shop_auth:login")
@@ -105,7 +105,7 @@ def test_a_provider_that_raises_is_reported_without_secrets(module: Callable[[st
     assert told.value.__suppress_context__
 
 
-def test_redis_py_providers_may_be_a_class_or_an_object(module: Callable[[str], None]) -> None:
+def test_credential_providers_of_redis_py_may_be_a_class_or_an_object(module: Callable[[str], None]) -> None:
     text = "class Own:\n    def get_credentials(self): return 'shop', 'word'\nown = Own()"
     module(text)
     assert [request_login(f"shop_auth:{name}")[:2] for name in ("Own", "own", "own.get_credentials")] == [
@@ -126,7 +126,7 @@ def test_a_provider_is_called_again_after_four_fifths_of_the_time(
     assert (provided.kept(), provided.current().password) == (None, "b")
 
 
-def test_a_refused_login_is_forgotten_and_replaced_once() -> None:
+def test_a_refused_login_is_replaced_by_one_more_call_of_the_provider() -> None:
     passwords = iter("abc")
     provided = ProvidedLogins(lambda: ("shop", next(passwords)))
     assert provided.current().password == "a"
@@ -204,7 +204,7 @@ def test_a_url_with_a_password_and_a_provider_are_refused() -> None:
     assert SECRET not in str(told.value)
 
 
-def test_an_invalid_provider_is_refused() -> None:
+def test_an_invalid_credentials_provider_is_refused() -> None:
     assert logins_of("") is logins_of(None) is None
     with pytest.raises(TypeError, match="redis_credentials: expected a function, an object with get_credentials"):
         logins_of(("shop", SECRET))
@@ -219,7 +219,7 @@ def test_the_default_client_uses_the_provider_of_the_fleet(tmp_path: Path) -> No
     assert resolve(ClientSettings(), environment, tmp_path).redis_credentials == "shop:file"
 
 
-def test_a_server_named_by_the_application_gets_no_other_password(tmp_path: Path) -> None:
+def test_a_url_given_by_the_application_is_not_combined_with_a_provider(tmp_path: Path) -> None:
     (tmp_path / "rota.toml").write_text('redis_credentials = "shop:file"\n')
     named = ClientSettings(redis_url="redis://three")
     assert resolve(named, {"ROTA_REDIS_CREDENTIALS": "shop:environment"}, tmp_path).redis_credentials is None

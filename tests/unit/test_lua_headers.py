@@ -84,38 +84,38 @@ def path_of(name: str) -> Path:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(FOLDER)))
-def test_no_line_of_lua_is_too_long(path: Path) -> None:
+def test_no_line_of_a_lua_script_is_too_long(path: Path) -> None:
     assert [line for line in path.read_text().splitlines() if len(line) > MOST_COLUMNS] == []
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(FOLDER)))
-def test_each_file_begins_with_its_purpose(path: Path) -> None:
+def test_each_lua_file_begins_with_a_comment_about_its_purpose(path: Path) -> None:
     lines = path.read_text().splitlines()
     first = lines[1] if path.parent == FOLDER else lines[0]
     assert re.match(r"-- [A-Z]", first)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(FOLDER)))
-def test_each_key_is_written_out_where_it_is_used(path: Path) -> None:
+def test_each_redis_key_is_spelled_out_where_a_lua_script_uses_it(path: Path) -> None:
     """A key whose name is assembled elsewhere would be missing in the comparison of headers with the code."""
     assert set(ANY_KEY.findall(code_of(path.read_text()))) <= OWN_PARTS.get(path.stem, set())
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(FOLDER)))
-def test_a_header_lists_exactly_the_keys_in_use(path: Path) -> None:
+def test_a_lua_header_lists_exactly_the_keys_that_the_script_uses(path: Path) -> None:
     words = " ".join(line.removeprefix("--") for line in section(path, "keys")).split()
     keys = sorted(keys_of(path))
     assert words == (["keys", *keys] if keys else [])
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(FOLDER)))
-def test_a_header_lists_the_names_of_other_files_that_it_sets(path: Path) -> None:
+def test_a_lua_header_lists_the_variables_of_other_files_that_it_sets(path: Path) -> None:
     words = [word for line in section(path, "sets:") for word in line.split()[2:]]
     assert words == sorted(set().union(*(each.assigned for each in functions_of(path.read_bytes()))))
 
 
 @pytest.mark.parametrize("name", script_names())
-def test_each_argument_has_a_line_and_the_name_of_its_local(name: str) -> None:
+def test_a_lua_header_names_each_argument_as_its_local_variable(name: str) -> None:
     source = path_of(name).read_text()
     lines = [ARGUMENT.match(line) for line in section(path_of(name), "ARGV")[1:]]
     named = {word for line in lines if line for word in line[1].split(", ")}
@@ -129,7 +129,7 @@ def test_each_argument_has_a_line_and_the_name_of_its_local(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", script_names())
-def test_a_script_documents_its_result_and_its_invariant(name: str) -> None:
+def test_each_lua_script_documents_its_result_and_its_invariant(name: str) -> None:
     text = path_of(name).read_text()
     assert section(path_of(name), "returns")
     assert text.startswith(NO_WRITES) or any(line.startswith("-- Invariant: ") for line in header_of(path_of(name)))

@@ -31,7 +31,7 @@ SAID_TWICE: Final = {
 
 
 @pytest.mark.parametrize("name", script_names())
-def test_no_function_comes_near_the_limits_of_lua(name: str) -> None:
+def test_no_lua_function_comes_near_the_limit_of_locals_or_upvalues(name: str) -> None:
     functions = functions_of(read_script(name).text)
     upvalues, most_locals = max(each.upvalues for each in functions), max(each.most_locals for each in functions)
     print(f"{name}: {upvalues} upvalues, {most_locals} locals")  # noqa: T201 - shown by `pytest -s`
@@ -40,14 +40,14 @@ def test_no_function_comes_near_the_limits_of_lua(name: str) -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(FOLDER)))
-def test_no_function_is_too_long(path: Path) -> None:
+def test_no_lua_function_is_too_long(path: Path) -> None:
     _, *functions = functions_of(path.read_bytes())  # the first function is the file itself
     lengths = {each.line: each.last_line - each.line + 1 for each in functions}
     assert {line: length for line, length in lengths.items() if length > MOST_LINES} == {}
 
 
 @pytest.mark.parametrize("name", script_names())
-def test_no_local_shadows_another_one(name: str) -> None:
+def test_no_local_variable_in_lua_shadows_another_one(name: str) -> None:
     text = read_script(name).text
     inner_line = 1 + text.split(b"\n").index(b"return (function()")
     outer, *others = functions_of(text)
@@ -58,7 +58,7 @@ def test_no_local_shadows_another_one(name: str) -> None:
         assert taken - {"_"} == (SAID_TWICE.get(name, set()) if is_inner else set())
 
 
-def test_upvalues_and_locals_are_counted_as_by_lua() -> None:
+def test_the_checker_counts_upvalues_and_locals_as_lua_does() -> None:
     script = b"!lua\nlocal a, b = 1, 2\nlocal function f(c) local a = c return a + b end\nlocal a = f(1)\nreturn a"
     outer, inner = functions_of(script)
     assert (outer.upvalues, outer.most_locals, outer.shadowed) == (0, 4, {"a"})
@@ -66,7 +66,7 @@ def test_upvalues_and_locals_are_counted_as_by_lua() -> None:
     assert [inner.line, inner.last_line, outer.line] == [3, 3, 0]
 
 
-def test_assigned_names_are_declared_by_no_enclosing_function() -> None:
+def test_the_checker_finds_assigned_names_that_no_function_declares() -> None:
     script = b"!lua\nlocal a\nlocal function f(b) a, b, c = 1, 2, 3 d.e = 4 end\ng = f"
     outer, inner = functions_of(script)
     assert (outer.assigned, inner.assigned) == ({"g"}, {"c"})

@@ -38,7 +38,7 @@ def fleet(request: pytest.FixtureRequest) -> ManyQueues:
     return made
 
 
-def test_a_queue_has_all_its_series_or_none(fleet: ManyQueues) -> None:
+def test_either_all_series_of_a_queue_are_exported_or_none(fleet: ManyQueues) -> None:
     lines = fleet.scrape()
     shown = [set(by_queue(lines, name)) for name in OF_A_QUEUE]
     assert all(each == shown[0] for each in shown)
@@ -47,7 +47,7 @@ def test_a_queue_has_all_its_series_or_none(fleet: ManyQueues) -> None:
     assert folded == set(fleet.names[len(fleet.names) - len(folded) :]), "those of the lowest tiers"
 
 
-def test_no_start_is_lost_and_misses_never_exceed_starts(fleet: ManyQueues) -> None:
+def test_with_many_queues_no_task_start_is_lost_from_the_metrics(fleet: ManyQueues) -> None:
     lines = fleet.scrape()
     starts, misses = (by_queue(lines, name) for name in OF_A_QUEUE[:2])
     assert starts == misses
@@ -58,7 +58,7 @@ def test_no_start_is_lost_and_misses_never_exceed_starts(fleet: ManyQueues) -> N
         assert ended == {queue: number / 3 for queue, number in starts.items()}
 
 
-def test_queues_are_folded_only_when_the_series_bound_is_reached(fleet: ManyQueues) -> None:
+def test_queues_are_summed_as_other_only_near_the_series_limit(fleet: ManyQueues) -> None:
     lines, bound = fleet.scrape(), fleet.settings.max_series
     assert len(lines) <= bound
     folded = next(line.value for line in lines if line.name == "rota_metrics_queues_folded")
@@ -71,7 +71,7 @@ def test_queues_are_folded_only_when_the_series_bound_is_reached(fleet: ManyQueu
         assert {line.labels.get("task") for line in lines} >= {f"t{task}" for task in range(TASKS)}
 
 
-def test_pages_count_queues_separately_and_cancelled_tasks_not_as_failed(fleet: ManyQueues) -> None:
+def test_the_status_counts_each_queue_separately_and_no_cancelled_task_as_failed(fleet: ManyQueues) -> None:
     status, of_each = fleet.status(), fleet.runs // 3
     for row in status["queues"]:
         assert row["attempts"]["done"] == row["attempts"]["failed"]
@@ -86,7 +86,7 @@ def test_pages_count_queues_separately_and_cancelled_tasks_not_as_failed(fleet: 
     assert said[0][:60] in " ".join(plain(status, 200).split())
 
 
-def test_no_counter_decreases_when_queues_are_folded() -> None:
+def test_no_counter_decreases_when_more_queues_are_summed_as_other() -> None:
     fleet = ManyQueues(200)
     seen = [fleet.scrape()]
     for outcome in ("done", "retry", "dead", "cancelled"):
@@ -101,7 +101,7 @@ def test_no_counter_decreases_when_queues_are_folded() -> None:
     assert healthy == []
 
 
-def test_the_work_of_a_page_grows_linearly_with_queues() -> None:
+def test_the_work_for_a_status_page_grows_linearly_with_the_queues() -> None:
     one, two = (calls_of_a_page(ManyQueues(size)) for size in (250, 500))
     assert two < 2.2 * one
     assert two < 500 * MOST_CALLS_FOR_A_QUEUE
@@ -132,14 +132,14 @@ def calls_of(work: Callable[[], object]) -> int:
     return calls
 
 
-def test_a_fleet_without_failures_has_no_headline_of_failures() -> None:
+def test_a_fleet_without_failures_has_no_headline_about_failures() -> None:
     for size in SIZES[:3]:
         fleet = ManyQueues(size)
         fleet.run(0, "done", "done", "done", "done")
         assert not any("failed" in each["text"] for each in fleet.status()["headlines"])
 
 
-def test_the_burn_rate_is_bounded_if_all_starts_are_late(fleet: ManyQueues, tmp_path: Path) -> None:
+def test_the_burn_rate_is_at_its_maximum_if_all_starts_are_late(fleet: ManyQueues, tmp_path: Path) -> None:
     series = [
         {"series": f"{line.name}{{{labels_of(line.labels)}}}", "values": values_of(line.name, line.value)}
         for line in fleet.scrape()

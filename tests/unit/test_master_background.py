@@ -31,7 +31,7 @@ def test_background_work_is_restarted_after_a_failure(monkeypatch: pytest.Monkey
     assert asyncio.run(begun()) == 3
 
 
-def test_background_work_ends_with_the_master() -> None:
+def test_background_work_is_cancelled_when_the_master_ends() -> None:
     async def left() -> bool:
         background = Background()
         ended = False

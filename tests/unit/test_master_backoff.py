@@ -19,11 +19,11 @@ from rota_supervisor.master_snapshot import PoolState
 LIMITS = Restarts(backoff_seconds=1.0, backoff_max_seconds=5.0, healthy_seconds=60.0)
 
 
-def test_without_failures_any_number_may_start() -> None:
+def test_without_failures_any_number_of_children_may_start_at_once() -> None:
     assert CALM.allowance(now=0.0, starting=50) is None
 
 
-def test_each_failed_start_doubles_the_wait_up_to_the_limit() -> None:
+def test_each_failed_start_doubles_the_back_off_up_to_the_limit() -> None:
     backoff = CALM
     now = 0.0
     waits = []
@@ -34,14 +34,14 @@ def test_each_failed_start_doubles_the_wait_up_to_the_limit() -> None:
     assert waits == [1.0, 2.0, 4.0, 5.0, 5.0]
 
 
-def test_nothing_starts_during_a_back_off_and_then_one_probe() -> None:
+def test_after_a_back_off_only_one_child_is_started_as_a_probe() -> None:
     backoff = CALM.after_failed_start(requested_at=0.0, now=1.0, limits=LIMITS)
     assert backoff.allowance(now=1.5, starting=0) == 0
     assert backoff.allowance(now=2.0, starting=0) == 1
     assert backoff.allowance(now=2.0, starting=1) == 0
 
 
-def test_failures_of_one_wave_count_once() -> None:
+def test_failures_of_children_that_were_started_together_count_once() -> None:
     backoff = CALM
     for died_at in (1.0, 1.1, 1.2):
         backoff = backoff.after_failed_start(requested_at=0.0, now=died_at, limits=LIMITS)
@@ -53,7 +53,7 @@ def test_a_ready_child_ends_the_back_off() -> None:
     assert backoff.allowance(now=1.0, starting=9) is None
 
 
-def test_a_generation_is_given_up_only_if_it_was_never_ready() -> None:
+def test_a_failing_generation_is_given_up_only_if_it_was_never_ready() -> None:
     never = CALM
     once = CALM.after_ready(0.0)
     for now in range(1, GIVE_UP_AFTER + 1):
@@ -64,7 +64,7 @@ def test_a_generation_is_given_up_only_if_it_was_never_ready() -> None:
     assert not once.gave_up
 
 
-def test_too_many_sudden_deaths_in_a_minute_delay_restarts() -> None:
+def test_too_many_sudden_worker_deaths_in_a_minute_delay_restarts() -> None:
     backoff = CALM.after_ready(0.0)
     for number in range(SUDDEN_DEATHS):
         now = number * 0.01
@@ -84,7 +84,7 @@ def test_children_killed_together_count_as_one_sudden_death() -> None:
     assert len(backoff.sudden_deaths) <= SUDDEN_DEATHS
 
 
-def test_a_healthy_minute_forgets_sudden_deaths() -> None:
+def test_sudden_deaths_are_forgotten_after_a_healthy_minute() -> None:
     backoff = CALM.after_ready(0.0)
     for number in range(SUDDEN_DEATHS + 1):
         now = number * 0.01
@@ -93,7 +93,7 @@ def test_a_healthy_minute_forgets_sudden_deaths() -> None:
     assert backoff.calmed(62.0, LIMITS).allowance(62.0, starting=3) is None
 
 
-def test_a_few_kills_from_outside_delay_no_proven_generation() -> None:
+def test_a_few_kills_from_outside_cause_no_back_off_for_working_code() -> None:
     backoff = CALM.after_ready(0.0)
     for number in range(SUDDEN_DEATHS):
         now = number * 0.1
@@ -109,7 +109,7 @@ def test_a_kill_from_outside_does_not_shorten_a_back_off() -> None:
     assert (killed.failures, killed.wait_until) == (failed.failures, failed.wait_until)
 
 
-def test_a_generation_that_never_worked_is_given_up_after_kills() -> None:
+def test_a_generation_that_never_worked_is_given_up_after_repeated_kills() -> None:
     backoff = CALM
     for now in range(1, GIVE_UP_AFTER + 1):
         backoff = backoff.after_outside_kill(requested_at=now, now=now, limits=LIMITS)
@@ -131,7 +131,7 @@ def exiting_early(times: int, *, in_task: bool = False, backoff: StartBackoff = 
     return backoff
 
 
-def test_early_exits_beyond_the_tolerated_number_double_the_wait() -> None:
+def test_each_early_exit_beyond_the_tolerated_number_doubles_the_back_off() -> None:
     assert exiting_early(TOLERATED).allowance(float(TOLERATED), starting=3) is None
     backoff = exiting_early(TOLERATED)
     waits = []
@@ -141,7 +141,7 @@ def test_early_exits_beyond_the_tolerated_number_double_the_wait() -> None:
     assert waits == [1.0, 2.0, 4.0, 5.0]
 
 
-def test_a_probe_after_early_exits_must_survive_before_the_next() -> None:
+def test_after_early_exits_a_new_child_must_survive_before_the_next_starts() -> None:
     backoff = exiting_early(TOLERATED + 2)
     at = backoff.wait_until
     assert backoff.allowance(at, starting=0) == 1
@@ -150,7 +150,7 @@ def test_a_probe_after_early_exits_must_survive_before_the_next() -> None:
     assert up.allowance(at + 2.0, starting=0) == 1, "it has lived for as long as the wait was"
 
 
-def test_early_exits_of_one_wave_count_once() -> None:
+def test_early_exits_of_children_that_were_started_together_count_once() -> None:
     backoff = CALM
     for wave in range(5):
         for number in range(50):
@@ -203,7 +203,7 @@ def test_tasks_that_kill_proven_workers_delay_no_restart() -> None:
     ],
     ids=["we know why it died", "somebody killed it in a task", "it was healthy"],
 )
-def test_other_ends_do_not_change_the_back_off(end: ChildEnd) -> None:
+def test_explained_or_late_ends_of_children_do_not_change_the_back_off(end: ChildEnd) -> None:
     assert CALM.after_end(end, LIMITS) == CALM
 
 
@@ -215,7 +215,7 @@ def test_a_kill_from_outside_does_not_count_as_early_exit() -> None:
 # The displayed state
 
 
-def test_failures_in_a_row_lead_to_backoff_and_then_fatal() -> None:
+def test_repeated_start_failures_lead_to_back_off_and_then_to_fatal() -> None:
     backoff = CALM
     shown = []
     for number in range(max(BUDGETS.values())):
@@ -230,7 +230,7 @@ def test_failures_in_a_row_lead_to_backoff_and_then_fatal() -> None:
     assert backoff.after_ready(1000.0).condition(Role.WORKER) is PoolState.RUNNING
 
 
-def test_every_restarted_role_has_a_budget_of_failures() -> None:
+def test_every_role_that_the_master_restarts_has_a_failure_budget() -> None:
     assert BUDGETS.keys() == set(Role) - {Role.MASTER}
     assert min(BUDGETS.values()) > GIVE_UP_AFTER, "a generation that never worked is given up before a person is called"
 

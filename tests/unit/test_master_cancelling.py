@@ -105,7 +105,7 @@ def test_a_worker_is_killed_if_its_cancelled_task_runs_on(core: Core, worker: Ch
     assert worker.why is Reason.CANCELLED
 
 
-def test_a_later_cancel_can_only_shorten_the_time(core: Core, worker: Child) -> None:
+def test_a_repeated_cancel_can_only_shorten_the_time_until_the_kill(core: Core, worker: Child) -> None:
     _runs(core, worker, 7)
     _cancel(core, worker, 7)
     assert _orders_at(core, 1000.0) == []
@@ -147,7 +147,7 @@ def test_a_kill_for_a_cancel_is_not_a_crash_or_failure(core: Core, worker: Child
 # Orders, from the list of the node to the event
 
 
-def test_a_cancel_order_is_parsed_and_invalid_ones_are_refused() -> None:
+def test_cancel_orders_are_parsed_and_invalid_ones_are_refused() -> None:
     assert parse_cancel_order(b"- id 1 node:8:1") == CancelOrder(OWNER, "id", 1, None)
     assert parse_cancel_order(b"1500 id 1 node:8:1") == CancelOrder(OWNER, "id", 1, 1.5)
     for raw in (b"", b"x", b"- id 1", b"x id 1 node:8:1", b"- id x node:8:1"):
@@ -212,18 +212,18 @@ def place(core: Core, worker: Child) -> _Place:
     return _Place(core, worker)
 
 
-def test_an_order_becomes_an_event_with_the_number_of_the_task(place: _Place, worker: Child) -> None:
+def test_a_cancel_order_becomes_an_event_with_the_number_of_the_task(place: _Place, worker: Child) -> None:
     place.slot.record(0).start(ENTRY, "send", 1, FOREVER_NS)
     assert place.listen(b"garbage", b"2500 id 1 node:8:1") == [CancelOrdered(SLOT, worker.nonce, 0, 1, "id", 2.5)]
 
 
-def test_an_order_waits_until_its_task_has_started(place: _Place, worker: Child) -> None:
+def test_a_cancel_order_waits_until_its_task_has_started(place: _Place, worker: Child) -> None:
     begin = lambda: place.slot.record(0).start(ENTRY, "send", 1, FOREVER_NS)  # noqa: E731 - one word
     assert place.listen(b"- id 1 node:8:1", meanwhile=begin) == [CancelOrdered(SLOT, worker.nonce, 0, 1, "id")]
 
 
 @pytest.mark.parametrize("order", [b"- id 1 node:8:2", b"- id 1 node:9:3", b"- other 1 node:8:1", b"- id 0 node:8:1"])
-def test_an_order_for_another_owner_or_task_is_ignored(place: _Place, order: bytes) -> None:
+def test_a_cancel_order_for_another_owner_or_task_is_ignored(place: _Place, order: bytes) -> None:
     place.slot.record(0).start(ENTRY, "send", 1, FOREVER_NS)
     assert place.listen(order) == []
 
@@ -279,12 +279,12 @@ def _renewed(place: _Place, worker: Child, cancelled: bytes, meanwhile: Callable
     return [each for each in place.told if isinstance(each, CancelOrdered)]
 
 
-def test_a_renewal_that_names_a_running_task_cancels_it(place: _Place, worker: Child) -> None:
+def test_a_lease_renewal_that_returns_a_cancelled_task_cancels_it(place: _Place, worker: Child) -> None:
     place.slot.record(0).start(ENTRY, "send", 1, FOREVER_NS)
     assert _renewed(place, worker, ENTRY, lambda: None) == [CancelOrdered(SLOT, worker.nonce, 0, 1, "id")]
 
 
-def test_a_renewal_does_not_cancel_a_later_task_with_the_id(place: _Place, worker: Child) -> None:
+def test_a_lease_renewal_does_not_cancel_a_later_task_with_the_same_id(place: _Place, worker: Child) -> None:
     record = place.slot.record(0)
     record.start(ENTRY, "send", 1, FOREVER_NS)
 

@@ -48,7 +48,7 @@ def _reap_after_death(core: Core, worker: Child, ending: ProcessEnd = KILLED, **
     return reap
 
 
-def test_the_running_task_is_charged_and_finished_tasks_are_settled(core: Core, worker: Child) -> None:
+def test_when_a_worker_dies_its_running_task_is_charged_and_others_are_settled(core: Core, worker: Child) -> None:
     outcomes = pack(["done"])
     reap = _reap_after_death(core, worker, tasks=(TASK,), outcomes=outcomes)
     assert (reap.owner, reap.names, reap.settlements) == ("node:8:1", {"id": "send"}, outcomes)
@@ -63,13 +63,13 @@ def test_first_attempts_that_crash_are_counted_by_pool(core: Core, worker: Child
     assert core.state.first_crashes == {"default": 1}
 
 
-def test_a_corrupt_slot_charges_the_first_held_task(core: Core, worker: Child) -> None:
+def test_after_a_death_with_a_corrupt_slot_the_first_held_task_is_charged(core: Core, worker: Child) -> None:
     reap = _reap_after_death(core, worker, slot_is_intact=False)
     assert [task_id for task_id, _ in reap.blame.ran] == [FIRST_HELD]
     assert reap.name_of("any") == UNKNOWN_TASK
 
 
-def test_a_corrupt_slot_of_a_concurrent_worker_charges_all_tasks(core: Core, worker: Child) -> None:
+def test_after_a_death_with_a_corrupt_slot_all_concurrent_tasks_are_charged(core: Core, worker: Child) -> None:
     worker.concurrency = 3
     reap = _reap_after_death(core, worker, slot_is_intact=False)
     assert [task_id for task_id, _ in reap.blame.ran] == [ALL_HELD]

@@ -50,7 +50,7 @@ def test_failing_queues_of_one_pattern_are_logged_once(core: Core) -> None:
     assert events_of(core) == [log_events.CONDITION_WORKS]
 
 
-def test_a_failing_queue_missing_from_a_long_list_is_not_recovered(core: Core) -> None:
+def test_a_failing_queue_missing_from_a_truncated_list_is_not_recovered(core: Core) -> None:
     shut = tuple(ClosedQueue(f"tenant-{number}", 0, "office", "") for number in range(150))
     assert events_of(core, *failing("mail")) == [log_events.CONDITION_FAILED]
     assert events_of(core, *shut) == []

@@ -56,7 +56,7 @@ def gauges(effects: list[Effect]) -> dict[tuple[str, ...], float | None]:
     return {(effect.gauge.name, *effect.labels): effect.value for effect in effects if isinstance(effect, SetGauge)}
 
 
-def test_pools_with_repeated_failures_are_listed_fatal_ones_first(core: Core) -> None:
+def test_pools_in_back_off_are_listed_with_fatal_ones_first(core: Core) -> None:
     core.state.backoffs = {KEY: failed(2), PoolKey(Role.POLLER, "pollers", 1): failed(BUDGETS[Role.POLLER])}
     shown(core, MAIL, POLLERS, Target(Role.EXPORTER, "exporter", 1, 1))
     assert [(row.role, row.state, row.failures, row.last_error) for row in core.state.held] == [
@@ -65,7 +65,7 @@ def test_pools_with_repeated_failures_are_listed_fatal_ones_first(core: Core) ->
     ]
 
 
-def test_missing_workers_of_a_held_pool_count_under_its_state(core: Core) -> None:
+def test_missing_workers_of_a_pool_in_back_off_are_counted_as_such(core: Core) -> None:
     core.child(Role.WORKER, 8, "mail")
     core.child(Role.WORKER, 9, "mail", state=ChildState.EXITED)
     core.state.backoffs = {KEY: failed(1)}
@@ -115,7 +115,7 @@ def test_a_new_generation_ends_the_back_off_once_it_works(core: Core) -> None:
     assert event_names(effects) == [log_events.POOL_BACKOFF, log_events.POOL_BACK]
 
 
-def test_a_stopping_fleet_and_an_empty_pool_hold_nothing_back(core: Core) -> None:
+def test_an_empty_pool_and_a_stopping_fleet_report_no_back_off(core: Core) -> None:
     core.state.backoffs = {KEY: failed(3)}
     assert held(core, MAIL) == [("mail", 3)]
     assert held(core, Target(Role.WORKER, "mail", 0, 1)) == []
@@ -125,7 +125,7 @@ def test_a_stopping_fleet_and_an_empty_pool_hold_nothing_back(core: Core) -> Non
     assert log_events.POOL_BACK not in [event for event, _ in core.logged]
 
 
-def test_a_reload_resets_back_offs_except_of_unproven_code(core: Core) -> None:
+def test_a_reload_resets_back_offs_except_that_of_code_not_yet_loaded(core: Core) -> None:
     never = StartBackoff()
     pollers = PoolKey(Role.POLLER, "pollers", 1)
     zygote = PoolKey(Role.ZYGOTE, "generation-2", 2)
@@ -158,7 +158,7 @@ def test_back_offs_of_removed_pools_are_forgotten(core: Core) -> None:
     assert core.state.backoffs.keys() == {KEY}
 
 
-def test_back_offs_are_kept_for_all_desired_targets(core: Core) -> None:
+def test_back_offs_of_all_desired_pools_are_kept(core: Core) -> None:
     desired = desired_of(core.state.wanted, Stop(), {})
     keys = {PoolKey(target.role, target.pool, target.generation) for target in desired.targets}
     assert {key.role for key in keys} == {Role.ZYGOTE, Role.WORKER, Role.POLLER, Role.EXPORTER}

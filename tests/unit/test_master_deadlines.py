@@ -193,7 +193,7 @@ def test_a_task_is_interrupted_once_for_each_soft_limit() -> None:
     assert watched.step(7.001) == [INTERRUPT]
 
 
-def test_a_task_is_interrupted_in_draining_but_not_killed_workers() -> None:
+def test_soft_limits_interrupt_tasks_in_draining_but_not_in_killed_workers() -> None:
     watched = Watched(ChildState.DRAINING)
     watched.runs(soft_until=5.0)
     assert watched.step(5.001) == [INTERRUPT]
@@ -243,7 +243,7 @@ def test_soft_limits_exceeded_together_cause_one_interrupt() -> None:
     assert watched.step(1010.0) == []
 
 
-def test_a_concurrent_worker_without_heartbeats_is_hung() -> None:
+def test_a_concurrent_worker_without_heartbeats_is_killed_as_hung() -> None:
     alone = several()
     beside = several()
     alone.child.concurrency = 1
@@ -288,7 +288,7 @@ def test_the_master_wakes_at_each_deadline_to_come() -> None:
     assert watched.looks_next(1.0) == 0.9 + HARD_LIMIT_GRACE_SECONDS
 
 
-def test_the_master_wakes_when_the_time_for_a_stack_ends() -> None:
+def test_the_master_wakes_when_the_time_to_write_a_stack_ends() -> None:
     watched = Watched()
     assert watched.step(BEAT + 0.01) == [DUMP]
     assert watched.looks_next(BEAT + 0.01) == BEAT + 0.01 + DUMP_SECONDS
@@ -301,7 +301,7 @@ def test_a_passed_deadline_does_not_wake_the_master() -> None:
     assert killed.looks_next(5.0) == 5.0 + TICK_SECONDS
 
 
-def test_a_recent_short_soft_limit_makes_the_master_wake_often() -> None:
+def test_after_a_short_soft_limit_the_master_wakes_more_often() -> None:
     watched = Watched()
     watched.child.shortest_soft_seconds = 0.3
     watched.child.shortest_soft_met_at = 0.0
@@ -310,7 +310,7 @@ def test_a_recent_short_soft_limit_makes_the_master_wake_often() -> None:
     assert watched.looks_next(1.0) == 1.0 + SHORTEST_TICK_SECONDS
 
 
-def test_a_short_soft_limit_that_is_not_in_use_is_forgotten() -> None:
+def test_the_master_forgets_a_short_soft_limit_that_is_no_longer_in_use() -> None:
     watched = Watched()
     watched.child.shortest_soft_seconds = 0.5
     watched.child.shortest_soft_met_at = 2.0

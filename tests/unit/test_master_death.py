@@ -57,7 +57,7 @@ def exited(code: int) -> ProcessEnd:
     return ProcessEnd(code << 8)
 
 
-def test_the_event_of_a_crash_has_task_time_memory_and_stack() -> None:
+def test_the_log_event_of_a_crash_has_task_time_memory_and_stack() -> None:
     assert fields_of(died(child(), ProcessEnd(signal.SIGSEGV, max_rss_kb=2048), task=TASK, stack=FATAL)) == {
         "child": "worker",
         "slot": 8,
@@ -77,7 +77,7 @@ def test_the_event_of_a_crash_has_task_time_memory_and_stack() -> None:
     }
 
 
-def test_the_death_record_has_the_same_facts() -> None:
+def test_the_death_record_of_a_crash_has_the_facts_of_the_log_event() -> None:
     death = died(child(ChildState.KILLED, Reason.TIMEOUT, dumped_at=3.4), task=TASK, stack=STACK)
     assert json.loads(death_record_of(death, TASK)) == {
         "reason": "crashed",
@@ -184,7 +184,7 @@ def test_a_missing_stack_is_reported_if_it_was_requested() -> None:
     assert said["stack"] == "it did not reply: it blocks signals, or hangs in the kernel"
 
 
-def test_facts_that_do_not_apply_are_left_out() -> None:
+def test_facts_that_do_not_apply_to_a_death_are_omitted() -> None:
     assert fields_of(died(child(ChildState.KILLED, Reason.HUNG, stopped_at=2.0)))["stopped"] is True
     assert fields_of(died(child(), ProcessEnd(signal.SIGKILL, oom_killed=True)))["oom_killed"] is True
     assert {"stopped", "oom_killed", "limit", "stack", "task", "elapsed_seconds"}.isdisjoint(fields_of(died(child())))
@@ -205,12 +205,12 @@ def test_a_signal_without_a_name_is_shown_by_number() -> None:
         (exited(EXIT_DRAINED), "0 0 0 0", 1),
     ],
 )
-def test_a_first_attempt_counts_as_crashed_once(ending: ProcessEnd, counters: str, expected: int) -> None:
+def test_a_crashed_task_counts_only_in_its_first_attempt(ending: ProcessEnd, counters: str, expected: int) -> None:
     task = TASK._replace(entry=f"id mail i 1 1 {counters} -".encode())
     assert died(child(), ending, task).first_attempts == expected
 
 
-def test_an_expected_death_is_no_crashed_attempt() -> None:
+def test_expected_deaths_and_deaths_without_a_task_are_no_crashed_attempts() -> None:
     stopped = child(ChildState.KILLED, Reason.STOP)
     assert died(stopped, KILLED, TASK).first_attempts == 0
     assert died(child(), ProcessEnd(signal.SIGSEGV)).first_attempts == 0

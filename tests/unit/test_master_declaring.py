@@ -42,13 +42,13 @@ def declared(core: Core, now: float) -> dict[str, float]:
     return {each.name: each.age_seconds for each in renewals[0].schedules} if renewals else {}
 
 
-def test_nothing_is_declared_before_the_code_is_loaded(core: Core) -> None:
+def test_no_schedule_is_declared_before_the_code_is_loaded(core: Core) -> None:
     assert declared(core, 1.0) == {}
     loaded(core)
     assert declared(core, 1.1) == {"tick": 0.0, "nightly": 0.0}
 
 
-def test_schedules_are_declared_with_their_age_at_each_renewal(core: Core) -> None:
+def test_each_lease_renewal_declares_the_schedules_with_their_age(core: Core) -> None:
     loaded(core)
     declared(core, 1.0)
     assert declared(core, 1.0 + CONFIG.lease.renew_seconds) == dict.fromkeys(
@@ -72,7 +72,7 @@ def test_a_reload_declares_changed_schedules_at_once(core: Core) -> None:
     assert declared(core, 3.0) == {"tick": 2.0}
 
 
-def test_declarations_are_settled_once_no_candidate_can_be_refused(core: Core) -> None:
+def test_declarations_of_schedules_are_final_once_the_reload_has_succeeded(core: Core) -> None:
     loaded(core)
     core.take(Ticked())
     assert [renewal.is_settled for renewal in core.done(RenewLeases)] == [False]

@@ -51,7 +51,7 @@ def _child(state: ChildState, why: Reason | None = None, ready_at: float | None 
         (_child(ChildState.BOOTING, ready_at=None), ProcessEnd(signal.SIGKILL, oom_killed=True), Reason.OOM),
     ],
 )
-def test_the_reason_is_the_masters_kill_then_exit_code_then_evidence(
+def test_a_masters_kill_precedes_other_evidence_as_the_reason_of_a_death(
     child: Child, ending: ProcessEnd, reason: Reason
 ) -> None:
     assert reason_of(child, ending) is reason
@@ -67,7 +67,9 @@ def test_the_reason_is_the_masters_kill_then_exit_code_then_evidence(
         (_child(ChildState.EXITED, ready_at=None), _exited(1), False),
     ],
 )
-def test_only_a_foreign_sigkill_is_from_outside(child: Child, ending: ProcessEnd, from_outside: bool) -> None:
+def test_only_a_sigkill_not_sent_by_the_master_counts_as_from_outside(
+    child: Child, ending: ProcessEnd, from_outside: bool
+) -> None:
     death = Death(child, reason_of(child, ending), Died(8, 1, ending), Limits(), 0.0, Stop(), has_work=False)
     assert death.is_from_outside is from_outside
 

@@ -78,25 +78,25 @@ def published(core: Core) -> MasterSnapshot:
         ),
     ],
 )
-def test_each_event_has_its_text(core: Core, line: do.WriteLog, text: str) -> None:
+def test_each_operator_event_has_its_text(core: Core, line: do.WriteLog, text: str) -> None:
     assert noted(core, line) == [text]
 
 
-def test_orderly_exits_and_minor_lines_are_not_events(core: Core) -> None:
+def test_orderly_exits_and_minor_log_lines_are_not_operator_events(core: Core) -> None:
     assert (
         noted(core, do.info(log_events.WORKER_EXITED, **DEATH), do.info(log_events.ZYGOTE_READY), do.PublishSnapshot())
         == []
     )
 
 
-def test_the_last_events_are_kept_and_numbered_without_gaps(core: Core) -> None:
+def test_the_last_operator_events_are_kept_and_numbered_without_gaps(core: Core) -> None:
     for _ in range(MOST_EVENTS + 20):
         noted(core, do.info(log_events.FLEET_QUIET))
     last = list(core.state.events.last)
     assert [each.n for each in last] == list(range(21, MOST_EVENTS + 21))
 
 
-def test_an_event_has_a_bounded_size_and_no_stack(core: Core) -> None:
+def test_an_operator_event_has_a_bounded_size_and_no_stack(core: Core) -> None:
     long: dict[str, Any] = {**DEATH, "words": "é" * 10_000}
     noted(core, do.warning(log_events.WORKER_EXITED, **long))
     noted(core, do.info(log_events.CONFIG_RELOADED, changes=["x" * 1000] * 1000, generation=1))
@@ -106,7 +106,7 @@ def test_an_event_has_a_bounded_size_and_no_stack(core: Core) -> None:
     assert [len(each) for each in reloaded.fields["changes"]] == [MOST_CHARACTERS] * MOST_PARTS
 
 
-def test_events_have_their_time_and_are_published_at_the_next_tick(core: Core) -> None:
+def test_operator_events_have_a_time_and_are_published_at_the_next_tick(core: Core) -> None:
     core.take(Ticked())
     core.take(RedisReplied())
     core.now = 7.0
@@ -132,7 +132,7 @@ def test_the_control_socket_shows_events_in_wall_clock_time(core: Core) -> None:
     assert (row["n"], row["at"], row["level"], row["event"]) == (1, 4990.0, "error", log_events.REDIS_LOST)
 
 
-def test_the_snapshot_contains_facts_of_the_master(core: Core) -> None:
+def test_the_masters_snapshot_contains_its_children_and_closed_queues(core: Core) -> None:
     core.child(Role.WORKER, 8, "default", generation=3)
     core.child(Role.POLLER, 4, "pollers")
     core.now = 50.0
@@ -144,7 +144,7 @@ def test_the_snapshot_contains_facts_of_the_master(core: Core) -> None:
     assert [(each.queue, each.since) for each in told.closed] == [("bulk", 48.0)]
 
 
-def test_a_heartbeat_reports_the_node(core: Core) -> None:
+def test_a_heartbeat_contains_a_report_about_the_node(core: Core) -> None:
     worker = core.child(Role.WORKER, 8, "default")
     worker.concurrency = 5
     worker.is_quiet = True
@@ -167,7 +167,7 @@ def test_a_heartbeat_reports_the_node(core: Core) -> None:
         ("[2001:db8::7]:9477", "http://[2001:db8::7]:9477/"),
     ],
 )
-def test_the_page_has_a_url_that_other_machines_can_reach(place: str, url: str | None) -> None:
+def test_the_status_page_has_a_url_only_if_other_machines_can_reach_it(place: str, url: str | None) -> None:
     assert url_of(place, "web-1") == url
 
 

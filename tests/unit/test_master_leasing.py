@@ -33,14 +33,14 @@ def _renewals(core: Core, now: float) -> list[RenewLeases]:
     return [effect for effect in core.take(Ticked()) if isinstance(effect, RenewLeases)]
 
 
-def test_domains_with_patterns_are_announced_with_the_heartbeat() -> None:
+def test_the_heartbeat_announces_the_served_queues_and_patterns() -> None:
     core = Core(Config(imports=("code",), workers=1, tiers=(("mail",), ("tenant-*", "default"))))
     (renewal,) = _renewals(core, 0.0)
     assert renewal.queues == ("mail", "tenant-*", "default")
     assert [domain.name for domain in renewal.announced.domains] == ["default,tenant-*"]
 
 
-def test_tiers_of_pools_with_claiming_workers_are_announced() -> None:
+def test_the_heartbeat_announces_the_tiers_of_pools_that_claim_tasks() -> None:
     pools = {
         "mail": PoolConfig(workers=2, queues=("mail",)),
         "all": PoolConfig(workers=1),
@@ -67,7 +67,7 @@ def test_leases_are_renewed_one_call_at_a_time_as_configured(core: Core) -> None
     assert len(_renewals(core, 5.0)) == 1
 
 
-def test_a_slow_renewal_is_followed_by_the_next_at_once(core: Core) -> None:
+def test_a_slow_lease_renewal_is_followed_by_the_next_at_once(core: Core) -> None:
     _worker(core)
     _renewals(core, 0.0)
     assert _renewals(core, 7.0) == []
@@ -76,7 +76,7 @@ def test_a_slow_renewal_is_followed_by_the_next_at_once(core: Core) -> None:
     assert len(_renewals(core, 7.0)) == 1
 
 
-def test_a_failed_renewal_is_repeated_soon(core: Core) -> None:
+def test_a_failed_lease_renewal_is_repeated_soon(core: Core) -> None:
     _worker(core)
     _renewals(core, 0.0)
     core.now = 8.0
@@ -85,7 +85,7 @@ def test_a_failed_renewal_is_repeated_soon(core: Core) -> None:
     assert len(_renewals(core, 9.0)) == 1
 
 
-def test_a_shorter_lease_makes_the_next_renewal_earlier(core: Core) -> None:
+def test_a_shorter_lease_makes_its_next_renewal_earlier(core: Core) -> None:
     _renewals(core, 0.0)
     core.take(LeasesRenewed())
     core.take(OwnersRegistered((), 2.0, 0))
@@ -105,7 +105,7 @@ def test_a_lost_lease_is_logged_once_while_its_worker_lives(core: Core) -> None:
     assert [(event, fields["owner"]) for event, fields in core.logged] == [(log_events.WORKER_LOST, "node:8:1")]
 
 
-def test_prefetched_tasks_are_returned_once_per_long_task(core: Core) -> None:
+def test_prefetched_tasks_behind_a_long_task_are_returned_only_once(core: Core) -> None:
     child = _worker(core)
     task = TaskInSlot(b"id mail i 1 1 0 0 0 0 -", "send", 1, 0)
     for number in (7, 7, 9):

@@ -56,7 +56,7 @@ def test_a_reload_can_return_to_the_host_name_of_the_start(
     assert listening.address.startswith("127.0.0.1:")
 
 
-def test_an_unknown_host_name_cannot_be_listened_at(listening: ListenSocket, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_listening_at_an_unknown_host_name_is_refused(listening: ListenSocket, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> object:
         raise socket.gaierror(socket.EAI_NONAME, "no such name")
 
@@ -65,7 +65,7 @@ def test_an_unknown_host_name_cannot_be_listened_at(listening: ListenSocket, mon
         listening.start("nowhere.example:1")
 
 
-def test_without_free_descriptors_the_old_address_stays_in_use(listening: ListenSocket) -> None:
+def test_without_free_file_descriptors_the_old_address_stays_in_use(listening: ListenSocket) -> None:
     listening.start("127.0.0.1:0")
     place = listening.address
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -83,7 +83,7 @@ def test_without_free_descriptors_the_old_address_stays_in_use(listening: Listen
     assert listening.address == place
 
 
-def test_a_probe_finds_used_addresses_without_binding(listening: ListenSocket) -> None:
+def test_a_used_listen_address_is_detected_without_keeping_it_bound(listening: ListenSocket) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         place = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(Failure) as refused:
@@ -104,7 +104,7 @@ def free_run() -> int:
             return int(first)
 
 
-def test_the_next_free_port_is_used_if_allowed(listening: ListenSocket) -> None:
+def test_the_exporter_uses_the_next_free_port_if_allowed(listening: ListenSocket) -> None:
     first = free_run()
     wanted = f"127.0.0.1:{first}"
     with socket.create_server(("127.0.0.1", first)), socket.create_server(("127.0.0.1", first + 1)):
@@ -123,7 +123,7 @@ def test_a_taken_port_is_refused_if_no_other_is_allowed(listening: ListenSocket)
     assert refused.value.code is ExitCode.TAKEN
 
 
-def test_without_a_free_port_the_configured_one_is_named(
+def test_if_no_port_is_free_the_error_names_the_configured_one(
     listening: ListenSocket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listen_socket, "NEXT_PORTS", 1)

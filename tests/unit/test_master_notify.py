@@ -25,22 +25,22 @@ def messages_during(*pictures: ServiceState, pid: int = 7) -> list[str]:
     ]
 
 
-def test_ready_is_sent_once_when_the_first_generation_works() -> None:
+def test_ready_is_sent_to_the_service_manager_once_the_first_generation_works() -> None:
     assert messages_during(STARTING, STARTING, WORKS, WORKS) == ["READY=1\nMAINPID=7"]
 
 
-def test_process_1_of_a_namespace_does_not_send_its_pid() -> None:
+def test_as_process_1_of_a_pid_namespace_the_master_does_not_send_its_pid() -> None:
     assert messages_during(STARTING, WORKS, pid=1) == ["READY=1"]
 
 
-def test_reloading_and_then_ready_are_sent_for_a_reload() -> None:
+def test_for_a_reload_the_service_manager_gets_reloading_and_then_ready() -> None:
     rolling = ServiceState(works=True, reloads=1, changing=True)
 
     assert messages_during(WORKS, rolling) == ["RELOADING=1"]
     assert messages_during(rolling, rolling, ServiceState(works=True, reloads=1)) == ["READY=1"]
 
 
-def test_an_immediate_reload_sends_both_messages() -> None:
+def test_a_reload_that_ends_at_once_still_sends_reloading_and_ready() -> None:
     """A reload that was refused or changed only a number is over at once. The manager that sent HUP still waits for
     both messages.
     """
@@ -58,14 +58,14 @@ def test_overlapping_reloads_send_one_ready_for_both() -> None:
     assert words == ["RELOADING=1", "RELOADING=1", "READY=1"]
 
 
-def test_a_reload_before_the_fleet_works_is_part_of_its_start() -> None:
+def test_a_reload_during_startup_sends_only_the_ready_message() -> None:
     reloading = ServiceState(reloads=1, changing=True)
 
     assert messages_during(STARTING, reloading, ServiceState(works=True, reloads=1)) == ["READY=1\nMAINPID=7"]
 
 
 @pytest.mark.parametrize("before", [STARTING, WORKS, ServiceState(works=True, reloads=1, changing=True)])
-def test_stopping_is_sent_once_and_nothing_after_it(before: ServiceState) -> None:
+def test_stopping_is_sent_once_to_the_service_manager_and_nothing_after_it(before: ServiceState) -> None:
     stopping = ServiceState(works=before.works, reloads=before.reloads, changing=before.changing, stopping=True)
 
     assert messages_during(before, stopping, stopping, ServiceState(works=True, reloads=5, stopping=True)) == [
@@ -83,7 +83,7 @@ def manager(tmp_path: Path) -> Iterator[socket.socket]:
         yield bound
 
 
-def test_the_variables_of_the_manager_are_read_and_removed() -> None:
+def test_environment_variables_of_the_service_manager_are_read_and_removed() -> None:
     environment = {"NOTIFY_SOCKET": "/run/n", "WATCHDOG_USEC": "3000000", "WATCHDOG_PID": str(os.getpid()), "HOME": "/"}
 
     taken = NotifySocket.take(environment, os.getpid())
@@ -100,11 +100,11 @@ def test_the_variables_of_the_manager_are_read_and_removed() -> None:
         {"WATCHDOG_USEC": "3000000"},
     ],
 )
-def test_a_watchdog_of_another_process_is_ignored(environment: dict[str, str]) -> None:
+def test_watchdog_settings_that_are_invalid_or_for_another_pid_are_ignored(environment: dict[str, str]) -> None:
     assert NotifySocket.take(environment, os.getpid()).watchdog_seconds == 0.0
 
 
-def test_a_manager_that_reads_late_misses_no_message(manager: socket.socket) -> None:
+def test_a_service_manager_that_reads_late_misses_no_message(manager: socket.socket) -> None:
     sender = NotifySocket(manager.getsockname())
     for number in itertools.count():
         sender.send(f"N={number}")
@@ -119,7 +119,7 @@ def test_a_manager_that_reads_late_misses_no_message(manager: socket.socket) -> 
     assert heard == [f"N={each}".encode() for each in range(number + 1)]
 
 
-def test_a_message_is_sent_later_without_a_free_descriptor(manager: socket.socket) -> None:
+def test_without_a_free_file_descriptor_a_notification_is_sent_later(manager: socket.socket) -> None:
     sender = NotifySocket(manager.getsockname())
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
@@ -132,7 +132,7 @@ def test_a_message_is_sent_later_without_a_free_descriptor(manager: socket.socke
     assert (sender.has_room, manager.recv(100)) == (True, b"READY=1")
 
 
-def test_abstract_sockets_work_and_a_status_stays_one_line() -> None:
+def test_a_status_sent_to_an_abstract_socket_is_one_line() -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as bound:
         bound.bind(f"\0rota-{os.getpid()}")
         sender = NotifySocket(f"@rota-{os.getpid()}")
@@ -143,7 +143,7 @@ def test_abstract_sockets_work_and_a_status_stays_one_line() -> None:
 
 
 @pytest.mark.parametrize("address", ["", "vsock:1:2", "/nowhere/at/all", "/" + "x" * 200])
-def test_without_a_manager_messages_are_dropped(address: str) -> None:
+def test_without_a_service_manager_notifications_are_dropped(address: str) -> None:
     sender = NotifySocket(address)
 
     sender.send("READY=1")
@@ -151,7 +151,7 @@ def test_without_a_manager_messages_are_dropped(address: str) -> None:
     assert sender.has_room
 
 
-def test_messages_that_can_wait_are_dropped_from_a_full_socket(
+def test_unimportant_notifications_are_dropped_if_the_socket_is_full(
     manager: socket.socket,
 ) -> None:
     sender = NotifySocket(manager.getsockname())

@@ -76,7 +76,7 @@ def test_the_status_line_summarizes_the_fleet(core: Core) -> None:
     assert status_line(core.state) == "stopping: 2 workers left, 1 busy"
 
 
-def test_without_a_manager_nothing_is_sent(core: Core) -> None:
+def test_without_a_service_manager_the_fleet_sends_no_messages(core: Core) -> None:
     core.state.surroundings = dataclasses.replace(core.state.surroundings, has_manager=False)
     assert _messages_at(core, 100.0) == []
 

@@ -27,7 +27,7 @@ TOP = "memory/memory.oom_control"
     ],
     ids=["version 2", "version 2 without the controller", "version 1", "version 1 in a container", "none"],
 )
-def test_the_counter_of_the_masters_control_group_is_found(
+def test_the_oom_kill_counter_of_the_masters_control_group_is_found(
     tmp_path: Path, groups: str, there: list[str], found: str | None
 ) -> None:
     for path in there:
@@ -52,7 +52,7 @@ def counter(tmp_path: Path) -> Counter:
     return Counter(tmp_path / "memory.events")
 
 
-def test_each_kill_explains_one_death(counter: Counter) -> None:
+def test_each_oom_kill_explains_only_one_death(counter: Counter) -> None:
     seen = OomKills(counter.path)
     assert not seen.claim(1.0)
     counter.kills(2)  # two kills at once, although the master finds the dead children one after the other
@@ -60,19 +60,21 @@ def test_each_kill_explains_one_death(counter: Counter) -> None:
 
 
 @pytest.mark.parametrize(("seconds_later", "explains"), [(5.0, True), (20.0, False)])
-def test_a_kill_explains_deaths_only_for_a_while(counter: Counter, seconds_later: float, explains: bool) -> None:
+def test_an_oom_kill_explains_only_a_death_soon_afterwards(
+    counter: Counter, seconds_later: float, explains: bool
+) -> None:
     seen = OomKills(counter.path)
     counter.kills(1)
     seen.poll(10.0)
     assert seen.claim(10.0 + seconds_later) is explains
 
 
-def test_kills_before_the_master_started_explain_no_death(counter: Counter) -> None:
+def test_oom_kills_before_the_master_started_explain_no_death(counter: Counter) -> None:
     counter.kills(3)
     assert not OomKills(counter.path).claim(1.0)
 
 
-def test_a_group_that_is_killed_together_is_a_warning(counter: Counter) -> None:
+def test_a_control_group_that_is_killed_as_a_whole_causes_a_warning(counter: Counter) -> None:
     assert warnings_of_oom(counter.path) == []
     group = counter.path.with_name("memory.oom.group")
     group.write_text("0\n")

@@ -66,7 +66,7 @@ def test_surplus_workers_drain_unready_then_idle_then_busy() -> None:
     assert plan(_desired(0), [_zygote(), _child(8, ChildState.REGISTERING)], 0.0) == [kill(8, Reason.SURPLUS)]
 
 
-def test_each_deadline_has_its_reason() -> None:
+def test_a_child_killed_at_a_deadline_has_the_reason_of_that_deadline() -> None:
     def why(now: float, child: Child) -> list[Signal]:
         return of_order(Order.KILL, plan(_desired(1), [_zygote(), child], now))
 
@@ -84,7 +84,7 @@ def test_each_deadline_has_its_reason() -> None:
     assert why(10_000.0, running) == [zygote_too]
 
 
-def test_time_asleep_does_not_count_as_time_to_boot() -> None:
+def test_time_for_which_the_machine_slept_does_not_count_as_startup_time() -> None:
     zygote = _zygote(state=ChildState.BOOTING)
     desired = replace(_desired(1), awake_since=1000.0)
     assert plan(desired, [zygote], 1060.0) == []
@@ -92,14 +92,14 @@ def test_time_asleep_does_not_count_as_time_to_boot() -> None:
 
 
 @pytest.mark.parametrize(("role", "pool"), [(Role.POLLER, "pollers"), (Role.EXPORTER, "exporter")])
-def test_a_stopped_poller_or_exporter_is_replaced_early(role: Role, pool: str) -> None:
+def test_a_poller_or_exporter_in_the_stopped_state_is_killed_early(role: Role, pool: str) -> None:
     desired = Desired((Target(role, pool, 1, 1),), boot_seconds=60.0, beat_seconds=30.0)
     child = Child(role, pool, 1, 4, 1, ChildState.READY, 0.0, pid=4, ready_at=0.0, stopped_at=1.0)
     assert plan(desired, [child], 1.5) == []
     assert plan(desired, [child], 1.6)[:1] == [kill(4, Reason.HUNG)]
 
 
-def test_all_workers_of_a_pool_have_one_drain_deadline() -> None:
+def test_all_workers_of_a_pool_share_one_drain_deadline() -> None:
     desired = Desired((Target(Role.WORKER, POOL, 0, 1, leave_by=5.0),), 60.0, 1000.0)
     children = [_child(8, ChildState.DRAINING), _child(9, ChildState.REQUESTED), _child(10, ChildState.REGISTERING)]
     assert plan(desired, children, 5.0) == [kill(10, Reason.SURPLUS)]
@@ -122,7 +122,7 @@ def test_an_immediate_stop_kills_every_live_child() -> None:
     ]
 
 
-def test_stale_workers_stay_until_a_new_one_is_ready() -> None:
+def test_workers_of_the_old_generation_stay_until_new_ones_are_ready() -> None:
     zygotes = [_zygote(1), _zygote(2)]
     rolling = replace(_desired(3, 2), targets=(*_desired(3, 1).targets[:1], *_desired(3, 2).targets))
     old = [_child(8), _child(9), _child(10)]
@@ -150,7 +150,7 @@ def test_the_only_worker_is_drained_after_its_successor_is_ready() -> None:
     assert plan(rolling, [*children, _child(9, ChildState.READY, 2)], 0.0) == [drain(8, Reason.RELOAD)]
 
 
-def test_a_child_with_a_single_slot_drains_before_its_successor() -> None:
+def test_the_exporter_drains_before_its_successor_starts() -> None:
     old = Child(Role.EXPORTER, "exporter", 1, 1, 1, ChildState.READY, 0.0, pid=1, ready_at=0.0)
     desired = Desired((Target(Role.EXPORTER, "exporter", 1, 2, surge=0),), 60.0, 30.0)
     assert plan(desired, [old], 0.0) == [drain(1, Reason.RELOAD)]
@@ -159,7 +159,7 @@ def test_a_child_with_a_single_slot_drains_before_its_successor() -> None:
     assert plan(desired, [], 0.0) == [Start(Role.EXPORTER, "exporter", 2, 1)]
 
 
-def test_an_unwanted_zygote_that_is_importing_is_killed() -> None:
+def test_a_zygote_that_is_no_longer_needed_is_killed_while_importing() -> None:
     children = [_zygote(1), _zygote(2, ChildState.BOOTING)]
     assert plan(_desired(0, 1), children, 0.0) == [kill(3, Reason.RELOAD)]
 

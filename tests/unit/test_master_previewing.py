@@ -152,7 +152,7 @@ REPLACED = "each worker is replaced, one at a time"
         ),
     ],
 )
-def test_a_preview_lists_each_step_with_its_reason(new: Config, steps: list[str]) -> None:
+def test_the_preview_of_a_reload_lists_each_step_with_its_reason(new: Config, steps: list[str]) -> None:
     assert _steps(new) == steps
 
 
@@ -163,14 +163,14 @@ def test_a_changed_condition_replaces_only_the_pool_of_its_queue() -> None:
     assert [line for line in plan if "replaced" in line] == [f"pool mail: {REPLACED}: queues.sold.condition"]
 
 
-def test_a_disabled_exporter_is_not_replaced() -> None:
+def test_a_preview_does_not_replace_a_disabled_exporter() -> None:
     before = _changed(http=Http(listen=""))
     after = msgspec.structs.replace(before, metrics=Metrics(max_series=500))
     preview = _preview(Generation(1, 1, before, ORIGINS), Loaded(after, ORIGINS, ()))
     assert preview["plan"][-1] == "no process is replaced: only the master uses the change"
 
 
-def test_each_changed_key_has_both_values_and_its_origin() -> None:
+def test_a_preview_shows_each_changed_key_with_both_values_and_its_origin() -> None:
     new = _pools(mail=PoolConfig(3, ("sold",)))
     preview = _previewed(msgspec.structs.replace(new, imports=("a", "b")))
     assert preview["changes"] == [
@@ -183,7 +183,7 @@ def test_each_changed_key_has_both_values_and_its_origin() -> None:
     ]
 
 
-def test_changed_secrets_are_not_shown() -> None:
+def test_a_preview_does_not_show_changed_secrets() -> None:
     old = Generation(1, 1, _changed(redis_url="redis://:first@localhost/0"))
     new = Loaded(_changed(redis_url="redis://:second@localhost/0"), {"redis_url": "file"}, ())
     preview = _preview(old, new, [Fault("redis_url", "cannot be changed by a reload")])
@@ -192,7 +192,7 @@ def test_changed_secrets_are_not_shown() -> None:
     assert "second" not in str(preview)
 
 
-def test_an_operators_count_holds_until_the_file_changes_it() -> None:
+def test_a_preview_keeps_an_operators_count_until_the_file_changes_it() -> None:
     scaling = Scaling().with_count("mail", 7, [{"mail": WorkerRange(2, 2), "rest": WorkerRange(4, 4)}])
     assert _steps(_changed(limits=Limits(drain_seconds=5)), scaling) == [
         "no process is replaced: only the master uses the change"
@@ -207,7 +207,7 @@ def test_a_preview_with_faults_has_no_steps() -> None:
     assert preview["plan"] == ['namespace: "rota" -> "other" (default)']
 
 
-def test_every_worker_setting_has_a_key_as_reason() -> None:
+def test_a_preview_explains_every_changed_worker_setting_by_its_key() -> None:
     """A field without a key would be shown under its internal name, which operators do not know."""
     config = Config(
         tiers=(("default",),),

@@ -35,7 +35,9 @@ def _woken(memory: SlotMemory, pid: int) -> None:
     processes.set_quiet(SetQuiet((ChildRef(Role.WORKER, SLOT, 1, pid),), quiet=True))
 
 
-def test_a_worker_in_its_slot_is_signalled(memory: SlotMemory, process: "subprocess.Popen[bytes]") -> None:
+def test_the_master_signals_a_worker_that_has_entered_its_slot(
+    memory: SlotMemory, process: "subprocess.Popen[bytes]"
+) -> None:
     memory.slot(SLOT).assign(1)
     memory.slot(SLOT).enter(1, process.pid)
     _woken(memory, process.pid)
@@ -60,7 +62,7 @@ def test_the_pid_of_a_reaped_worker_is_not_signalled(memory: SlotMemory, process
     assert process.wait(30) == -signal.SIGTERM
 
 
-def test_a_slot_of_another_worker_is_neither_written_nor_signalled(
+def test_the_master_neither_writes_nor_signals_the_slot_of_another_worker(
     memory: SlotMemory, process: "subprocess.Popen[bytes]"
 ) -> None:
     memory.slot(SLOT).assign(2)

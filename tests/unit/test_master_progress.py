@@ -55,7 +55,7 @@ class Carried:
         return f"{task_id} q i 1 2 0 0 0 0 -".encode()
 
 
-def test_only_new_progress_is_sent() -> None:
+def test_only_new_progress_of_a_task_is_sent_to_redis() -> None:
     copier = Carried()
     assert copier.step() == []
     copier.start_task("a")
@@ -70,7 +70,7 @@ def test_only_new_progress_is_sent() -> None:
     assert copier.step() == [[("b", b"2")]]
 
 
-def test_failed_progress_is_sent_again_with_its_latest_text() -> None:
+def test_if_sending_progress_failed_the_latest_progress_is_sent_again() -> None:
     copier = Carried()
     copier.start_task("a")
     copier.report("a", b"1")
@@ -90,7 +90,7 @@ def test_progress_of_many_workers_is_sent_in_bounded_batches() -> None:
     assert [len(call) for call in copier.step()] == [PROGRESS_BATCH, 3]
 
 
-def test_progress_of_a_slot_with_another_nonce_is_not_sent() -> None:
+def test_progress_from_a_slot_of_another_process_is_not_sent() -> None:
     copier = Carried()
     copier.start_task("a")
     copier.report("a", b"1")

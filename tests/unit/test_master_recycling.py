@@ -64,7 +64,7 @@ def test_the_oldest_worker_is_recycled_first_with_its_reason() -> None:
 @pytest.mark.parametrize(
     "state", [ChildState.REGISTERING, ChildState.REQUESTED, ChildState.BOOTING, ChildState.DRAINING, ChildState.KILLED]
 )
-def test_other_workers_that_are_not_ready_count_as_away(state: ChildState) -> None:
+def test_starting_or_ending_workers_count_against_the_recycling_limit(state: ChildState) -> None:
     pool = _pool(8, 3)
     pool[7] = _worker(7, state)
     assert _drains(8, pool) == []
@@ -76,7 +76,7 @@ def test_the_next_worker_is_recycled_once_the_replacement_is_ready() -> None:
     assert _drains(2, [*pool, _worker(2)]) == [(1, Reason.MAX_TASKS)]
 
 
-def test_a_crash_among_sixteen_workers_leaves_one_recycling() -> None:
+def test_after_a_crash_among_sixteen_workers_only_one_is_recycled() -> None:
     crashed = [*_pool(15, 5), _worker(15, ChildState.EXITED)]
     assert _drains(16, crashed) == [(0, Reason.MAX_TASKS)]
 
@@ -86,12 +86,12 @@ def test_no_worker_is_recycled_without_a_ready_zygote() -> None:
     assert plan(_desired(4), children, 0.0) == []
 
 
-def test_stale_workers_are_not_recycled() -> None:
+def test_workers_of_the_old_generation_are_not_recycled() -> None:
     stale = [_worker(n, recycle_for=Reason.MAX_TASKS) for n in range(3)]
     assert _drains(3, [*stale, _worker(3, ChildState.BOOTING, 2)], generation=2) == []
 
 
-def test_at_most_one_worker_is_away_during_a_rollout() -> None:
+def test_at_most_one_worker_is_recycled_during_a_rollout() -> None:
     count = 24
     stale = [_worker(n) for n in range(12)]
     fresh = [_worker(12 + n, generation=2, recycle_for=Reason.MAX_RSS) for n in range(11)]

@@ -110,14 +110,14 @@ def _result(pending: PendingRequest) -> object:
     return pending.result()["result"]
 
 
-def test_a_reload_during_startup_succeeds_once_it_works(reloads: Reloads) -> None:
+def test_a_reload_during_startup_succeeds_once_its_code_works(reloads: Reloads) -> None:
     reply = reloads.reload(NEW_CODE)
     assert not reply.done()
     reloads.take_over()
     assert _result(reply) == "success"
 
 
-def test_counts_changed_during_a_rollout_hold_if_it_succeeds(reloads: Reloads) -> None:
+def test_worker_counts_changed_during_a_rollout_hold_if_it_succeeds(reloads: Reloads) -> None:
     reloads.take_over()
     code = reloads.reload(NEW_CODE)
     reloads.promote()
@@ -128,7 +128,7 @@ def test_counts_changed_during_a_rollout_hold_if_it_succeeds(reloads: Reloads) -
     assert (_result(code), _result(counts)) == ("success", "success")
 
 
-def test_counts_changed_during_a_rollout_are_undone_if_it_fails(reloads: Reloads) -> None:
+def test_worker_counts_changed_during_a_rollout_are_undone_if_it_fails(reloads: Reloads) -> None:
     reloads.take_over()
     reloads.reload(NEW_CODE)
     counts = reloads.reload(msgspec.structs.replace(NEW_CODE, workers=5))
@@ -161,7 +161,7 @@ def test_a_working_first_generation_stays_if_an_early_reload_fails(reloads: Relo
     assert not reloads.settle()
 
 
-def test_a_ready_fleet_is_reported_before_the_next_renewal(reloads: Reloads) -> None:
+def test_a_fleet_reports_at_once_that_it_is_running(reloads: Reloads) -> None:
     starting = _reports_sent(reloads)
     assert _reports_sent(reloads) == []
     reloads.promote()
@@ -177,7 +177,7 @@ def _reports_sent(reloads: Reloads) -> list[str]:
     return [effect.report.state for effect in effects if isinstance(effect, RenewLeases)]
 
 
-def test_new_code_takes_over_even_without_workers(reloads: Reloads) -> None:
+def test_new_code_takes_over_even_if_the_pool_has_no_workers(reloads: Reloads) -> None:
     reloads.take_over()
     reloads.request(RequestKind.SCALE, ScaleOrder("default", 0))
     reply = reloads.reload(NEW_CODE)
@@ -295,7 +295,7 @@ def test_new_settings_during_startup_do_not_load_the_code_again(reloads: Reloads
     assert _result(reply) == "success"
 
 
-def test_counts_changed_during_startup_succeed_after_a_failed_reload(
+def test_worker_counts_changed_during_startup_hold_despite_a_failed_reload(
     reloads: Reloads,
 ) -> None:
     counts = reloads.reload(msgspec.structs.replace(CONFIG, workers=5))
@@ -309,7 +309,7 @@ def test_counts_changed_during_startup_succeed_after_a_failed_reload(
     assert reloads.state.config.workers == 5
 
 
-def test_counts_changed_during_startup_fail_if_new_code_takes_over(reloads: Reloads) -> None:
+def test_worker_counts_changed_during_startup_fail_if_newer_code_takes_over(reloads: Reloads) -> None:
     counts = reloads.reload(msgspec.structs.replace(CONFIG, workers=5))
     code = reloads.reload(NEW_CODE)
     newer = reloads.reload(NEWER_CODE)
@@ -323,7 +323,7 @@ def test_counts_changed_during_startup_fail_if_new_code_takes_over(reloads: Relo
 # Code that ends its process
 
 
-def test_a_module_that_exits_during_import_is_refused_by_name(reloads: Reloads) -> None:
+def test_a_reload_fails_and_names_the_module_if_it_exits_during_import(reloads: Reloads) -> None:
     reloads.take_over()
     reply = reloads.reload(NEW_CODE)
     zygote = reloads.latest(Role.ZYGOTE, 3)
@@ -334,7 +334,7 @@ def test_a_module_that_exits_during_import_is_refused_by_name(reloads: Reloads) 
     assert "exited with code 7" in str(reply.result()["faults"])
 
 
-def test_a_kill_of_a_zygote_does_not_refuse_its_code(reloads: Reloads) -> None:
+def test_a_reload_does_not_fail_if_its_zygote_is_killed_from_outside(reloads: Reloads) -> None:
     reloads.take_over()
     reply = reloads.reload(NEW_CODE)
     reloads.dies(reloads.latest(Role.ZYGOTE, 3), wait_status=signal.SIGKILL)
@@ -363,7 +363,7 @@ def test_the_address_of_a_refused_configuration_is_closed() -> None:
     listening.close()
 
 
-def test_a_worker_that_hangs_at_startup_refuses_its_code(reloads: Reloads) -> None:
+def test_a_reload_fails_if_a_new_worker_hangs_at_startup(reloads: Reloads) -> None:
     reloads.take_over()
     reply = reloads.reload(NEW_CODE)
     reloads.promote()
@@ -372,7 +372,7 @@ def test_a_worker_that_hangs_at_startup_refuses_its_code(reloads: Reloads) -> No
     assert "on_worker_start" in str(reply.result()["faults"])
 
 
-def test_a_failed_worker_of_the_old_code_refuses_nothing(reloads: Reloads) -> None:
+def test_a_failed_worker_of_the_old_code_does_not_fail_the_reload(reloads: Reloads) -> None:
     reloads.take_over()
     old = reloads.latest(Role.WORKER, 9)
     reply = reloads.reload(NEW_CODE)
@@ -387,7 +387,7 @@ def test_a_pending_reload_fails_when_the_fleet_drains(reloads: Reloads) -> None:
     assert "draining" in str(reply.result()["faults"])
 
 
-def test_a_first_generation_continues_with_the_working_pools(reloads: Reloads) -> None:
+def test_a_first_generation_is_given_up_only_if_none_of_its_pools_works(reloads: Reloads) -> None:
     reloads.promote()
     failed = {PoolKey(Role.WORKER, "mail", 1): StartBackoff(failures=9)}
     works = {PoolKey(Role.WORKER, "default", 1): StartBackoff(ever_ready=True)}
@@ -408,14 +408,14 @@ def test_a_failed_reload_during_startup_restores_the_operators_count(
     assert reloads.state.wanted.counts == {"default": 7}
 
 
-def test_stopping_a_loading_zygote_does_not_refuse_the_reload(reloads: Reloads) -> None:
+def test_a_reload_does_not_fail_if_the_master_stops_its_loading_zygote(reloads: Reloads) -> None:
     reloads.take_over()
     reply = reloads.reload(NEW_CODE)
     reloads.dies(reloads.latest(Role.ZYGOTE, 3), Reason.STOP)
     assert not reply.done()
 
 
-def test_new_settings_are_not_refused_if_the_current_zygote_dies(reloads: Reloads) -> None:
+def test_a_reload_of_settings_does_not_fail_if_the_current_zygote_dies(reloads: Reloads) -> None:
     reloads.take_over()
     reply = reloads.reload(NEW_SETTINGS)
     # The new zygote dies in the middle of the deployment, with exit code 1.
@@ -423,7 +423,7 @@ def test_new_settings_are_not_refused_if_the_current_zygote_dies(reloads: Reload
     assert not reply.done()
 
 
-def test_a_new_pool_that_fails_to_start_refuses_the_candidate(reloads: Reloads) -> None:
+def test_a_reload_fails_if_a_new_pool_fails_to_start(reloads: Reloads) -> None:
     pools = {"default": PoolConfig(workers=2)}
     reloads.reload(Config(imports=CONFIG.imports, pools=pools))
     reloads.take_over()
@@ -442,7 +442,7 @@ def test_a_new_pool_that_fails_to_start_refuses_the_candidate(reloads: Reloads) 
         (Role.ZYGOTE, "generation-2", "imports"),
     ],
 )
-def test_a_candidate_is_refused_when_its_failure_budget_is_spent(
+def test_a_reload_fails_when_the_failure_budget_of_its_children_is_spent(
     reloads: Reloads, role: Role, pool: str, words: str
 ) -> None:
     reloads.take_over()
@@ -479,7 +479,7 @@ def test_a_first_generation_that_was_ready_is_never_given_up(reloads: Reloads) -
     assert reloads.fatal == ""
 
 
-def test_a_reload_that_leaves_tasks_unserved_keeps_the_first_generation(reloads: Reloads) -> None:
+def test_a_reload_during_startup_is_refused_if_it_leaves_a_task_unserved(reloads: Reloads) -> None:
     reply = reloads.reload(msgspec.structs.replace(CONFIG, tiers=(("other",),)))
     zygote = reloads.latest(Role.ZYGOTE, 3)
     reloads.receive_from(zygote, messages.Imported((("note", "default"),)))
@@ -489,7 +489,7 @@ def test_a_reload_that_leaves_tasks_unserved_keeps_the_first_generation(reloads:
     assert reloads.state.config == CONFIG
 
 
-def test_queues_of_a_reload_are_announced_once_it_is_in_force(reloads: Reloads) -> None:
+def test_new_queues_are_announced_only_once_the_reload_is_in_force(reloads: Reloads) -> None:
     reloads.take_over()
     reloads.take(Ticked())
     reloads.take(LeasesRenewed())

@@ -47,7 +47,7 @@ def _changed(**values: object) -> Config:
         (_changed(log=Log(level="debug")), ["workers", "pollers", "exporter"]),
     ],
 )
-def test_a_change_affects_only_the_parts_that_depend_on_it(new: Config, words: list[str]) -> None:
+def test_a_changed_setting_affects_only_the_children_that_depend_on_it(new: Config, words: list[str]) -> None:
     assert change_between(BASE, new).changed_parts == words
 
 
@@ -58,7 +58,7 @@ def test_an_added_or_removed_pool_does_not_affect_other_pools() -> None:
     assert change_between(two, one).changed_parts == ["counts"]
 
 
-def test_settings_fixed_at_the_start_are_refused_with_advice() -> None:
+def test_a_reload_refuses_changed_settings_that_need_a_restart() -> None:
     new = _changed(
         namespace="other", redis_url="redis://elsewhere", control=Control(socket="/run/x"), durability="wait"
     )
@@ -67,7 +67,7 @@ def test_settings_fixed_at_the_start_are_refused_with_advice() -> None:
     assert all("start it again" in fault.message for fault in faults)
 
 
-def test_unserved_queues_and_unknown_task_names_are_found() -> None:
+def test_a_reload_finds_queues_no_pool_serves_and_unknown_task_names() -> None:
     config = _changed(tasks={})
     assert [fault.message.split("'")[1] for fault in unserved_queues(config, {"a": "low", "b": "nowhere"})] == [
         "nowhere"
@@ -77,7 +77,7 @@ def test_unserved_queues_and_unknown_task_names_are_found() -> None:
     assert [path for path, _ in unknown_tasks(named, {"a": "low"})] == ["tasks.b", "adopt.jobs.task"]
 
 
-def test_a_candidate_is_in_force_only_when_promoted() -> None:
+def test_a_reloaded_generation_is_in_force_only_once_promoted() -> None:
     first = Rollout.first(BASE, {})
     assert first.in_force.number == 1
     working = first.promote().commit()
@@ -88,21 +88,21 @@ def test_a_candidate_is_in_force_only_when_promoted() -> None:
     assert loading.promote().commit().generations == (loading.latest,)
 
 
-def test_a_failed_candidate_is_undone_and_its_number_not_reused() -> None:
+def test_a_failed_generation_is_undone_and_its_number_is_not_reused() -> None:
     working = Rollout.first(BASE, {}).promote().commit()
     back = working.with_candidate(BASE, {}, proven=False).roll_back()
     assert back.generations == working.generations
     assert back.with_candidate(BASE, {}, proven=False).latest.number == 3
 
 
-def test_a_later_candidate_replaces_an_unproven_one() -> None:
+def test_a_later_reload_replaces_a_generation_that_is_not_yet_proven() -> None:
     working = Rollout.first(BASE, {}).promote().commit()
     rolling = working.with_candidate(BASE, {}, proven=False).promote()
     assert [each.number for each in rolling.with_candidate(BASE, {}, proven=False).generations] == [1, 3]
     assert [each.number for each in rolling.with_candidate(BASE, {}, proven=True).generations] == [2, 3]
 
 
-def test_a_pool_added_during_a_rollout_has_its_generation() -> None:
+def test_a_pool_added_during_a_rollout_has_the_generation_of_the_rollout() -> None:
     working = Rollout.first(BASE, {}).promote().commit()
     rolling = working.with_candidate(_changed(workers=3), {}, proven=False, pools=["default"]).promote()
     number = rolling.latest.number

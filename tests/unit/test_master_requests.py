@@ -26,7 +26,7 @@ def _signal(fleet: Core, request: RequestKind) -> None:
     fleet.request(request, by_signal=True)
 
 
-def test_signals_scale_the_first_pool_by_one(fleet: Core) -> None:
+def test_ttin_and_ttou_scale_the_first_pool_by_one_worker(fleet: Core) -> None:
     _signal(fleet, RequestKind.MORE)
     assert fleet.state.wanted.counts == {"mail": 3, "web": 1}
     for _ in range(5):  # the number never becomes negative
@@ -79,7 +79,7 @@ RESUME = (RequestKind.RESUME, False)
         ([TSTP, QUIET, CONT], Phase.QUIET),
     ],
 )
-def test_cont_resumes_only_what_tstp_quieted(
+def test_the_signal_cont_resumes_a_fleet_only_if_tstp_quieted_it(
     fleet: Core, requests: list[tuple[RequestKind, bool]], phase: Phase
 ) -> None:
     for request, by_signal in requests:
@@ -104,7 +104,7 @@ def test_a_draining_fleet_accepts_only_stop_requests(fleet: Core) -> None:
 
 
 @pytest.mark.parametrize("request_", [each for each in RequestKind if each is not RequestKind.SCALE])
-def test_no_signal_before_or_during_a_drain_raises(fleet: Core, request_: RequestKind) -> None:
+def test_no_signal_before_or_during_a_drain_causes_an_exception(fleet: Core, request_: RequestKind) -> None:
     for each in (request_, RequestKind.DRAIN, request_):
         _signal(fleet, each)
 
@@ -115,7 +115,7 @@ def test_a_report_is_written_during_a_drain_too(fleet: Core) -> None:
     assert fleet.done(WriteReport) == [WriteReport()]
 
 
-def test_the_result_of_a_reload_is_kept(fleet: Core) -> None:
+def test_the_result_of_the_last_reload_is_kept_for_the_status(fleet: Core) -> None:
     fleet.file = Config(pools={**CONFIG.pools, "web": PoolConfig(workers=4)})
     fleet.request(RequestKind.RELOAD)
     kept = fleet.state.last_reload

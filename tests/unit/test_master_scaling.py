@@ -36,13 +36,13 @@ def test_an_operators_count_survives_reloads_of_other_pools() -> None:
     assert scaled.counts(more_of_the_other) == {"mail": 6, "web": 9}
 
 
-def test_an_overridden_operators_count_does_not_come_back() -> None:
+def test_an_operators_count_overridden_by_the_file_is_not_restored() -> None:
     scaled = Scaling().with_count("mail", 6, [FOUR]).after([FOUR, FIVE])
     assert scaled.counts(FIVE)["mail"] == 5
     assert scaled.after([FIVE]).after([FOUR]).counts(FOUR)["mail"] == 4
 
 
-def test_an_overridden_count_does_not_return_in_overlapping_reloads() -> None:
+def test_an_overridden_operators_count_is_not_restored_by_overlapping_reloads() -> None:
     scaled = Scaling().with_count("mail", 6, [FOUR]).after([FOUR, FIVE]).after([FIVE, FOUR])
     assert scaled.counts(FOUR)["mail"] == 4
 
@@ -52,7 +52,7 @@ def test_a_failed_reload_restores_the_operators_count() -> None:
     assert scaled.after([FOUR]).counts(FOUR)["mail"] == 6
 
 
-def test_a_count_set_during_a_reload_holds_however_it_ends() -> None:
+def test_a_count_set_during_a_reload_holds_whether_or_not_it_succeeds() -> None:
     scaled = Scaling().with_count("mail", 6, [FOUR, FIVE])
     assert scaled.counts(FOUR)["mail"] == scaled.counts(FIVE)["mail"] == 6
     assert scaled.after([FIVE]).counts(FIVE)["mail"] == 6
@@ -65,7 +65,7 @@ def test_a_pool_removed_and_added_again_has_its_configured_count() -> None:
     assert Scaling().with_count("mail", 6, [FOUR]).after([without]).after([FOUR]).counts(FOUR) == COUNTS
 
 
-def test_configured_and_scaled_counts_are_limited_together() -> None:
+def test_the_limit_on_workers_includes_configured_and_operator_counts() -> None:
     scaled = Scaling().with_count("mail", 400, [FOUR])
     assert scaled.faults(fixed(mail=4, web=100)) == []
     [fault] = scaled.faults(fixed(mail=4, web=101))
@@ -79,13 +79,13 @@ def test_configured_and_scaled_counts_are_limited_together() -> None:
 RANGE = {"mail": WorkerRange(2, 16), "web": WorkerRange(1, 1)}
 
 
-def test_a_range_starts_at_its_minimum_and_follows_the_rule() -> None:
+def test_a_pool_with_a_range_starts_at_its_minimum_and_scales_automatically() -> None:
     assert Scaling().counts(RANGE) == {"mail": 2, "web": 1}
     assert Scaling().with_automatic({"mail": 7, "web": 5}).counts(RANGE) == {"mail": 7, "web": 1}
     assert Scaling().with_automatic({"mail": 20}).counts(RANGE)["mail"] == 16
 
 
-def test_an_operators_count_overrides_a_range_until_withdrawn() -> None:
+def test_an_operators_count_overrides_automatic_scaling_until_withdrawn() -> None:
     scaled = Scaling().with_automatic({"mail": 7}).with_count("mail", 20, [RANGE])
     assert scaled.counts(RANGE)["mail"] == 20
     assert scaled.with_automatic({"mail": 3}).counts(RANGE)["mail"] == 20
@@ -94,7 +94,7 @@ def test_an_operators_count_overrides_a_range_until_withdrawn() -> None:
     assert Scaling().with_count("mail", 6, [FOUR]).without_count("mail").counts(FOUR)["mail"] == 4
 
 
-def test_the_maximums_of_ranges_are_limited_together() -> None:
+def test_the_limit_on_workers_includes_the_maximum_of_each_range() -> None:
     ranges = {"mail": WorkerRange(2, 400), "web": WorkerRange(1, 100)}
     assert Scaling().faults(ranges) == []
     assert Scaling().with_count("web", 101, [ranges]).faults(ranges) != []
@@ -103,7 +103,7 @@ def test_the_maximums_of_ranges_are_limited_together() -> None:
 # Requests
 
 
-def test_the_pool_may_be_omitted_if_there_is_one() -> None:
+def test_a_scale_order_may_omit_the_pool_if_there_is_only_one() -> None:
     assert ordered(ScaleOrder(None, 3), {"mail": 4}) == ("mail", 3)
     assert ordered(ScaleOrder("web", 3), COUNTS) == ("web", 3)
 
@@ -117,7 +117,7 @@ def test_the_pool_may_be_omitted_if_there_is_one() -> None:
         ("", 'there is no pool ""; the pools are mail, web'),
     ],
 )
-def test_an_unknown_or_ambiguous_pool_is_refused(pool: str | None, error: str) -> None:
+def test_a_scale_order_for_an_unknown_or_ambiguous_pool_is_refused(pool: str | None, error: str) -> None:
     with pytest.raises(RequestRefused) as caught:
         ordered(ScaleOrder(pool, 3), COUNTS)
     assert str(caught.value) == error
@@ -146,7 +146,7 @@ def test_a_scale_order_is_absolute_relative_or_automatic(order: ScaleOrder, coun
         (ScaleOrder("mail", 10**30), "request at most 499, or start a master on another node"),
     ],
 )
-def test_a_count_outside_the_limits_is_refused(order: ScaleOrder, error: str) -> None:
+def test_a_scale_order_outside_the_limits_is_refused(order: ScaleOrder, error: str) -> None:
     with pytest.raises(RequestRefused) as caught:
         ordered(order, COUNTS)
     assert error in str(caught.value)
@@ -164,13 +164,13 @@ def test_a_count_outside_the_limits_is_refused(order: ScaleOrder, error: str) ->
         (None, "default"),
     ],
 )
-def test_a_count_has_its_origin(said: str | None, origin: str) -> None:
+def test_the_origin_of_a_worker_count_is_known(said: str | None, origin: str) -> None:
     found = Rollout.first(Config(workers=4), {"workers": said} if said else {}).in_force
     assert origin_of_count("default", found, Scaling()) == origin
     assert origin_of_count("default", found, Scaling().with_count("default", 6, [fixed(default=4)])) == "operator"
 
 
-def test_each_of_several_pools_has_the_origin_of_its_count() -> None:
+def test_the_origin_of_each_pools_worker_count_is_known() -> None:
     pools = {"mail": PoolConfig(workers=4), "web": PoolConfig(workers=1)}
     origins = {"pools.mail.workers": "file f", "pools.web.workers": "environment E"}
     found = Rollout.first(Config(pools=pools), origins).in_force

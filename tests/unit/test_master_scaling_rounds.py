@@ -84,13 +84,13 @@ def seen(core: Core, pool: PoolSeen) -> None:
     core.take(ScalingSeen({"mail": pool}))
 
 
-def test_pools_of_a_fixed_size_cause_no_rounds(started: Callable[[Config], Core]) -> None:
+def test_pools_of_a_fixed_size_cause_no_scaling_rounds(started: Callable[[Config], Core]) -> None:
     core = started(config_of(4))
     assert [tick(core) for _ in range(3)] == [None] * 3
     assert core.state.wanted.counts == {"mail": 4}
 
 
-def test_rounds_run_twice_a_second_and_never_overlap(fleet: Core) -> None:
+def test_scaling_rounds_run_twice_a_second_and_never_overlap(fleet: Core) -> None:
     assert tick(fleet) is not None
     assert tick(fleet) is None
     seen(fleet, leading(load_of(NODE)))
@@ -100,7 +100,7 @@ def test_rounds_run_twice_a_second_and_never_overlap(fleet: Core) -> None:
     assert tick(fleet, ROUND_SECONDS / 2) is not None
 
 
-def test_a_round_contains_the_inputs_of_a_measurement(fleet: Core) -> None:
+def test_a_scaling_round_contains_everything_that_a_measurement_needs(fleet: Core) -> None:
     child = fleet.child(Role.WORKER, 8, "mail")
     child.requested_at, child.ready_at = 1.0, 1.25
     [pool] = tick(fleet) or ()
@@ -111,7 +111,7 @@ def test_a_round_contains_the_inputs_of_a_measurement(fleet: Core) -> None:
     ]
 
 
-def test_the_leader_grows_its_pool_at_once_and_publishes_the_decision(fleet: Core) -> None:
+def test_the_leader_adds_workers_at_once_and_publishes_its_decision(fleet: Core) -> None:
     tick(fleet)
     seen(fleet, leading(load_of(NODE, BUSY), ready=500))
     grown = fleet.state.wanted.counts["mail"]
@@ -126,7 +126,7 @@ def test_the_leader_grows_its_pool_at_once_and_publishes_the_decision(fleet: Cor
     assert SetGauge(m.FLEET_WORKERS_WANTED, ("mail",), pool.publish.unbounded) in fleet.effects
 
 
-def test_another_node_takes_its_share_of_the_decision_in_force(fleet: Core) -> None:
+def test_a_node_that_does_not_lead_applies_its_share_of_the_decision(fleet: Core) -> None:
     decision = Decision(9, 9, {"other": 4, NODE: 5}, {}, 9, 9, 9, (), "busy", 0.0, 0.5)
     tick(fleet)
     seen(fleet, PoolSeen(load_of(NODE), "other", decision, None))
@@ -136,7 +136,7 @@ def test_another_node_takes_its_share_of_the_decision_in_force(fleet: Core) -> N
     assert not [each for each in fleet.done(SetGauge) if each[0] is m.FLEET_WORKERS_WANTED and each.value]
 
 
-def test_without_a_reply_nothing_changes(fleet: Core) -> None:
+def test_a_failed_scaling_round_does_not_change_the_worker_count(fleet: Core) -> None:
     tick(fleet)
     seen(fleet, leading(load_of(NODE, BUSY), ready=500))
     grown = fleet.state.wanted.counts
@@ -145,7 +145,7 @@ def test_without_a_reply_nothing_changes(fleet: Core) -> None:
     assert fleet.state.wanted.counts == grown
 
 
-def test_an_operators_number_wins_until_auto(fleet: Core) -> None:
+def test_an_operators_count_replaces_automatic_scaling_until_set_to_auto(fleet: Core) -> None:
     tick(fleet)
     assert fleet.request(RequestKind.SCALE, ScaleOrder("mail", 3)).result()["origin"] == "operator"
     seen(fleet, leading(load_of(NODE, BUSY)._replace(operator=3), ready=500))
@@ -158,7 +158,7 @@ def test_an_operators_number_wins_until_auto(fleet: Core) -> None:
 
 
 @pytest.mark.parametrize("request_", [RequestKind.QUIET, RequestKind.DRAIN])
-def test_a_quiet_or_leaving_node_gives_up_its_pools(fleet: Core, request_: RequestKind) -> None:
+def test_a_quiet_or_draining_node_takes_no_part_in_automatic_scaling(fleet: Core, request_: RequestKind) -> None:
     fleet.child(Role.WORKER, 8, "mail")
     tick(fleet)
     seen(fleet, leading(load_of(NODE)))
@@ -168,7 +168,7 @@ def test_a_quiet_or_leaving_node_gives_up_its_pools(fleet: Core, request_: Reque
     assert tick(fleet) is None
 
 
-def test_a_budget_is_divided_among_the_pools(started: Callable[[Config], Core]) -> None:
+def test_the_worker_budget_of_a_node_is_divided_among_its_pools(started: Callable[[Config], Core]) -> None:
     pools = {"mail": PoolConfig(workers="1..16"), "web": PoolConfig(workers="1..16")}
     core = started(Config(pools=pools, scaling=ScalingConfig(budget=6)))
     tick(core)
@@ -184,7 +184,7 @@ def test_a_budget_is_divided_among_the_pools(started: Callable[[Config], Core]) 
     assert granted["mail"] > granted["web"]
 
 
-def test_a_reload_keeps_the_number_within_the_new_range(fleet: Core) -> None:
+def test_after_a_reload_the_worker_count_is_kept_within_the_new_range(fleet: Core) -> None:
     tick(fleet)
     seen(fleet, leading(load_of(NODE, BUSY), ready=500))
     grown = fleet.state.wanted.counts["mail"]

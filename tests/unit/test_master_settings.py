@@ -27,7 +27,7 @@ def test_each_pool_has_its_own_settings_and_tiers() -> None:
         assert told[pool].tiers == pack_tiers(settings.tiers)
 
 
-def test_settings_are_computed_once_for_each_configuration() -> None:
+def test_settings_of_children_are_computed_once_for_each_configuration() -> None:
     rollout = Rollout.first(Config(), {}).promote()
     before = rollout.in_force.pools
     assert rollout.commit().in_force.pools is before
@@ -40,7 +40,7 @@ _FIXED = {"server", "pool", "durability", "rank", "tick_seconds", "control_socke
 
 
 @pytest.mark.parametrize("kind", list(process_settings.KEYS), ids=lambda kind: kind.__name__)
-def test_each_setting_of_a_child_comes_from_known_keys(kind: type[Any]) -> None:
+def test_each_setting_of_a_child_process_is_computed_from_known_keys(kind: type[Any]) -> None:
     known = {path for path, _ in leaves(as_values(Config()))}
     for field in dataclasses.fields(kind):
         keys = process_settings.KEYS[kind].get(field.name, ())

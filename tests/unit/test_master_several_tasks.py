@@ -99,7 +99,7 @@ def core() -> Core:
     return Core(Config(imports=("code",), workers=1))
 
 
-def test_all_running_tasks_are_charged_if_the_cause_is_unknown(core: Core) -> None:
+def test_all_tasks_of_a_dead_worker_are_charged_if_the_cause_is_unknown(core: Core) -> None:
     reap = Several(core, task(0), task(2)).dies(5.0)
     assert (charged(reap), reap.blame.crash) == (["id-0", "id-2"], CrashKind.SIGNAL)
     assert reap.names == {"id-0": "name-0", "id-2": "name-2"}
@@ -133,17 +133,17 @@ def test_all_tasks_over_their_hard_limits_are_settled(core: Core) -> None:
     assert [settled.entry.id for settled in reap.over_limit] == ["id-1", "id-2"]
 
 
-def test_no_task_is_charged_if_the_late_one_ended(core: Core) -> None:
+def test_no_task_is_charged_if_the_one_over_its_limit_has_ended(core: Core) -> None:
     reap = Several(core, task(0, until=60.0, kill_policy=KillPolicy(True, 0))).dies(4.2, Reason.TIMEOUT)
     assert (charged(reap), reap.over_limit) == ([], ())
 
 
-def test_the_crash_limit_of_the_charged_task_is_used(core: Core) -> None:
+def test_a_crash_is_judged_by_the_crash_limit_of_the_charged_task(core: Core) -> None:
     over = task(2, until=3.0, kill_policy=KillPolicy(crash_limit=7))
     assert Several(core, task(0), over).dies(4.2, Reason.TIMEOUT).blame.crash_limit == 7
 
 
-def test_a_kill_after_a_cancel_charges_only_that_task(core: Core) -> None:
+def test_a_worker_killed_after_a_cancel_charges_only_the_cancelled_task(core: Core) -> None:
     several = Several(core, task(0), task(2))
     several.read(10.0)
     several.cancel(2, kill_after=2.0)
@@ -162,7 +162,7 @@ def test_a_kill_after_a_cancel_charges_only_that_task(core: Core) -> None:
     assert (fields["task_id"], fields["limit"], fields["limit_value"]) == ("id-2", "kill_after", 2.0)
 
 
-def test_each_cancelled_task_records_its_own_kill_after(core: Core) -> None:
+def test_each_cancelled_task_records_its_own_kill_after_limit(core: Core) -> None:
     several = Several(core, task(0), task(2))
     several.read(10.0)
     several.cancel(0, kill_after=1.0)
@@ -176,7 +176,7 @@ def test_each_cancelled_task_records_its_own_kill_after(core: Core) -> None:
     assert (fields["tasks"], "limit_value" in fields) == (2, False)
 
 
-def test_a_cancelled_task_that_ended_causes_no_kill(core: Core) -> None:
+def test_a_cancelled_task_that_has_ended_causes_no_kill(core: Core) -> None:
     several = Several(core, task(0), task(2))
     several.read(10.0)
     several.cancel(2, kill_after=2.0)
@@ -184,7 +184,7 @@ def test_a_cancelled_task_that_ended_causes_no_kill(core: Core) -> None:
     assert several.read(15.0) == []
 
 
-def test_running_tasks_of_a_concurrent_worker_delay_no_drain(core: Core) -> None:
+def test_running_tasks_do_not_delay_the_drain_of_a_concurrent_worker(core: Core) -> None:
     several = Several(core, task(0))
     several.child.state = ChildState.DRAINING
     several.child.drain_requested_at = 100.0
@@ -195,7 +195,7 @@ def test_running_tasks_of_a_concurrent_worker_delay_no_drain(core: Core) -> None
 # Slots
 
 
-def test_a_reading_has_every_task_and_the_stepping_one(core: Core) -> None:
+def test_a_slot_reading_contains_all_tasks_and_the_one_executing_now(core: Core) -> None:
     memory = SlotMemory.create(SLOT + 1)
     several = Several(core)
     slot = memory.slot(SLOT)
@@ -211,7 +211,7 @@ def test_a_reading_has_every_task_and_the_stepping_one(core: Core) -> None:
     assert [len(reading.tasks) for reading in reader.read([several.child])] == [1]
 
 
-def test_every_matching_task_is_found_with_its_index(core: Core) -> None:
+def test_every_cancelled_task_of_a_concurrent_worker_is_found(core: Core) -> None:
     several = Several(core)
     slot = SlotMemory.create(SLOT + 1).slot(SLOT)
     slot.assign(several.child.nonce, CONCURRENCY)
@@ -221,7 +221,7 @@ def test_every_matching_task_is_found_with_its_index(core: Core) -> None:
     assert [(each.task_index, each.number, each.task_id) for each in found] == [(1, 1, "id-1"), (3, 1, "id-3")]
 
 
-def test_the_status_has_a_row_for_each_task(core: Core) -> None:
+def test_the_status_has_a_row_for_each_task_of_a_concurrent_worker(core: Core) -> None:
     several = Several(core)
     tasks = tuple(MemberTask(task(task_index), 1.0, 1.0) for task_index in (0, 2))
     member = Member(SLOT, Role.WORKER, several.child.pid, Phase.BUSY, 0.1, tasks, CONCURRENCY)

@@ -41,12 +41,12 @@ def test_term_and_int_count_as_the_same_signal() -> None:
         (signal.SIGUSR1, RequestKind.REPORT),
     ],
 )
-def test_other_signals_mean_the_same_each_time(number: signal.Signals, request_: RequestKind) -> None:
+def test_signals_other_than_term_and_int_mean_the_same_each_time(number: signal.Signals, request_: RequestKind) -> None:
     reader = SignalReader(had_terminal=False)
     assert [reader.read(number, 0.0), reader.read(number, 0.1)] == [request_, request_]
 
 
-def test_a_hangup_from_the_loss_of_the_terminal_drains(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sighup_drains_the_fleet_if_the_terminal_was_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     reader = SignalReader(had_terminal=True)
     monkeypatch.setattr(master_signals, "has_terminal", lambda: True)
     assert reader.read(signal.SIGHUP, 0.0) is RequestKind.RELOAD
@@ -54,9 +54,9 @@ def test_a_hangup_from_the_loss_of_the_terminal_drains(monkeypatch: pytest.Monke
     assert reader.read(signal.SIGHUP, 0.0) is RequestKind.DRAIN
 
 
-def test_exactly_the_handled_signals_are_blocked_before_the_imports() -> None:
+def test_the_master_blocks_exactly_the_signals_that_it_handles() -> None:
     assert {*MEANINGS, signal.SIGCHLD} == MASTER_SIGNALS
 
 
-def test_every_request_without_arguments_or_result_has_a_signal() -> None:
+def test_every_request_except_preview_and_scale_has_a_signal() -> None:
     assert set(MEANINGS.values()) == set(RequestKind) - {RequestKind.PREVIEW, RequestKind.SCALE}

@@ -55,7 +55,7 @@ def watched() -> Watched:
     return Watched()
 
 
-def test_the_limits_of_a_task_are_read_until_it_ends(watched: Watched) -> None:
+def test_the_master_reads_the_time_limits_of_a_task_until_it_ends(watched: Watched) -> None:
     watched.start_task(10.0, limit=5.0, soft=2.0)
     child = watched.read(10.1)
     assert (child.busy, child.task_until, child.soft_until) == (True, 15.0, 12.0)
@@ -67,7 +67,7 @@ def test_the_limits_of_a_task_are_read_until_it_ends(watched: Watched) -> None:
     assert (child.busy, child.task_until, child.soft_until) == (False, math.inf, math.inf)
 
 
-def test_the_shortest_soft_limit_is_kept_after_its_task(watched: Watched) -> None:
+def test_the_master_reads_the_shortest_soft_limit_from_an_idle_slot(watched: Watched) -> None:
     assert watched.read(1.0).shortest_soft_seconds == math.inf
     watched.slot.show_soft_limit(NANOSECONDS // 2, 2 * NANOSECONDS)
     assert watched.read(2.0).shortest_soft_seconds == 0.5
@@ -115,7 +115,7 @@ def _drains(watched: Watched) -> None:
     ("does", "awaited_since"),
     [(_idle, 100.0), (_in_the_task_of_the_request, math.inf), (_in_a_later_task, 100.0), (_drains, math.inf)],
 )
-def test_a_drain_is_not_awaited_during_the_task_at_its_request(
+def test_the_wait_for_a_drain_begins_after_the_current_task(
     watched: Watched, does: Callable[[Watched], None], awaited_since: float
 ) -> None:
     watched.request_drain(100.0)
@@ -132,7 +132,7 @@ def test_a_later_task_does_not_reset_the_wait_for_a_drain(watched: Watched) -> N
     assert watched.read(120.0).drain_awaited_since == 110.0
 
 
-def test_a_silence_begins_when_the_task_was_last_seen(watched: Watched) -> None:
+def test_the_silence_of_a_child_is_measured_from_when_its_task_was_last_seen(watched: Watched) -> None:
     watched.start_task(10.0)
     watched.read(11.0)
     watched.read(50.0)  # nothing has changed, so there is no event

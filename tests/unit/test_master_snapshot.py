@@ -39,7 +39,7 @@ def event(number: int) -> FleetEvent:
     return FleetEvent(number, number / 8, "warning", "worker.exited", "é" * 300, {"slot": number})
 
 
-def test_the_latest_shared_text_is_read_in_another_mapping() -> None:
+def test_the_latest_shared_text_can_be_read_through_another_memory_mapping() -> None:
     memory = SlotMemory.create(1)
     writing = SharedText(memory.slot(MASTER_SLOT).far_spare)
     reading = SharedText(SlotMemory.to_read(memory.fd).slot(MASTER_SLOT).far_spare)
@@ -49,7 +49,7 @@ def test_the_latest_shared_text_is_read_in_another_mapping() -> None:
         assert reading.read() == text
 
 
-def test_a_text_that_is_too_long_is_refused_unchanged() -> None:
+def test_shared_text_that_is_too_long_is_refused_and_the_old_text_kept() -> None:
     shared_text = SharedText(memoryview(bytearray(4096)))
     shared_text.publish(b"before")
     shared_text.publish(b"x" * shared_text.capacity)
@@ -58,7 +58,7 @@ def test_a_text_that_is_too_long_is_refused_unchanged() -> None:
     assert shared_text.read() == b"x" * shared_text.capacity
 
 
-def test_a_reader_never_sees_two_texts_mixed() -> None:
+def test_a_reader_never_sees_a_mixture_of_two_shared_texts() -> None:
     memory = SlotMemory.create(1)
     writing, reading = (SharedText(memory.slot(MASTER_SLOT).far_spare) for _ in range(2))
     over = threading.Event()
@@ -81,12 +81,12 @@ def test_a_reader_never_sees_two_texts_mixed() -> None:
         writer.join()
 
 
-def test_a_snapshot_survives_encoding_and_no_bytes_are_an_empty_one() -> None:
+def test_a_snapshot_survives_encoding_and_an_empty_text_means_an_empty_snapshot() -> None:
     assert MasterSnapshot.from_json(WHOLE.to_json(ROOM)) == WHOLE
     assert MasterSnapshot.from_json(b"") == MasterSnapshot()
 
 
-def test_without_room_the_oldest_events_and_last_rows_are_omitted() -> None:
+def test_a_snapshot_without_room_omits_its_oldest_events_and_last_rows() -> None:
     held = tuple(
         PoolInBackoff("worker", f"pool-{number}", "backoff", number, 0.0, "é" * 10_000) for number in range(50)
     )
@@ -104,7 +104,7 @@ def test_events_are_dated_by_the_wall_clock_of_the_reader() -> None:
     assert dated(None, 100.0, 5000.0) is None
 
 
-def test_only_a_current_and_valid_throughput_is_read() -> None:
+def test_outdated_or_invalid_throughput_of_a_node_is_ignored() -> None:
     throughput = NodeThroughput(100.0, 12.5, 0.001, None, 0.0)
     assert read_throughput(throughput.to_json(), 104.0) == throughput
     assert read_throughput(throughput.to_json(), 200.0) is None
@@ -112,7 +112,7 @@ def test_only_a_current_and_valid_throughput_is_read() -> None:
         assert read_throughput(nonsense, 104.0) is None
 
 
-def test_a_report_includes_the_throughput() -> None:
+def test_the_report_of_a_node_includes_its_throughput() -> None:
     report = NodeThroughput(100.0, 12.5, 0.001, 0.2, 0.25).added_to(NodeReport(state="running", workers=3))
     assert report == NodeReport(
         state="running", workers=3, done_per_second=12.5, lag_p50_seconds=0.001, lag_p99_seconds=0.2, late=0.25

@@ -22,16 +22,16 @@ OTHER = """Thread 0x00007f99 (most recent call first):
 FATAL = "Fatal Python error: Segmentation fault\n\n"
 
 
-def test_the_innermost_call_is_first_and_own_frames_are_omitted() -> None:
+def test_a_shortened_stack_begins_with_the_innermost_call_of_the_application() -> None:
     assert shortened(MAIN, 1000) == "scale (/shop/pictures.py:31) < resize (/shop/tasks.py:7)"
 
 
-def test_a_stack_inside_own_code_shows_the_own_frame() -> None:
+def test_a_shortened_stack_inside_rota_shows_the_frame_of_rota() -> None:
     idle = f'Current thread 0x01 (most recent call first):\n  File "{OWN}", line 9 in wait\n'
     assert shortened(idle, 1000) == f"wait ({OWN}:9)"
 
 
-def test_the_main_thread_is_shown_first() -> None:
+def test_a_shortened_stack_shows_the_main_thread_first() -> None:
     assert shortened(f"{OTHER}\n{MAIN}", 1000).startswith("scale (")
     assert shortened(f"{OTHER}\n{MAIN}", 1000).endswith("(other threads: 1)")
 
@@ -41,12 +41,12 @@ def test_after_a_fatal_error_the_failed_thread_is_shown_first() -> None:
     assert shortened(failed_elsewhere, 1000).startswith("wait (/usr/lib/threading.py:100)")
 
 
-def test_text_before_a_fatal_error_is_left_out() -> None:
+def test_a_shortened_stack_omits_text_before_a_fatal_error() -> None:
     assert of_fatal_error(OTHER + FATAL + MAIN) == FATAL + MAIN
     assert of_fatal_error(OTHER) == ""
 
 
-def test_omitted_frames_are_counted() -> None:
+def test_a_shortened_stack_counts_the_frames_that_it_omits() -> None:
     deep = "Current thread 0x01 (most recent call first):\n" + "".join(
         f'  File "/shop/tasks.py", line {line} in recurse\n' for line in range(100)
     )
@@ -58,7 +58,7 @@ def test_omitted_frames_are_counted() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "\n", "rubbish", "  File without a thread", "Current thread 0x01 (most recent"])
-def test_text_without_a_stack_is_shortened_to_nothing(text: str) -> None:
+def test_a_text_without_a_stack_is_shortened_to_an_empty_text(text: str) -> None:
     assert shortened(text, 100) == ""
 
 

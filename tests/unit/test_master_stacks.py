@@ -37,7 +37,7 @@ def made(stacks: Stacks, child: ChildRef) -> int:
     return fd
 
 
-def test_each_stack_text_is_returned_once(stacks: Stacks, child: ChildRef) -> None:
+def test_each_stack_text_of_a_child_is_returned_once(stacks: Stacks, child: ChildRef) -> None:
     fd = made(stacks, child)
     os.write(fd, b"first, and long")
     assert stacks.text(child) == "first, and long"
@@ -46,14 +46,14 @@ def test_each_stack_text_is_returned_once(stacks: Stacks, child: ChildRef) -> No
     assert stacks.text(child) == "second"
 
 
-def test_close_all_closes_every_descriptor(stacks: Stacks, child: ChildRef) -> None:
+def test_closing_all_stack_files_closes_every_file_descriptor(stacks: Stacks, child: ChildRef) -> None:
     fd = made(stacks, child)
     stacks.close_all()
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(fd)
 
 
-def test_a_child_can_neither_extend_nor_truncate_its_file(stacks: Stacks, child: ChildRef) -> None:
+def test_a_child_can_neither_extend_nor_truncate_its_stack_file(stacks: Stacks, child: ChildRef) -> None:
     fd = made(stacks, child)
     os.lseek(fd, 1 << 60, os.SEEK_SET)
     with pytest.raises(PermissionError):
@@ -72,20 +72,20 @@ def test_no_stack_is_requested_before_the_child_handles_the_signal(
     assert not stacks.request(child)
 
 
-def test_a_child_without_a_file_has_no_stack(stacks: Stacks, child: ChildRef) -> None:
+def test_a_child_without_a_stack_file_has_no_stack(stacks: Stacks, child: ChildRef) -> None:
     assert not stacks.request(child)
     assert stacks.text(child) == ""
     stacks.close(child)
 
 
-def test_closing_a_file_closes_its_descriptor(stacks: Stacks, child: ChildRef) -> None:
+def test_closing_a_stack_file_closes_its_file_descriptor(stacks: Stacks, child: ChildRef) -> None:
     fd = made(stacks, child)
     stacks.close(child)
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(fd)
 
 
-def test_the_last_free_descriptors_are_not_used_for_stacks(stacks: Stacks, child: ChildRef) -> None:
+def test_the_last_free_file_descriptors_are_not_used_for_stack_files(stacks: Stacks, child: ChildRef) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     fd = made(stacks, child)
     stacks.close(child)

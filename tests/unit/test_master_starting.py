@@ -67,7 +67,7 @@ def test_owners_of_workers_started_together_are_registered_in_one_call() -> None
     assert [slot for slot, _ in register.slots] == [8, 9, 10]
 
 
-def test_a_failed_fork_frees_the_slot_before_reaping_the_owner(start: Start) -> None:
+def test_after_a_failed_fork_the_slot_is_freed_before_the_owner_is_reaped(start: Start) -> None:
     kinds = start.fork_fails()
     assert kinds.index(FreeSlot) < kinds.index(ReapOwner)
     assert start.child.state is ChildState.EXITED
@@ -75,20 +75,20 @@ def test_a_failed_fork_frees_the_slot_before_reaping_the_owner(start: Start) -> 
     assert start.core.state.children.get(SLOT, start.child.nonce) is start.child
 
 
-def test_a_worker_in_its_slot_survives_a_failed_fork_report(start: Start) -> None:
+def test_a_fork_failure_reported_for_a_running_worker_is_ignored(start: Start) -> None:
     start.core.take(ZygoteReported(1, messages.Spawned(SLOT, start.child.nonce, PID)))
     assert start.fork_fails() == []
     assert (start.child.pid, start.child.state) == (PID, ChildState.BOOTING)
 
 
-def test_a_kill_before_the_pid_is_known_is_sent_later(start: Start) -> None:
+def test_a_worker_killed_before_its_pid_is_known_gets_the_signal_later(start: Start) -> None:
     start.child.move(ChildState.KILLED)
     (tell,) = start.core.take(ZygoteReported(1, messages.Spawned(SLOT, start.child.nonce, PID)))
     assert isinstance(tell, SignalChild)
     assert (tell.child.pid, tell.order) == (PID, Order.KILL)
 
 
-def test_the_workers_of_a_closed_zygote_channel_are_given_up(start: Start) -> None:
+def test_when_a_zygotes_channel_closes_its_unborn_workers_are_given_up(start: Start) -> None:
     start.core.take(ZygoteGone(2, start.zygote.nonce))  # the channel closes before the process can be reaped
     assert start.child.state is ChildState.EXITED
     assert start.zygote.state is ChildState.KILLED
@@ -121,7 +121,7 @@ class Channel(ZygoteLine):
 
 
 @pytest.mark.parametrize("message", [None, messages.ForkFailed(SLOT, 1, "the intermediate died")])
-def test_a_worker_in_its_slot_is_reported_before_a_fork_failure(message: messages.Message | None) -> None:
+def test_a_worker_found_in_its_slot_is_reported_before_a_fork_failure(message: messages.Message | None) -> None:
     memory = SlotMemory.create(SLOT + 1)
     processes = Processes(memory, Spawner(), lambda _: None, lambda: None, lambda: None, bell_fd=-1, node="node")
     channel = Channel(Child(Role.ZYGOTE, "generation-1", 1, 2, 1, ChildState.READY, 0.0))

@@ -34,7 +34,7 @@ def stop_at(now: float) -> Stop:
     return Stop().after_request(now, DRAIN, at_once=False)
 
 
-def test_a_second_stop_request_never_slows_the_first() -> None:
+def test_a_second_stop_request_never_delays_the_first() -> None:
     first = stop_at(10)
     assert first.after_request(20, DRAIN, at_once=False) is first
     at_once = first.after_request(20, DRAIN, at_once=True)
@@ -84,7 +84,7 @@ def test_a_busy_fleet_stops_within_five_seconds_of_the_drain() -> None:
     assert DRAIN + REAP_SECONDS < stop.ends_by(fleet) < DRAIN + 5
 
 
-def test_a_stop_waits_again_when_the_server_is_back() -> None:
+def test_a_stop_waits_for_tasks_again_once_redis_is_back() -> None:
     fleet = fleet_of((ChildState.DRAINING, False))
     away = stop_at(0).advance(fleet, 1.0, silent_since=0)
     assert away.is_without_redis

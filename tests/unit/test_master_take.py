@@ -43,7 +43,7 @@ def test_the_loss_and_return_of_redis_are_logged_once(core: Core) -> None:
     assert [effect.value for effect in core.done(SetGauge) if effect.gauge is REDIS_UP] == [1, 0, 0, 1]
 
 
-def test_a_round_trip_is_shown_until_redis_is_lost(core: Core) -> None:
+def test_the_redis_round_trip_is_shown_until_redis_is_lost(core: Core) -> None:
     for event in (RedisReplied(), RoundTripSeen(0.4), RedisFailed("silent", "5 s", is_away=True)):
         core.take(event)
     assert [effect.value for effect in core.done(SetGauge) if effect.gauge is REDIS_ROUND_TRIP] == [0.4, None]
@@ -113,7 +113,7 @@ def test_a_stop_without_redis_logs_the_reason_for_its_wait(core: Core) -> None:
     assert (said["waits_for"], said["in_hand"]) == ("redis", 1)
 
 
-def test_the_core_depends_only_on_its_arguments(core: Core) -> None:
+def test_two_cores_with_the_same_state_decide_the_same(core: Core) -> None:
     other = Core(core.file)
     other.state.surroundings = dataclasses.replace(core.state.surroundings)
     assert core.take(Ticked()) == other.take(Ticked())

@@ -55,7 +55,7 @@ def watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Watch:
     return Watch(tmp_path / "rota.toml")
 
 
-def test_changed_content_reloads_once(watch: Watch) -> None:
+def test_changed_configuration_content_causes_one_reload(watch: Watch) -> None:
     assert watch.check(3) == 0
     watch.file.write_bytes(b"workers = 2")
     # Only one reload is requested, even while the new content is not loaded, for example because the reload was
@@ -65,7 +65,7 @@ def test_changed_content_reloads_once(watch: Watch) -> None:
     assert watch.check(3) == 0
 
 
-def test_an_unchanged_or_missing_file_causes_no_reload(watch: Watch) -> None:
+def test_an_unchanged_or_missing_configuration_file_causes_no_reload(watch: Watch) -> None:
     os.utime(watch.file, (1, 1))
     assert watch.check() == 0
     fresh = watch.file.with_name("fresh")
@@ -78,7 +78,7 @@ def test_an_unchanged_or_missing_file_causes_no_reload(watch: Watch) -> None:
     assert watch.check() == 1
 
 
-def test_a_return_to_earlier_content_causes_a_reload(watch: Watch) -> None:
+def test_restoring_earlier_configuration_content_causes_a_reload(watch: Watch) -> None:
     watch.file.write_bytes(b"workers = -1")
     assert watch.check() == 1
     watch.loaded = b"workers = -1"  # the master has read the file and rejected it
@@ -86,7 +86,7 @@ def test_a_return_to_earlier_content_causes_a_reload(watch: Watch) -> None:
     assert watch.check() == 1
 
 
-def test_content_that_is_already_loaded_causes_no_reload(watch: Watch) -> None:
+def test_configuration_content_that_is_already_loaded_causes_no_reload(watch: Watch) -> None:
     watch.file.write_bytes(b"workers = 2")
     watch.loaded = b"workers = 2"
     assert watch.check(2) == 0
@@ -105,7 +105,9 @@ def test_a_swap_of_config_map_links_causes_a_reload(tmp_path: Path, watch: Watch
     assert watch.check(2) == 1
 
 
-def test_a_file_is_loaded_only_after_writing_has_stopped(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_configuration_file_is_loaded_only_after_writing_has_stopped(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def write_on(_: float) -> None:
         watch.file.write_bytes(b"workers = 2\ntiers = [['a']]")
 
@@ -115,7 +117,7 @@ def test_a_file_is_loaded_only_after_writing_has_stopped(watch: Watch, monkeypat
     assert watch.check() == 1
 
 
-def test_a_failure_to_start_a_thread_does_not_end_the_watch(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_config_watch_survives_a_failure_to_start_a_thread(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
     refusals = 2
     start = threading.Thread.start
 
@@ -133,7 +135,7 @@ def test_a_failure_to_start_a_thread_does_not_end_the_watch(watch: Watch, monkey
     assert (watch.reloads, refusals) == (1, 0)
 
 
-def test_hanging_work_delays_neither_the_loop_nor_its_end() -> None:
+def test_hanging_background_work_delays_neither_the_loop_nor_its_end() -> None:
     hung = threading.Event()
 
     async def start() -> str:

@@ -68,7 +68,7 @@ def test_with_other_nodes_a_withdrawn_schedule_is_not_removed(node: Node) -> Non
     assert node.beat([TICK]) == []
 
 
-def test_a_schedule_is_removed_only_once_the_reload_is_settled(node: Node) -> None:
+def test_a_withdrawn_schedule_is_removed_only_once_the_reload_succeeded(node: Node) -> None:
     assert node.beat([TICK], is_settled=False) == []
     assert node.beat([TICK, NIGHTLY]) == []
     node.beat([TICK], is_settled=False)
@@ -83,7 +83,7 @@ def test_after_a_lost_reply_the_next_heartbeat_removes_the_schedule(node: Node) 
     assert node.beat([TICK]) == ["nightly"]
 
 
-def test_a_refused_removal_and_a_replaced_schedule_remove_nothing(node: Node) -> None:
+def test_no_schedule_is_removed_if_redis_refuses_or_a_client_replaced_it(node: Node) -> None:
     node.fail = [Refused("NOPERM", "acl")]
     assert node.beat([TICK]) == []
     node.status = DeclareStatus.CLIENT

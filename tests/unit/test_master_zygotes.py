@@ -25,7 +25,7 @@ _FORGED = [
 
 
 @pytest.mark.parametrize("written", [b"hello", b"\xff", b"[1]", b"7", b'"type"', b"{}", b'{"type": "x"}', *_FORGED])
-def test_foreign_bytes_in_a_zygotes_channel_are_only_a_warning(written: bytes) -> None:
+def test_invalid_messages_in_a_zygotes_channel_cause_only_a_warning(written: bytes) -> None:
     async def received() -> list[messages.Message | None]:
         ours, theirs = messages.pair()
         ours.setblocking(False)
@@ -41,7 +41,7 @@ def test_foreign_bytes_in_a_zygotes_channel_are_only_a_warning(written: bytes) -
     assert (importing, end) == (messages.Importing("shop"), None)
 
 
-def test_the_last_messages_of_a_zygote_are_received() -> None:
+def test_the_last_messages_of_an_exited_zygote_are_received() -> None:
     async def received() -> list[messages.Message | None]:
         ours, theirs = messages.pair()
         ours.setblocking(False)

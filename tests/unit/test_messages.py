@@ -40,14 +40,16 @@ def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 
 @pytest.mark.parametrize("message", ALL, ids=lambda message: type(message).__name__)
-def test_a_message_arrives_whole(ends: tuple[socket.socket, socket.socket], message: messages.Message) -> None:
+def test_each_kind_of_message_is_received_as_it_was_sent(
+    ends: tuple[socket.socket, socket.socket], message: messages.Message
+) -> None:
     messages.send(ends[0], message)
     received, _ = messages.receive(ends[1])
     assert type(received) is type(message)
     assert messages.encode(received) == messages.encode(message)
 
 
-def test_a_failed_import_names_its_place_once() -> None:
+def test_the_message_about_a_failed_import_names_its_location_once() -> None:
     assert messages.ImportFailed("m", "NameError: x", "m.py:1").message() == (
         "module m cannot be imported: NameError: x (m.py:1)"
     )
@@ -67,7 +69,7 @@ def test_messages_are_received_after_their_sender_has_exited(
     assert messages.receive(ours) == (None, None)
 
 
-def test_every_kind_of_message_is_tested_here() -> None:
+def test_the_message_tests_cover_every_kind_of_message() -> None:
     assert {type(message).__name__ for message in ALL} == set(messages._TYPES)
 
 
@@ -78,18 +80,18 @@ def test_messages_are_not_joined_or_split(ends: tuple[socket.socket, socket.sock
     assert [messages.receive(ends[1])[0] for _ in range(3)] == [messages.Bye(), long, messages.Bye()]
 
 
-def test_a_closed_socket_is_received_as_none(ends: tuple[socket.socket, socket.socket]) -> None:
+def test_receiving_from_a_closed_socket_returns_none(ends: tuple[socket.socket, socket.socket]) -> None:
     ends[0].close()
     assert messages.receive(ends[1]) == (None, None)
 
 
-def test_the_first_message_of_another_version_is_refused(ends: tuple[socket.socket, socket.socket]) -> None:
+def test_a_first_message_from_another_protocol_version_is_refused(ends: tuple[socket.socket, socket.socket]) -> None:
     ends[0].send(json.dumps({"abi": 0, "kind": "of another version"}).encode())
     with pytest.raises(messages.WrongAbi, match="restart the master"):
         messages.receive_first(ends[1])
 
 
-def test_descriptors_are_sent_with_the_first_message_by_name(
+def test_the_first_message_transfers_named_file_descriptors(
     ends: tuple[socket.socket, socket.socket],
 ) -> None:
     first = messages.First("poller", "node", 1, 4, 1, {})
@@ -109,7 +111,7 @@ def test_descriptors_are_sent_with_the_first_message_by_name(
         os.close(fd)
 
 
-def test_a_closed_channel_raises_eof_at_the_first_message(ends: tuple[socket.socket, socket.socket]) -> None:
+def test_a_channel_closed_before_the_first_message_raises_eof_error(ends: tuple[socket.socket, socket.socket]) -> None:
     ends[0].close()
     with pytest.raises(EOFError):
         messages.receive_first(ends[1])
@@ -121,7 +123,7 @@ SETTINGS = (
 AS_OF_THIS_ABI = (12, "e2951ee57de1")
 
 
-def test_a_change_of_shared_data_requires_a_new_abi() -> None:
+def test_a_change_to_shared_data_structures_requires_a_new_abi_number() -> None:
     fields = [f"{each.__name__}.{field.name}" for each in SETTINGS for field in dataclasses.fields(each)]
     sent = [f"{type(each).__name__}: {tuple(type(each).__annotations__)}" for each in ALL]
     layout = [f"{name} = {value!r}" for name, value in vars(slot_layout).items() if name.isupper()]

@@ -31,7 +31,7 @@ BUILD_LABELS = {"version", "protocol", "fleet"}
 
 
 @pytest.mark.parametrize("definition", m.ALL, ids=lambda d: d.name)
-def test_a_definition_follows_the_conventions(definition: Definition) -> None:
+def test_each_metric_definition_follows_the_naming_conventions(definition: Definition) -> None:
     assert re.fullmatch(r"rota_[a-z_]+", definition.name)
     assert definition.name.endswith("_total") == isinstance(definition, CounterDefinition)
     assert definition.help.endswith((".", '"_other".'))
@@ -42,13 +42,13 @@ def test_a_definition_follows_the_conventions(definition: Definition) -> None:
         assert list(definition.buckets) == sorted(set(definition.buckets))
 
 
-def test_every_definition_of_the_module_is_listed_once() -> None:
+def test_every_metric_definition_is_listed_once() -> None:
     names = [definition.name for definition in m.ALL]
     assert len(names) == len(set(names)) == len(m.BY_NAME)
     assert {value for value in vars(m).values() if isinstance(value, Definition)} == set(m.ALL)
 
 
-def test_the_buckets_are_the_documented_ones() -> None:
+def test_the_histogram_buckets_are_the_documented_ones() -> None:
     assert LAG_BUCKETS[:6] == (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05)
     assert LAG_BUCKETS[-4:] == (300, 600, 1800, 3600)
     assert len(LAG_BUCKETS) == 20

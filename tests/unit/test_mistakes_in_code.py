@@ -323,7 +323,7 @@ def titled(row: Row) -> str:
 
 
 @pytest.mark.parametrize("row", DECLARED, ids=titled)
-def test_a_fault_during_import_is_raised_in_its_line(row: Row) -> None:
+def test_an_error_in_a_declaration_is_raised_in_the_users_file(row: Row) -> None:
     written, error, *words = row
     ends = "\ndef f(user=1): ..." if "\n" not in written and written.startswith("@") else ""
     shown = raised_by(written + ends, error, tuple(words))
@@ -337,13 +337,13 @@ def test_a_function_that_no_worker_could_call_is_refused(row: Row) -> None:
 
 
 @pytest.mark.parametrize("row", ENQUEUED, ids=titled)
-def test_an_invalid_enqueue_raises_in_the_callers_line(row: Row) -> None:
+def test_an_invalid_enqueue_raises_an_error_in_the_callers_file(row: Row) -> None:
     written, error, *words = row
     assert raised_by(written, error, tuple(words))[-1] == "tasks.py"
 
 
 @pytest.mark.parametrize("row", [*HOOKS, *CALLED], ids=titled)
-def test_a_wrong_call_raises_with_its_correction(row: Row) -> None:
+def test_the_error_for_a_wrong_call_states_the_correction(row: Row) -> None:
     written, error, *words = row
     raised_by(written, error, tuple(words))
 
@@ -360,7 +360,7 @@ def test_the_traceback_of_a_dead_task_starts_in_its_own_code() -> None:
     assert told[1:] == ['  File "tasks.py", line 3, in fail', "OSError: why"]
 
 
-def test_foreign_names_are_not_listed_as_attributes() -> None:
+def test_dir_of_a_task_omits_attribute_names_of_other_libraries() -> None:
     @rota.task(name="shown")
     def shown() -> None: ...
 
@@ -368,5 +368,5 @@ def test_foreign_names_are_not_listed_as_attributes() -> None:
     assert {"enqueue", "delay"}.intersection(dir(shown)) == {"enqueue"}
 
 
-def test_there_are_a_hundred_mistakes() -> None:
+def test_the_table_contains_at_least_a_hundred_mistakes() -> None:
     assert len([*DECLARED, *NESTED, *HOOKS, *ENQUEUED, *CALLED]) >= 100

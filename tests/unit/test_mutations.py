@@ -47,7 +47,7 @@ def test_names_of_mutations_are_unique() -> None:
         (RedisAnswer("some", "SET", "return 1"), LUA, "some.lua does not call SET"),
     ],
 )
-def test_a_mutation_of_missing_code_is_stale(change: Change, text: str, says: str) -> None:
+def test_a_mutation_of_code_that_does_not_exist_is_reported_as_stale(change: Change, text: str, says: str) -> None:
     with pytest.raises(Stale, match=says):
         change.applied_to(text)
 

@@ -29,23 +29,23 @@ def test_only_processors_that_the_process_may_use_count(processors: set[int], ti
     assert ticks_in(STAT, processors) == ticks
 
 
-def test_the_busy_share_is_computed_between_two_readings() -> None:
+def test_the_busy_share_of_processors_is_computed_from_two_readings() -> None:
     before = CpuTimes(10.0, 500, 1000, None, None)
     assert busy_share(before, CpuTimes(12.0, 594, 1100, None, None)) == pytest.approx(0.94)
 
 
-def test_a_control_group_is_busy_at_its_own_limit() -> None:
+def test_a_control_group_counts_as_busy_near_its_own_processor_limit() -> None:
     before = CpuTimes(10.0, 0, 1000, 7.0, 1.5)
     assert busy_share(before, CpuTimes(12.0, 50, 1100, 9.7, 1.5)) == pytest.approx(0.9)
     assert busy_share(before, CpuTimes(12.0, 95, 1100, 9.7, 1.5)) == pytest.approx(0.95)
 
 
-def test_without_two_readings_nothing_counts_as_busy() -> None:
+def test_without_two_different_readings_no_processor_counts_as_busy() -> None:
     for times in (CpuTimes(10.0, 500, 1000, 7.0, 1.5), CpuTimes(10.0, 0, 0, None, None)):
         assert busy_share(times, times) == 0
 
 
-def test_a_tenth_of_the_memory_stays_free() -> None:
+def test_a_tenth_of_the_memory_is_kept_free_for_other_uses() -> None:
     assert free_bytes(MEMINFO, CgroupReading()) == pytest.approx(3 * GIGABYTE, abs=4096)
     group = CgroupReading(memory_limit=2 * GIGABYTE, memory_used=GIGABYTE)
     assert free_bytes(MEMINFO, group) == pytest.approx(0.8 * GIGABYTE, abs=4096)
@@ -61,7 +61,7 @@ def test_without_readable_files_the_memory_is_unknown() -> None:
     assert free_bytes("MemTotal: 5 kB\n", CgroupReading()) is None
 
 
-def test_this_machine_can_be_read() -> None:
+def test_processor_and_memory_use_of_this_machine_can_be_read() -> None:
     reader = ResourceReader()
     first = reader.read(0.95)
     assert first.free_bytes is not None

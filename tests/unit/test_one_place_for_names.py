@@ -29,5 +29,5 @@ def test_event_names_are_written_only_in_log_events(path: Path) -> None:
     assert not EVENTS.intersection(texts_in(path))
 
 
-def test_each_reason_of_a_death_has_a_series_from_the_start() -> None:
+def test_each_reason_of_a_death_is_a_label_of_the_restart_counter() -> None:
     assert {reason.label for reason in Reason} == set(RESTART_REASONS)

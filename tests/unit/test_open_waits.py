@@ -26,7 +26,7 @@ def has_ended(wait: Wait) -> bool:
     return wait.sleep(0.0)
 
 
-def test_a_new_wait_is_queried_once() -> None:
+def test_each_new_wait_of_a_client_is_queried_once() -> None:
     open_waits = OpenWaits()
     for _ in range(2):
         open_waits.add(Wait(END_OF_A))
@@ -35,7 +35,7 @@ def test_a_new_wait_is_queried_once() -> None:
     assert not open_waits.next_queries()
 
 
-def test_all_waits_for_the_same_task_end_and_no_others() -> None:
+def test_all_waits_for_an_ended_task_are_resolved_and_no_others() -> None:
     end_of_b = TaskQuery(Goal.END, "b")
     open_waits, waits = opened(END_OF_A, END_OF_A, end_of_b)
     open_waits.resolve({END_OF_A: "", end_of_b: ""}, [DONE, None])
@@ -44,7 +44,7 @@ def test_all_waits_for_the_same_task_end_and_no_others() -> None:
     assert len(open_waits) == 1
 
 
-def test_a_wake_up_queries_every_wait_for_that_task() -> None:
+def test_a_notification_about_a_task_queries_every_wait_for_it() -> None:
     queries = [TaskQuery(goal, "a") for goal in Goal]
     open_waits, _ = opened(*queries, TaskQuery(Goal.END, "b"))
     open_waits.wake("done", "a")
@@ -52,7 +52,7 @@ def test_a_wake_up_queries_every_wait_for_that_task() -> None:
     assert open_waits.next_queries() == dict.fromkeys(queries, "done")
 
 
-def test_the_wake_up_gives_the_end_of_an_unknown_task() -> None:
+def test_the_notification_provides_the_end_of_a_task_that_redis_forgot() -> None:
     open_waits, [wait] = opened(END_OF_A)
     open_waits.wake("expired", "a")
     open_waits.resolve(open_waits.next_queries(), [UNKNOWN])
@@ -60,14 +60,14 @@ def test_the_wake_up_gives_the_end_of_an_unknown_task() -> None:
 
 
 @pytest.mark.parametrize("word", ["started", "no word of ours", ""])
-def test_a_start_and_foreign_messages_do_not_report_an_end(word: str) -> None:
+def test_start_notifications_and_unknown_ones_do_not_report_the_end_of_a_task(word: str) -> None:
     open_waits, [wait] = opened(TaskQuery(Goal.START, "a"))
     open_waits.wake(word, "a")
     open_waits.resolve(open_waits.next_queries(), [UNKNOWN])
     assert wait.found == UNKNOWN
 
 
-def test_queries_without_room_in_the_reply_are_sent_again() -> None:
+def test_wait_queries_that_the_reply_omits_are_sent_again() -> None:
     end_of_b = TaskQuery(Goal.END, "b")
     open_waits, _ = opened(END_OF_A, end_of_b)
     for task_id in ("a", "b"):
@@ -76,7 +76,7 @@ def test_queries_without_room_in_the_reply_are_sent_again() -> None:
     assert open_waits.next_queries() == {end_of_b: "done"}
 
 
-def test_a_call_has_no_more_queries_than_a_script_takes() -> None:
+def test_one_call_contains_at_most_as_many_wait_queries_as_a_script_accepts() -> None:
     open_waits = OpenWaits()
     for number in range(BATCH + 1):
         open_waits.add(Wait(TaskQuery(Goal.END, str(number))))
@@ -94,14 +94,14 @@ def test_a_wait_that_timed_out_is_not_queried_again() -> None:
     assert len(open_waits) == 0
 
 
-def test_an_open_wait_is_queried_again_with_its_message() -> None:
+def test_an_open_wait_is_queried_again_with_its_notification() -> None:
     open_waits, _ = opened(END_OF_A)
     open_waits.wake("done", "a")
     open_waits.query_all()
     assert open_waits.next_queries() == {END_OF_A: "done"}
 
 
-def test_a_given_up_wait_has_no_result_and_wakes() -> None:
+def test_giving_up_a_wait_ends_it_without_a_result() -> None:
     open_waits, [wait] = opened(END_OF_A)
     open_waits.give_up("closed")
     assert has_ended(wait)

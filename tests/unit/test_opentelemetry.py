@@ -94,7 +94,7 @@ def test_enqueue_and_attempt_spans_are_linked_and_follow_the_conventions(
     assert (processed.kind, processed.parent, linked(processed)) == (trace.SpanKind.CONSUMER, None, [id_of(sent)])
 
 
-def test_as_children_attempts_continue_the_trace_of_their_enqueue() -> None:
+def test_with_as_children_attempts_continue_the_trace_of_their_enqueue() -> None:
     with recorded_spans(as_children=True) as traced, eager():
         double.enqueue(7)
     [sent], [processed] = named(traced, "send traced"), named(traced, "process traced")

@@ -42,13 +42,13 @@ _OUTCOMES: list[tuple[Outcome, tuple[Arg, Arg, Arg]]] = [
 
 
 @pytest.mark.parametrize(("outcome", "expected"), _OUTCOMES)
-def test_a_settlement_is_sent_as_entry_outcome_and_two_arguments(
+def test_a_settlement_is_encoded_as_its_entry_outcome_and_two_arguments(
     outcome: Outcome, expected: tuple[Arg, Arg, Arg]
 ) -> None:
     assert settlement_args(Settlement(_ENTRY, outcome, _RUN_RECORD)) == (_ENTRY.text, *expected)
 
 
-def test_a_plain_done_outcome_is_sent_as_two_lines() -> None:
+def test_a_plain_done_outcome_is_encoded_as_two_lines() -> None:
     assert plain_lines(Settlement(_ENTRY, DONE, _RUN_RECORD)) == b"\n" + _ENTRY.text + b"\n" + _RUN_RECORD
 
 
@@ -56,7 +56,7 @@ def test_a_plain_done_outcome_is_sent_as_two_lines() -> None:
     ("flag", "outcome", "run"),
     [("u", DONE, _RUN_RECORD), ("-", DONE, b""), *(("-", outcome, _RUN_RECORD) for outcome, _ in _OUTCOMES[2:])],
 )
-def test_any_other_outcome_is_sent_as_four_arguments(flag: str, outcome: Outcome, run: bytes) -> None:
+def test_an_outcome_other_than_plain_done_has_no_short_encoding(flag: str, outcome: Outcome, run: bytes) -> None:
     entry = parse_entry(f"id-1 mail i 1 2 0 0 0 0 {flag}".encode())
     assert plain_lines(Settlement(entry, outcome, run)) == b""
 

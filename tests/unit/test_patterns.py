@@ -21,7 +21,7 @@ def test_an_exact_name_wins_and_then_the_longest_pattern(queue: str, name: str |
 
 
 @given(_TIERS, _NAMES, st.data())
-def test_a_queue_belongs_to_one_domain_for_any_division_of_names(
+def test_a_queue_belongs_to_one_pool_however_the_names_are_divided(
     names: list[str], queue: str, data: st.DataObject
 ) -> None:
     """A pool knows its own names, and those names of other pools that its patterns would cover."""

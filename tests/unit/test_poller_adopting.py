@@ -38,7 +38,7 @@ def adopted(
     return AdoptedLegacy(NOW_US, is_leader, due_us, more, (FromSource(taken, 7, ""),), ())
 
 
-def test_the_next_adoption_comes_when_due_or_after_the_poll_interval() -> None:
+def test_legacy_lists_are_read_when_an_item_is_due_or_the_poll_interval_ends() -> None:
     assert seconds_to_next(adopted(), is_notified=True) == LEGACY_POLL_SECONDS
     assert seconds_to_next(adopted(), is_notified=False) == UNNOTIFIED_SECONDS
     assert seconds_to_next(adopted(due_in_seconds=0.02), is_notified=True) == pytest.approx(0.02)
@@ -51,11 +51,11 @@ def test_a_poller_that_is_not_the_leader_only_polls() -> None:
     assert seconds_to_next(adopted(is_leader=False, due_in_seconds=0.02), is_notified=False) == LEGACY_POLL_SECONDS
 
 
-def test_no_item_is_over_50_ms_late_while_a_poller_listens() -> None:
+def test_without_notifications_legacy_lists_are_polled_every_50_milliseconds() -> None:
     assert UNNOTIFIED_SECONDS < 0.05
 
 
-def test_prefixes_do_not_overlap() -> None:
+def test_tracked_key_prefixes_do_not_overlap() -> None:
     assert prefixes_of(["queue:email2", "delayed:", "queue:email", "queue:e"]) == ["delayed:", "queue:e"]
     assert prefixes_of([]) == []
 
@@ -101,11 +101,11 @@ class Adopter:
         self.round = LegacyAdoption(settings, Store("n"), report, Leadership(self.listening), 0.0)
 
 
-def test_a_fleet_that_adopts_nothing_never_calls() -> None:
+def test_a_fleet_without_legacy_lists_never_calls_the_adoption_script() -> None:
     assert Adopter().round.due_at == float("inf")
 
 
-def test_the_leader_listens_to_all_sources_and_others_to_none() -> None:
+def test_only_the_leader_tracks_the_legacy_lists() -> None:
     adopter = Adopter(SOURCE, LegacySource("delayed:"))
     two = (FromSource(0, 0, ""),) * 2
     server = FakeServer(*(AdoptedLegacy(0, is_leader, None, False, two, ()) for is_leader in (True, False)))
@@ -115,7 +115,7 @@ def test_the_leader_listens_to_all_sources_and_others_to_none() -> None:
     assert not adopter.listening.wanted
 
 
-def test_a_ring_causes_one_adoption_at_once_and_counts_its_items() -> None:
+def test_a_notification_causes_one_adoption_whose_items_are_counted() -> None:
     adopter = Adopter(SOURCE)
     server = FakeServer(adopted(taken=3))
     adopter.listening.rang = True
@@ -128,7 +128,7 @@ def test_a_ring_causes_one_adoption_at_once_and_counts_its_items() -> None:
     assert gauge._numbers[gauge._at] == 7
 
 
-def test_each_failed_read_of_a_source_is_counted_from_zero() -> None:
+def test_each_failed_read_of_a_legacy_list_is_counted() -> None:
     adopter = Adopter(SOURCE)
     counted = []
     for fault in ("", "it is a hash", "it is a hash"):
@@ -139,7 +139,7 @@ def test_each_failed_read_of_a_source_is_counted_from_zero() -> None:
     assert counted == [(0,), (1,), (2,)]
 
 
-def test_a_flood_of_changes_leaves_time_for_the_other_rounds() -> None:
+def test_a_flood_of_notifications_does_not_starve_the_pollers_other_work() -> None:
     adopter = Adopter(SOURCE)
     adopter.round.step(connection(FakeServer(adopted(taken=3))), 5.0)
     adopter.listening.rang = True
@@ -155,7 +155,7 @@ def test_a_refused_adoption_is_retried_and_a_lost_connection_is_raised() -> None
         adopter.round.step(connection(server), 6.0)
 
 
-def test_a_tracked_connection_checks_once_for_earlier_items() -> None:
+def test_after_tracking_starts_the_poller_checks_for_earlier_items_once() -> None:
     listening, server = BellState(wanted=("queue:mail",)), FakeServer()
     assert listening.is_outdated
     listening.set_up(connection(server))
@@ -165,20 +165,20 @@ def test_a_tracked_connection_checks_once_for_earlier_items() -> None:
 
 
 @pytest.mark.parametrize("command", ["HELLO", "CLIENT"])
-def test_the_bell_works_without_tracking_if_the_server_refuses_it(command: str) -> None:
+def test_the_poller_works_without_key_tracking_if_the_server_refuses_it(command: str) -> None:
     listening, server = BellState(wanted=("queue:mail",)), FakeServer(refuses=command)
     listening.set_up(connection(server))
     assert (listening.is_notified, listening.is_outdated, listening.client_id) == (False, False, 0)
 
 
-def test_without_sources_nothing_is_tracked() -> None:
+def test_without_legacy_lists_no_key_is_tracked() -> None:
     listening, server = BellState(), FakeServer()
     listening.set_up(connection(server))
     assert server.sent == [("HELLO", 3), ("CLIENT", "ID")]
     assert not listening.is_notified
 
 
-def test_a_notification_counts_as_ring_or_change_by_its_key() -> None:
+def test_the_key_of_a_notification_decides_if_a_legacy_list_has_changed() -> None:
     listening = BellState(wanted=("queue:mail",))
     listening.invalidated([b"{n}:queue:mail"])
     assert (listening.rang, math.isfinite(listening.changed_at)) == (False, True)

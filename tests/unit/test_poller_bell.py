@@ -103,13 +103,15 @@ def _lost() -> ConnectionLost:
     return ConnectionLost("gone", "network")
 
 
-def test_a_lost_bell_connection_makes_the_poller_check_at_once(bell: PollerBell, connection: FakeConnection) -> None:
+def test_a_poller_checks_for_tasks_at_once_if_its_doorbell_connection_is_lost(
+    bell: PollerBell, connection: FakeConnection
+) -> None:
     assert not bell.rest(0)
     connection.replies = [_lost()]
     assert bell.rest(LONG_SECONDS)
 
 
-def test_a_lost_bell_listens_again_after_the_back_off(
+def test_a_lost_doorbell_connection_is_reopened_after_the_back_off(
     bell: PollerBell, connection: FakeConnection, link: FakeLink
 ) -> None:
     assert not bell.rest(0)
@@ -122,7 +124,9 @@ def test_a_lost_bell_listens_again_after_the_back_off(
     assert (connection.parked, link.failures) == (3, 1)
 
 
-def test_a_token_counts_even_if_the_bell_cannot_listen_again(bell: PollerBell, connection: FakeConnection) -> None:
+def test_a_doorbell_token_counts_even_if_the_poller_cannot_listen_again(
+    bell: PollerBell, connection: FakeConnection
+) -> None:
     assert not bell.rest(0)
     connection.replies, connection.sends = [TOKEN], [_lost()]
     assert bell.rest(LONG_SECONDS)
@@ -142,7 +146,9 @@ def _refuse(*, is_parked: bool = False) -> Connection:
     raise _lost()
 
 
-def test_a_changed_legacy_list_ends_the_rest_without_a_token(bell: PollerBell, connection: FakeConnection) -> None:
+def test_a_changed_legacy_list_ends_the_pollers_rest_without_a_token(
+    bell: PollerBell, connection: FakeConnection
+) -> None:
     bell._listening.wanted = "queue:mail", "delayed:"
     assert not bell.rest(0)
     bell._listening.rang = False
@@ -153,7 +159,7 @@ def test_a_changed_legacy_list_ends_the_rest_without_a_token(bell: PollerBell, c
     assert bell.rest(LONG_SECONDS), "an earlier ring does not wake the poller again"
 
 
-def test_a_bell_with_other_keys_to_track_listens_again(bell: PollerBell, connection: FakeConnection) -> None:
+def test_a_poller_listens_again_if_the_keys_to_track_have_changed(bell: PollerBell, connection: FakeConnection) -> None:
     assert not bell.rest(0)
     bell._listening.wanted = ("queue:mail",)
     assert bell.rest(LONG_SECONDS), "a token may have been lost"
@@ -162,14 +168,14 @@ def test_a_bell_with_other_keys_to_track_listens_again(bell: PollerBell, connect
     assert (bell._listening.is_notified, connection.parked, len(tracked)) == (True, 2, 1)
 
 
-def test_a_bell_that_timed_out_listens_again_once(bell: PollerBell, connection: FakeConnection) -> None:
+def test_after_a_timeout_the_poller_listens_at_its_doorbell_again(bell: PollerBell, connection: FakeConnection) -> None:
     assert not bell.rest(0.01)
     connection.replies = [None]
     assert not bell.rest(0.01)
     assert connection.parked == 2
 
 
-def test_an_expiring_connection_is_replaced_between_blocking_commands(
+def test_an_expiring_connection_is_replaced_before_the_next_blocking_command(
     bell: PollerBell, link: FakeLink, connection: FakeConnection
 ) -> None:
     connection.is_to_renew = True
@@ -180,7 +186,7 @@ def test_an_expiring_connection_is_replaced_between_blocking_commands(
     assert (link.closed, connection.parked) == (1, 2)
 
 
-def test_a_disconnected_bell_listens_again(bell: PollerBell, connection: FakeConnection) -> None:
+def test_a_disconnected_poller_listens_at_its_doorbell_again(bell: PollerBell, connection: FakeConnection) -> None:
     bell.rest(0)
     bell.disconnect()
     bell.rest(0)

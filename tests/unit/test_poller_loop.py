@@ -128,7 +128,7 @@ def loop(signals: StopSignals, server: FakeServer) -> Iterator[PollerLoop]:
     os.close(bell)
 
 
-def test_an_endless_backlog_does_not_delay_sweeps_or_reaps(loop: PollerLoop, server: FakeServer) -> None:
+def test_an_endless_backlog_of_due_tasks_does_not_delay_sweeps_or_reaps(loop: PollerLoop, server: FakeServer) -> None:
     server.overdue, server.lost_owners = 1_000_000, 3
     assert loop.run() == EXIT_DRAINED
     rounds = ["sweep", "reap", "reap", "reap"]
@@ -138,7 +138,7 @@ def test_an_endless_backlog_does_not_delay_sweeps_or_reaps(loop: PollerLoop, ser
     assert not any(server.rests)
 
 
-def test_a_hundred_lost_owners_do_not_delay_a_promotion(loop: PollerLoop, server: FakeServer) -> None:
+def test_reaping_a_hundred_lost_owners_does_not_delay_a_promotion(loop: PollerLoop, server: FakeServer) -> None:
     server.lost_owners, server.most = 100, 1000
     server.next_due_us = server.now_us + 50_000
     loop.run()
@@ -150,7 +150,7 @@ def test_a_hundred_lost_owners_do_not_delay_a_promotion(loop: PollerLoop, server
     )
 
 
-def test_no_round_call_is_in_progress_when_a_task_is_due(loop: PollerLoop, server: FakeServer) -> None:
+def test_the_poller_makes_no_other_call_when_a_task_is_about_to_be_due(loop: PollerLoop, server: FakeServer) -> None:
     server.lost_owners, server.most = 100, 60
     server.next_due_us = due_us = server.now_us + 50_500
     loop.run()
@@ -158,7 +158,7 @@ def test_no_round_call_is_in_progress_when_a_task_is_due(loop: PollerLoop, serve
     assert next(at for at in arrived_us if at >= due_us) - due_us <= 100
 
 
-def test_a_stop_signal_is_seen_before_the_next_chunk(loop: PollerLoop, server: FakeServer) -> None:
+def test_the_poller_notices_a_stop_signal_before_its_next_call(loop: PollerLoop, server: FakeServer) -> None:
     server.overdue, server.lost_owners, server.most = 1_000_000, 100, 3
     assert loop.run() == EXIT_DRAINED
     assert server.calls == ["promote", "sweep", "promote", "reap"]
@@ -171,7 +171,7 @@ def test_the_poller_rests_after_a_sweep_if_nothing_is_due(loop: PollerLoop, serv
     assert [seconds > 0 for seconds in server.rests] == [True]
 
 
-def test_a_refused_promotion_does_not_stop_the_sweep(loop: PollerLoop, server: FakeServer) -> None:
+def test_a_refused_promotion_does_not_prevent_the_sweep(loop: PollerLoop, server: FakeServer) -> None:
     server.refused = {"promote"}
     loop.run()
     assert server.calls == ["promote", "sweep"]

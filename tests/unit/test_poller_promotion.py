@@ -77,7 +77,7 @@ def rest_and_step(promoting: Promotion, server: Server) -> int:
     return server.arrived_us[-1]
 
 
-def test_promote_is_called_at_once_and_then_at_due_times(server: Server) -> None:
+def test_a_poller_promotes_at_startup_and_then_whenever_a_task_is_due(server: Server) -> None:
     promoting = promoting_at(server)
     assert promoting.due_at() == -math.inf
     server.dues_us = [server.at_us(0.5)]
@@ -87,7 +87,7 @@ def test_promote_is_called_at_once_and_then_at_due_times(server: Server) -> None
 
 
 @pytest.mark.parametrize("slowness", [1, 10])
-def test_a_promote_call_arrives_on_time_even_if_timers_are_late(server: Server, slowness: int) -> None:
+def test_a_promotion_arrives_on_time_even_if_timers_are_late(server: Server, slowness: int) -> None:
     promoting, server.slowness = promoting_at(server), slowness
     dues_us = [server.at_us(1 + number / 20) for number in range(100)]
     server.dues_us = list(dues_us)
@@ -102,14 +102,14 @@ def test_a_promote_call_arrives_on_time_even_if_timers_are_late(server: Server, 
     assert len(server.arrived_us) < 220, "an early call and a promotion each"
 
 
-def test_an_empty_set_is_checked_again_within_a_second(server: Server) -> None:
+def test_if_no_task_is_due_the_poller_checks_again_within_a_second(server: Server) -> None:
     promoting = promoting_at(server)
     sent_at = server.now
     step(promoting, server)
     assert promoting.due_at() == sent_at + LONGEST_SECONDS
 
 
-def test_a_due_time_from_a_sweep_saves_a_call(server: Server) -> None:
+def test_a_poller_uses_the_due_time_that_a_sweep_has_returned(server: Server) -> None:
     promoting = promoting_at(server)
     step(promoting, server)
     server.now += 0.9
@@ -117,7 +117,7 @@ def test_a_due_time_from_a_sweep_saves_a_call(server: Server) -> None:
     assert promoting.due_at() == pytest.approx(server.now + 0.25 - AHEAD, abs=1e-5)
 
 
-def test_a_bell_causes_one_call_at_once(server: Server) -> None:
+def test_a_doorbell_ring_causes_one_promotion_at_once(server: Server) -> None:
     promoting = promoting_at(server)
     step(promoting, server)
     promoting.bell_rang()
@@ -126,7 +126,7 @@ def test_a_bell_causes_one_call_at_once(server: Server) -> None:
     assert promoting.due_at() > server.now
 
 
-def test_a_ring_before_a_lost_connection_is_not_forgotten(server: Server) -> None:
+def test_a_doorbell_ring_before_a_lost_connection_is_not_forgotten(server: Server) -> None:
     promoting = promoting_at(server, rank=1)
     step(promoting, server)
     promoting.bell_rang()
@@ -141,7 +141,7 @@ def test_a_ring_before_a_lost_connection_is_not_forgotten(server: Server) -> Non
     assert promoting.due_at() == pytest.approx(as_the_first, abs=1e-5), "only this poller was woken for this task"
 
 
-def test_a_standby_promotes_later_and_does_not_learn_to_be_first(server: Server) -> None:
+def test_a_standby_poller_promotes_later_however_often_it_promotes(server: Server) -> None:
     promoting = promoting_at(server, rank=1)
     for _ in range(100):
         due_us = server.at_us(0.05)
@@ -150,7 +150,7 @@ def test_a_standby_promotes_later_and_does_not_learn_to_be_first(server: Server)
         assert rest_and_step(promoting, server) - due_us > (STANDBY_SECONDS - AHEAD) * SECOND_US
 
 
-def test_a_call_without_a_rest_does_not_change_the_latency(server: Server) -> None:
+def test_a_promotion_without_a_rest_does_not_change_the_learned_latency(server: Server) -> None:
     promoting = promoting_at(server)
     server.dues_us = [server.at_us(0.5)]
     step(promoting, server)
@@ -162,7 +162,7 @@ def test_a_call_without_a_rest_does_not_change_the_latency(server: Server) -> No
     assert promoting.due_at() == pytest.approx(sent_at + 0.5 - WAY_THERE - AHEAD, abs=1e-5)
 
 
-def test_a_promotion_that_is_refused_is_tried_again_a_second_later(server: Server) -> None:
+def test_a_refused_promotion_is_tried_again_a_second_later(server: Server) -> None:
     promoting = promoting_at(server)
     server.fail = Refused("WRONGTYPE", "wrongtype")
     sent_at = server.now

@@ -172,7 +172,7 @@ def poller() -> Poller:
     return Poller()
 
 
-def test_a_step_is_one_call(poller: Poller) -> None:
+def test_each_step_of_a_poller_makes_one_call_to_redis(poller: Poller) -> None:
     poller.server.expired = ["n:1:1", "n:2:1", "n:3:1"]
     for calls in range(1, 5):
         poller.step()
@@ -180,7 +180,7 @@ def test_a_step_is_one_call(poller: Poller) -> None:
     assert poller.server.calls == ["sweep", "reap", "reap", "reap"]
 
 
-def test_a_refused_reap_does_not_delay_other_owners(poller: Poller) -> None:
+def test_a_refused_reap_does_not_delay_the_reaping_of_other_owners(poller: Poller) -> None:
     poller.server.expired = ["n:1:1", "n:2:1", "n:3:1"]
     poller.server.refused_owners = {"n:1:1"}
     assert poller.until_idle() == ["sweep", "reap", "reap", "reap", "scan"]
@@ -189,7 +189,7 @@ def test_a_refused_reap_does_not_delay_other_owners(poller: Poller) -> None:
     assert poller.until_idle() == ["sweep", "reap"]
 
 
-def test_a_reap_lost_with_the_connection_is_repeated_next(poller: Poller) -> None:
+def test_a_reap_interrupted_by_a_lost_connection_is_repeated_next(poller: Poller) -> None:
     poller.server.expired = ["n:1:1"]
     poller.step()
     poller.server.fail = {"reap": ConnectionLost("gone", "network")}
@@ -211,14 +211,14 @@ def sweeps(poller: Poller, times: int) -> list[str]:
     return [call for call in calls if call in ("sweep", "exists")]
 
 
-def test_an_idle_fleet_checks_keys_instead_of_most_sweeps(poller: Poller) -> None:
+def test_the_poller_of_an_idle_fleet_checks_keys_instead_of_most_sweeps(poller: Poller) -> None:
     poller.server.absent = "k", "l"
     poller.until_idle()
     assert sweeps(poller, 8) == ["exists", "exists", "exists", "sweep"] * 2
     assert 4 * SWEEP_SECONDS <= QUIET_SECONDS
 
 
-def test_a_check_that_finds_a_key_sweeps_at_once(poller: Poller) -> None:
+def test_a_key_check_that_finds_a_key_causes_a_sweep_at_once(poller: Poller) -> None:
     poller.server.absent = "k", "l"
     poller.until_idle()
     poller.server.present = 1
@@ -227,7 +227,7 @@ def test_a_check_that_finds_a_key_sweeps_at_once(poller: Poller) -> None:
     assert sweeps(poller, 2) == ["exists", "sweep", "sweep"]
 
 
-def test_keys_are_tracked_once_until_one_changes(poller: Poller) -> None:
+def test_tracked_keys_are_not_tracked_again_until_one_changes(poller: Poller) -> None:
     poller.listening.client_id = 7
     poller.server.absent = "k", "l"
     poller.until_idle()
@@ -252,7 +252,7 @@ def sweep_after_a_change(poller: Poller, rescues: int) -> float:
     return seconds
 
 
-def test_keys_are_tracked_again_sooner_after_bare_pushes(poller: Poller) -> None:
+def test_a_poller_tracks_keys_again_sooner_if_tasks_lacked_a_token(poller: Poller) -> None:
     poller.listening.client_id = 7
     poller.server.absent = "k", "l"
     poller.until_idle()
@@ -265,7 +265,7 @@ def test_keys_are_tracked_again_sooner_after_bare_pushes(poller: Poller) -> None
     assert sweep_after_a_change(poller, 0) == pytest.approx(rearm)
 
 
-def test_keys_that_exist_are_tracked_before_they_are_swept(poller: Poller) -> None:
+def test_existing_keys_are_tracked_before_the_first_sweep_reads_them(poller: Poller) -> None:
     poller.listening.client_id = 7
     poller.server.watched = "k", "l"
     poller.until_idle()
@@ -273,7 +273,7 @@ def test_keys_that_exist_are_tracked_before_they_are_swept(poller: Poller) -> No
     assert poller.sweep_until_idle() == ["sweep"]
 
 
-def test_a_changed_set_of_keys_is_tracked_at_the_next_check(poller: Poller) -> None:
+def test_new_keys_are_tracked_at_the_next_key_check(poller: Poller) -> None:
     poller.listening.client_id = 7
     poller.server.absent = "k", "l"
     poller.until_idle()
@@ -283,7 +283,7 @@ def test_a_changed_set_of_keys_is_tracked_at_the_next_check(poller: Poller) -> N
     assert poller.server.calls.count("client") == 3, "tracking once, and caching for each set"
 
 
-def test_refused_tracking_is_not_tried_again(poller: Poller) -> None:
+def test_a_poller_does_not_retry_key_tracking_that_the_server_refused(poller: Poller) -> None:
     poller.listening.client_id = 7
     poller.server.absent = "k", "l"
     poller.until_idle()
@@ -294,27 +294,27 @@ def test_refused_tracking_is_not_tried_again(poller: Poller) -> None:
     assert poller.rounds.next_at > poller.clock.now
 
 
-def test_a_check_that_finds_nothing_reports_nothing_due(poller: Poller) -> None:
+def test_a_key_check_that_finds_no_key_reports_that_no_task_is_due(poller: Poller) -> None:
     poller.server.absent = "k", "l"
     poller.until_idle()
     poller.clock.now += SWEEP_SECONDS
     assert poller.step() == NextDue(None, 0, poller.clock.now)
 
 
-def test_a_refused_check_becomes_a_sweep(poller: Poller) -> None:
+def test_if_redis_refuses_a_key_check_the_poller_sweeps_instead(poller: Poller) -> None:
     poller.server.absent = "k", "l"
     poller.until_idle()
     poller.server.fail = {"exists": Refused("NOPERM", "noperm")}
     assert poller.sweep_until_idle() == ["sweep"]
 
 
-def test_an_ending_lease_is_swept_within_a_second(poller: Poller) -> None:
+def test_an_expired_lease_is_found_by_a_sweep_within_a_second(poller: Poller) -> None:
     poller.server.absent, poller.server.lease_ends_us = ("k", "l"), 2_000_000
     poller.until_idle()
     assert sweeps(poller, 2) == ["exists", "sweep"]
 
 
-def test_with_a_short_lease_every_check_is_a_sweep() -> None:
+def test_with_a_short_lease_the_poller_sweeps_every_time() -> None:
     poller = Poller(lease_seconds=4.0)
     poller.server.absent = "k", "l"
     assert poller.until_idle()[:1] == ["sweep"]
@@ -331,7 +331,7 @@ def test_reaps_do_not_delay_the_next_sweep(poller: Poller) -> None:
 
 
 @pytest.mark.parametrize("call", ["sweep", "scan", "orphans", "trim"])
-def test_a_refused_call_is_skipped_and_the_others_continue(poller: Poller, call: str) -> None:
+def test_a_refused_poller_call_does_not_prevent_the_others(poller: Poller, call: str) -> None:
     poller.clock.now += TRIM_SECONDS
     poller.server.scans = [[poller.key_of("n:1:1")]]
     poller.server.fail = {call: Refused("NOPERM", "noperm")}
@@ -351,7 +351,7 @@ def test_a_list_whose_name_is_not_utf8_is_skipped(poller: Poller) -> None:
 
 
 @pytest.mark.parametrize("call", ["orphans", "scan"])
-def test_owners_found_are_kept_when_the_connection_is_lost(poller: Poller, call: str) -> None:
+def test_orphaned_owners_found_by_a_scan_are_kept_if_the_connection_is_lost(poller: Poller, call: str) -> None:
     poller.server.scans = [[poller.key_of("n:1:1")], [poller.key_of("n:2:1")]]
     poller.step()
     poller.step()
@@ -362,14 +362,14 @@ def test_owners_found_are_kept_when_the_connection_is_lost(poller: Poller, call:
     assert poller.server.adopted == ["n:1:1", "n:2:1"]
 
 
-def test_owners_are_adopted_a_hundred_per_call(poller: Poller) -> None:
+def test_a_poller_adopts_orphaned_owners_in_calls_of_a_hundred(poller: Poller) -> None:
     owners = [f"n:{slot}:1" for slot in range(250)]
     poller.server.scans = [[poller.key_of(owner) for owner in owners]]
     assert poller.until_idle() == ["sweep", "scan", "orphans", "orphans", "orphans"]
     assert poller.server.adopted == owners
 
 
-def test_a_scan_pauses_after_twenty_chunks_and_restarts_each_lease(poller: Poller) -> None:
+def test_a_key_scan_pauses_after_20_calls_and_restarts_after_each_lease_time(poller: Poller) -> None:
     poller.server.scans = [[]] * (SCANS_A_BURST + 2)
     assert poller.until_idle() == ["sweep", *["scan"] * SCANS_A_BURST]
     poller.clock.now += SWEEP_SECONDS
@@ -380,7 +380,7 @@ def test_a_scan_pauses_after_twenty_chunks_and_restarts_each_lease(poller: Polle
     assert poller.until_idle() == ["sweep", "scan"]
 
 
-def test_a_trim_repeats_up_to_20_times_while_there_is_more(poller: Poller) -> None:
+def test_expired_records_are_trimmed_in_at_most_20_calls_at_once(poller: Poller) -> None:
     poller.until_idle()
     poller.clock.now += TRIM_SECONDS
     poller.server.trims = 3
@@ -393,7 +393,7 @@ def test_a_trim_repeats_up_to_20_times_while_there_is_more(poller: Poller) -> No
 # Work that one poller does for the whole fleet
 
 
-def test_a_poller_that_is_not_the_leader_scans_nothing(poller: Poller) -> None:
+def test_only_the_leading_poller_scans_keys(poller: Poller) -> None:
     poller.server.walks, poller.server.legacy_items = False, 3
     assert poller.until_idle() == ["sweep"]
     poller.clock.now += TRIM_SECONDS
@@ -401,7 +401,7 @@ def test_a_poller_that_is_not_the_leader_scans_nothing(poller: Poller) -> None:
     assert poller.server.walked == []
 
 
-def test_a_queue_found_by_its_lane_is_listed_once(poller: Poller) -> None:
+def test_an_unlisted_queue_found_by_its_lanes_is_listed_once(poller: Poller) -> None:
     keys = poller.store.keys
     poller.server.scans = [
         [keys.ready_lane("emial").encode(), keys.delayed_lane("emial").encode(), keys.queues.encode()]
@@ -419,7 +419,7 @@ def test_long_keys_that_look_like_queues_do_not_stop_the_poller(poller: Poller, 
     assert [row["key"][:9] for row in rows] == [f"n:queue:{number}" for number in range(MOST_STRAYS)]
 
 
-def test_lists_that_look_like_queues_are_reported_until_gone(poller: Poller) -> None:
+def test_lists_mistaken_for_queues_are_reported_until_they_are_gone(poller: Poller) -> None:
     assert poller.shared_text.read() == b"[]"
     poller.server.scans = [[b"n:queue:mail", b"{n}:queue:no space", b"{n}:queue:mail", b"other:queue:n"]]
     poller.until_idle()
@@ -432,7 +432,7 @@ def test_lists_that_look_like_queues_are_reported_until_gone(poller: Poller) -> 
     assert poller.shared_text.read() == b"[]"
 
 
-def test_lanes_are_searched_within_a_minute_for_any_lease(poller: Poller) -> None:
+def test_lanes_of_unlisted_queues_are_searched_at_least_once_a_minute(poller: Poller) -> None:
     poller.until_idle()
     poller.clock.now += KEYS_SECONDS
     assert "scan" in poller.until_idle()
@@ -447,7 +447,7 @@ def test_items_that_a_sweep_reports_are_searched_for_at_once(poller: Poller) -> 
     assert poller.sweep_until_idle() == ["sweep"]
 
 
-def test_items_that_a_search_missed_are_not_searched_for_each_second(poller: Poller) -> None:
+def test_items_that_a_search_did_not_find_are_not_searched_for_every_second(poller: Poller) -> None:
     """The search misses such an item for example because somebody deleted its ticket."""
     poller.until_idle()
     poller.server.legacy_items = 1
@@ -459,7 +459,7 @@ def test_items_that_a_search_missed_are_not_searched_for_each_second(poller: Pol
     assert "zscan" in poller.until_idle()
 
 
-def test_the_audit_makes_one_call_at_a_time_and_reports_unplaced_tasks(
+def test_the_audit_takes_turns_with_other_calls_and_reports_unplaced_tasks(
     poller: Poller,
 ) -> None:
     poller.server.unplaced = [b"a"]
@@ -478,7 +478,7 @@ def test_the_audit_makes_one_call_at_a_time_and_reports_unplaced_tasks(
     assert len(poller.server.walked) == 5
 
 
-def test_a_refused_scan_is_repeated_at_the_next_regular_time(poller: Poller) -> None:
+def test_a_refused_key_scan_is_repeated_at_its_next_regular_time(poller: Poller) -> None:
     poller.server.fail = {"lists": Refused("NOPERM", "noperm")}
     poller.until_idle()
     assert poller.sweep_until_idle() == ["sweep"]

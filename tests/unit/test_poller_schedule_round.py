@@ -85,19 +85,19 @@ def poller() -> Poller:
     return Poller()
 
 
-def test_without_schedules_the_round_does_nothing(poller: Poller) -> None:
+def test_without_schedules_the_poller_makes_no_schedule_calls(poller: Poller) -> None:
     poller.sweep(None)
     assert (poller.round.due_at, poller.until_idle()) == (math.inf, [])
 
 
-def test_the_leader_enqueues_first_and_the_others_if_it_does_not(poller: Poller) -> None:
+def test_other_pollers_enqueue_occurrences_if_the_leader_does_not(poller: Poller) -> None:
     poller.sweep(NOW_US + 10 * SECOND_US)
     assert poller.round.due_at == NOW + 10 - UPCOMING_SECONDS
     poller.sweep(NOW_US + 10 * SECOND_US, is_leader=False)
     assert poller.round.due_at == NOW + 10 - STANDBY_UPCOMING_SECONDS
 
 
-def test_each_upcoming_schedule_is_advanced_once_per_sweep(poller: Poller) -> None:
+def test_each_upcoming_schedule_is_processed_once_per_sweep(poller: Poller) -> None:
     poller.found = [stored("a"), stored("b", NOW_US - 3600 * SECOND_US)]
     poller.sweep(0)
     assert poller.until_idle() == ["upcoming", "advance", "advance"]
@@ -105,7 +105,7 @@ def test_each_upcoming_schedule_is_advanced_once_per_sweep(poller: Poller) -> No
     assert (poller.counted("b", "enqueued"), poller.counted("b", "missed")) == (1, 59)
 
 
-def test_all_outcomes_of_a_schedule_have_a_counter_from_the_start(poller: Poller) -> None:
+def test_all_occurrence_counters_of_a_schedule_start_at_zero(poller: Poller) -> None:
     """`increase()` of Prometheus does not count the first value of a counter that appears later."""
     poller.found = [stored("a")]
     poller.sweep(0)
@@ -127,7 +127,7 @@ def test_an_unreadable_or_refused_schedule_does_not_stop_others(poller: Poller) 
     assert poller.advanced == ["good"]
 
 
-def test_after_a_full_page_the_next_follows_without_a_sweep(poller: Poller) -> None:
+def test_after_a_full_page_of_schedules_the_next_page_is_read_at_once(poller: Poller) -> None:
     full = [stored(f"s{number}") for number in range(SCHEDULES_A_PAGE)]
     poller.found, poller.next_found = full, [stored("last")]
     poller.sweep(0)
@@ -135,13 +135,13 @@ def test_after_a_full_page_the_next_follows_without_a_sweep(poller: Poller) -> N
     assert poller.advanced[-1] == "last"
 
 
-def test_after_an_unreadable_page_the_round_waits_for_the_next_sweep(poller: Poller) -> None:
+def test_after_a_page_of_unreadable_schedules_the_poller_waits_for_a_sweep(poller: Poller) -> None:
     poller.found = [StoredSchedule(f"bad{number}", b"no record") for number in range(SCHEDULES_A_PAGE)]
     poller.sweep(0)
     assert poller.until_idle() == ["upcoming"]
 
 
-def test_a_full_server_is_tried_again_after_the_next_sweep(poller: Poller) -> None:
+def test_if_redis_is_out_of_memory_schedules_are_retried_after_the_next_sweep(poller: Poller) -> None:
     poller.found, poller.fail = [stored("a"), stored("b")], {"a": PushedBack("OOM", "oom")}
     poller.sweep(0)
     assert poller.until_idle() == ["upcoming", "advance"]
@@ -150,7 +150,7 @@ def test_a_full_server_is_tried_again_after_the_next_sweep(poller: Poller) -> No
     assert poller.advanced == ["a", "b"]
 
 
-def test_a_call_lost_with_the_connection_is_repeated(poller: Poller) -> None:
+def test_a_schedule_call_interrupted_by_a_lost_connection_is_repeated(poller: Poller) -> None:
     poller.found, poller.fail = [stored("a")], {"a": ConnectionLost("gone", "network")}
     poller.sweep(0)
     with pytest.raises(ConnectionLost):

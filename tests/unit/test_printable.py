@@ -50,7 +50,7 @@ def failure() -> BaseException:
 
 
 @given(st.text(st.characters()) | st.text(UNFIT))
-def test_printable_text_is_printable_and_stable(text: str) -> None:
+def test_escaped_text_is_printable_and_is_not_escaped_twice(text: str) -> None:
     shown = printable(text)
     assert shown.isprintable()
     assert printable(shown) == shown
@@ -59,13 +59,13 @@ def test_printable_text_is_printable_and_stable(text: str) -> None:
 
 
 @given(st.text(st.characters()) | st.text(UNFIT))
-def test_printable_json_keeps_the_data(text: str) -> None:
+def test_escaping_json_for_display_keeps_its_data(text: str) -> None:
     document = printable_json(json.dumps({text: [text]}, ensure_ascii=False))
     assert document.isprintable()
     assert json.loads(document) == json.loads(json.dumps({text: [text]}))
 
 
-def test_letters_signs_and_spaces_are_unchanged() -> None:
+def test_escaping_changes_only_control_characters() -> None:
     text = "bücher 本 \U0001f600 'a' \\ [red] <b>"
     assert printable(text) == text
     assert printable("\x1b[31m\r\n\t\x7f\x9b\u202e\udcff\U000e0041") == (
@@ -183,7 +183,9 @@ PLACES: dict[str, Callable[[], str | None]] = {
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_text_from_outside_is_escaped_everywhere(place: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_output_escapes_control_characters_in_text_from_users(
+    place: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     written = PLACES[place]()
     output = "".join(capsys.readouterr()) if written is None else written
     assert "before" in output

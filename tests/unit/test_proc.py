@@ -24,7 +24,7 @@ def own_process() -> psutil.Process:
     return psutil.Process()
 
 
-def test_usage_agrees_with_psutil(own_process: psutil.Process) -> None:
+def test_process_usage_read_from_proc_agrees_with_psutil(own_process: psutil.Process) -> None:
     usage = process.usage_of(os.getpid())
     assert usage is not None
     assert usage.resident_bytes == pytest.approx(own_process.memory_info().rss, rel=0.05)
@@ -33,14 +33,14 @@ def test_usage_agrees_with_psutil(own_process: psutil.Process) -> None:
     assert usage.open_fds == pytest.approx(own_process.num_fds(), abs=2)
 
 
-def test_start_and_parent_agree_with_psutil(own_process: psutil.Process) -> None:
+def test_start_time_and_parent_read_from_proc_agree_with_psutil(own_process: psutil.Process) -> None:
     assert process.started_at(os.getpid()) == pytest.approx(
         own_process.create_time(), abs=1.1
     )  # psutil rounds the boot time to whole seconds
     assert process.parent_of(os.getpid()) == os.getppid()
 
 
-def test_the_start_time_is_exact_to_a_clock_tick() -> None:
+def test_the_start_time_of_a_process_is_exact_to_a_clock_tick() -> None:
     before = time.time()
     with subprocess.Popen(["sleep", "60"]) as child:
         try:
@@ -88,7 +88,7 @@ def without_root_privileges() -> Iterator[None]:
         os.seteuid(before)
 
 
-def test_descriptors_that_may_not_be_counted_are_unknown() -> None:
+def test_file_descriptor_counts_of_other_users_processes_are_unknown() -> None:
     with without_root_privileges():
         usage = process.usage_of(1)
     assert usage is not None

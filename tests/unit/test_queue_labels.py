@@ -36,7 +36,7 @@ def test_a_queue_is_counted_as_the_pattern_that_serves_it(queue: str, label: str
     assert served_as(queue, SERVED) in (label, None)
 
 
-def test_the_label_of_a_label_is_itself() -> None:
+def test_a_queue_label_is_its_own_label() -> None:
     assert [QueueLabels(SERVED).of(name) for name in SERVED] == SERVED
 
 

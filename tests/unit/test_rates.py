@@ -40,7 +40,7 @@ def test_the_decorator_refuses_an_invalid_rate(options: Any, message: str) -> No
         check_options(options)
 
 
-def test_the_decorator_refuses_a_rate_key_without_such_a_parameter() -> None:
+def test_the_decorator_refuses_a_rate_key_that_names_no_parameter() -> None:
     declare = rota.task(name="charge", rate="1/s", rate_key="{acount}")
     with pytest.raises(ValueError, match=r"charge: rate_key names 'acount', which is not a .* account, shop, kind"):
         declare(charge)
@@ -76,11 +76,11 @@ def test_any_json_value_makes_a_valid_rate_name(value: Any) -> None:
     assert name.isalnum()
 
 
-def test_calls_without_the_argument_are_counted_together() -> None:
+def test_calls_without_the_rate_key_argument_share_a_rate() -> None:
     assert request_for("{account}").name == request_for("{account}", kind="y").name
 
 
-def test_the_rate_request_has_rate_and_latest_start() -> None:
+def test_a_rate_request_contains_the_rate_and_the_latest_start() -> None:
     assert request_for("{account}", "a")[2:] == (100_000, 1, None)
     assert request_for("{account}", "a", expires=2.5)[2:] == (100_000, 1, 3_500_000)
     plain = check_options({})

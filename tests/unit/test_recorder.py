@@ -50,7 +50,7 @@ LABELS = st.text(max_size=40)
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(LABELS, LABELS, st.floats(0, 1e9)), max_size=30), st.integers(1, 3))
-def test_every_observation_is_read_back_by_its_labels(seen: list[tuple[str, str, float]], lives: int) -> None:
+def test_every_recorded_metric_value_is_read_back_by_its_labels(seen: list[tuple[str, str, float]], lives: int) -> None:
     memory = region()
     for life in range(lives):
         recorder = Recorder(memory)
@@ -71,7 +71,7 @@ def test_every_observation_is_read_back_by_its_labels(seen: list[tuple[str, str,
     ("value", "bucket"),
     [(0.0, 0), (0.001, 0), (0.0011, 1), (3600.0, 19), (3600.1, 20), (math.inf, 20), (-5.0, 0)],
 )
-def test_an_observation_counts_in_the_first_bucket_that_holds_it(value: float, bucket: int) -> None:
+def test_an_observation_counts_in_the_lowest_histogram_bucket_that_holds_it(value: float, bucket: int) -> None:
     memory = region()
     Recorder(memory).histogram(m.TASK_LAG, "q", "retry").observe(value)
     *counts, total = read(memory)[(m.TASK_LAG.name, "q", "retry")]
@@ -115,7 +115,7 @@ def test_a_gauge_has_no_value_until_it_is_set() -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(st.binary(min_size=8, max_size=400))
-def test_garbage_beyond_used_is_neither_read_nor_kept(garbage: bytes) -> None:
+def test_corrupt_bytes_after_the_last_metric_record_are_ignored(garbage: bytes) -> None:
     memory = region()
     Recorder(memory).counter(m.CLAIMS, "a").add()
     end = used_words(words(memory)) * WORD
@@ -130,7 +130,7 @@ def test_garbage_beyond_used_is_neither_read_nor_kept(garbage: bytes) -> None:
     assert sum(found[(m.TASK_LAG.name, "b", "retry")][:-1]) == 1
 
 
-def test_a_truncated_record_is_not_read() -> None:
+def test_a_truncated_metric_record_is_not_read() -> None:
     memory = region()
     recorder = Recorder(memory)
     recorder.counter(m.CLAIMS, "a").add()
@@ -146,7 +146,7 @@ def test_a_truncated_record_is_not_read() -> None:
         assert read(torn)[(m.CLAIMS.name, "a")] == (1.0,)
 
 
-def test_a_damaged_record_restarts_the_region_but_readers_keep_totals() -> None:
+def test_totals_survive_a_damaged_metric_record_that_resets_its_slot() -> None:
     memory = region()
     recorder = Recorder(memory)
     recorder.counter(m.CLAIMS, "a").add()
@@ -168,14 +168,14 @@ def test_a_damaged_record_restarts_the_region_but_readers_keep_totals() -> None:
     }
 
 
-def test_a_record_that_points_to_itself_is_not_read() -> None:
+def test_a_metric_record_that_points_to_itself_is_not_read() -> None:
     memory = region()
     words(memory)[FIRST_WORD : FIRST_WORD + 4] = array.array("q", [0, -4, 0, zlib.crc32(b"", -4)])
     assert list(scan(memory, words(memory), FIRST_WORD, 100)) == []
 
 
 @pytest.mark.parametrize("used", [-1, 0, 1 << 62])
-def test_an_invalid_used_length_reads_nothing(used: int) -> None:
+def test_a_metric_region_with_an_invalid_length_is_read_as_empty(used: int) -> None:
     memory = region()
     memory[0:WORD] = struct.pack("q", used)
     assert read(memory) == {}
@@ -256,7 +256,7 @@ RECURSIVE = b"[" * 2000
 @example(Forged(b'["rota_claims_total","\\ud800"]', 1))  # half of a surrogate pair, which UTF-8 cannot encode
 @example(Forged(encode_key(m.TASK_LAG.name, (NEXT, "retry")), 1))  # a histogram that has space for only one number
 @example(Forged(encode_key(m.CLAIMS.name, ("b",)), 1, (0, 0)))
-def test_a_forged_record_breaks_neither_readers_nor_the_next_process(forged: Forged) -> None:
+def test_corrupt_metric_records_break_neither_readers_nor_the_next_process(forged: Forged) -> None:
     memory = region()
     Recorder(memory).counter(m.CLAIMS, FIRST).add()
     own = len(scanned(memory))
@@ -295,13 +295,13 @@ def _reach(tally: "Tally[str]", forged: Forged) -> None:
     tally["a series"] += any(series_of(record) is not None for record in records)
 
 
-def test_forged_records_cover_all_three_cases() -> None:
+def test_the_generated_corrupt_metric_records_cover_all_cases() -> None:
     tally = Tally[str]()
     _reach(tally)
     assert min(tally["refused"], tally["no series"], tally["a series"]) >= 20, tally
 
 
-def test_a_task_without_room_is_counted_as_other_in_its_queue() -> None:
+def test_a_task_without_room_for_its_metrics_is_counted_as_other_in_its_queue() -> None:
     memory = region(SMALL_BYTES)
     recorder = Recorder(memory)
     recorder.counter(m.TASK_RETRIES, "q", "_other").add()
@@ -315,7 +315,7 @@ def test_a_task_without_room_is_counted_as_other_in_its_queue() -> None:
 
 
 @pytest.mark.parametrize("first", ["lag", "misses"])
-def test_related_metrics_find_room_together_or_not_at_all(first: str) -> None:
+def test_related_metrics_are_recorded_together_or_counted_as_other(first: str) -> None:
     memory = region(4 * SMALL_BYTES)
     recorder = Recorder(memory)
     for number in range(1000):
@@ -338,7 +338,7 @@ def test_related_metrics_find_room_together_or_not_at_all(first: str) -> None:
     assert ends["_other", "_other", "dead"] == ends["_other", "_other", "done"]
 
 
-def test_a_full_region_loses_no_observation_of_any_metric() -> None:
+def test_a_full_metric_region_loses_no_observation() -> None:
     memory = region(SMALL_BYTES)
     recorder = Recorder(memory)
     for number in range(1000):
@@ -359,7 +359,7 @@ def test_a_full_region_loses_no_observation_of_any_metric() -> None:
     assert totals[m.SERIES_DROPPED.name] > 900
 
 
-def test_ten_thousand_task_names_take_no_memory_beyond_the_region() -> None:
+def test_ten_thousand_task_names_need_no_memory_beyond_the_metric_region() -> None:
     recorder = Recorder(region(SMALL_BYTES))
     for number in range(10_000):
         recorder.counter(m.TASK_RETRIES, "q", f"task{number}").add()
@@ -380,7 +380,7 @@ def full_recorder(memory: memoryview) -> Recorder:
     return recorder
 
 
-def test_every_metric_has_reserved_room_for_its_other_series() -> None:
+def test_every_metric_has_reserved_room_for_its_series_of_other_labels() -> None:
     memory = region(SMALL_BYTES)
     recorder = full_recorder(memory)
     for definition in m.ALL:
@@ -400,17 +400,17 @@ def test_every_metric_has_reserved_room_for_its_other_series() -> None:
     assert {name for name, *_ in read(memory)} == {definition.name for definition in m.ALL}
 
 
-def test_a_wrong_number_of_label_values_is_refused() -> None:
+def test_a_metric_with_a_wrong_number_of_labels_is_refused() -> None:
     with pytest.raises(ValueError, match=r"rota_claims_total has the labels \('queue',\), got the values \(\)"):
         Recorder(region()).counter(m.CLAIMS)
 
 
-def test_a_region_too_small_is_refused() -> None:
+def test_a_metric_region_that_is_too_small_is_refused() -> None:
     with pytest.raises(ValueError, match="needs more than 49152 bytes, got 4096"):
         Recorder(region(4096))
 
 
-def test_a_slot_has_room_for_hundreds_of_tasks() -> None:
+def test_a_slot_has_room_for_the_metrics_of_1500_tasks() -> None:
     memory = SlotMemory.create(1)
     recorder = Recorder(memory.slot(0).metrics)
     for number in range(1500):

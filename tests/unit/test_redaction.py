@@ -123,7 +123,7 @@ def test_a_url_without_a_secret_is_shown_whole(url: str) -> None:
 
 
 @given(st.text(min_size=1), st.sampled_from(["{}", "redis://{}", "redis://h/{}", "redis://h/0?{}", "redis://h:1{}"]))
-def test_redact_accepts_any_text_and_is_stable(text: str, pattern: str) -> None:
+def test_any_text_can_be_redacted_and_redacting_twice_changes_nothing(text: str, pattern: str) -> None:
     shown = redact(pattern.format(text))
     assert redact(shown) in (shown, HIDDEN) or HIDDEN in shown
 
@@ -147,7 +147,7 @@ def test_no_message_about_a_url_quotes_its_secret(tmp_path: Path, url: str, sour
 
 @pytest.mark.parametrize("key", KEYS)
 @pytest.mark.parametrize("url", ["redis://u:S3cr-et@h:6379/0", "redis://:S3cr-et@h", "u:S3cr-et@h:6379"])
-def test_a_url_under_a_wrong_key_is_not_quoted(tmp_path: Path, url: str, key: str) -> None:
+def test_an_error_about_a_url_under_a_wrong_key_does_not_quote_it(tmp_path: Path, url: str, key: str) -> None:
     shown = _everything_shown(tmp_path, key.format(_quoted(url)), {})
     assert SECRET not in shown
     assert shown.startswith("fault: ")
@@ -157,7 +157,7 @@ def test_a_url_under_a_wrong_key_is_not_quoted(tmp_path: Path, url: str, key: st
 @pytest.mark.parametrize(
     "url", ["redis://u:S3cr-et@h:6379/0", '["redis://:S3cr-et@h"]', "u:S3cr-et@h:6379", "redis//:S3cr-et@h"]
 )
-def test_a_url_in_a_wrong_variable_is_not_quoted(tmp_path: Path, url: str, variable: str) -> None:
+def test_an_error_about_a_url_in_a_wrong_variable_does_not_quote_it(tmp_path: Path, url: str, variable: str) -> None:
     shown = _everything_shown(tmp_path, "", {f"ROTA_{variable}": url})
     assert SECRET not in shown
     assert shown.startswith("fault: ")
@@ -165,7 +165,7 @@ def test_a_url_in_a_wrong_variable_is_not_quoted(tmp_path: Path, url: str, varia
 
 @pytest.mark.parametrize("value", ["u:S3cr-et", "S3cr-et@h"])
 @pytest.mark.parametrize("key", ["workers", "durability", "http.listen", "queues.default.rate", "limits", "log.format"])
-def test_possible_bare_credentials_are_not_quoted(tmp_path: Path, key: str, value: str) -> None:
+def test_an_error_about_a_value_that_may_be_credentials_does_not_quote_it(tmp_path: Path, key: str, value: str) -> None:
     assert SECRET not in _everything_shown(tmp_path, f"{key} = {_quoted(value)}", {})
 
 
@@ -173,12 +173,14 @@ def test_possible_bare_credentials_are_not_quoted(tmp_path: Path, key: str, valu
 @pytest.mark.parametrize(
     "text", ["namespace = {}", "tiers = [[{}]]", 'adopt."queue:a".task = {}', "adopt.a.queue = {}"]
 )
-def test_a_mistyped_url_instead_of_a_name_is_not_quoted(tmp_path: Path, url: str, text: str) -> None:
+def test_an_error_about_a_mistyped_url_in_place_of_a_name_does_not_quote_it(
+    tmp_path: Path, url: str, text: str
+) -> None:
     shown = _everything_shown(tmp_path, text.format(_quoted(url)), {})
     assert (SECRET in shown, shown.startswith("fault: ")) == (False, True), shown
 
 
-def test_a_url_instead_of_the_files_path_is_not_quoted() -> None:
+def test_an_error_about_a_url_in_place_of_a_file_path_does_not_quote_it() -> None:
     with pytest.raises(ConfigError) as error:
         load_config(Sources(Path("redis://u:S3cr-et@h:6379/0"), required=True))
     assert str(error.value) == "-c, ROTA_CONFIG: expected the path of a file, got a URL"
@@ -201,7 +203,7 @@ def _everything_shown(folder: Path, text: str, environment: dict[str, str]) -> s
 @pytest.mark.parametrize(
     "typo", ["localhost", "localhost:6379", "127.0.0.1:6379/0", "redis:/localhost:6379", "redis//localhost"]
 )
-def test_a_harmless_typo_of_the_scheme_is_shown(typo: str) -> None:
+def test_an_error_about_a_mistyped_url_scheme_shows_the_scheme(typo: str) -> None:
     with pytest.raises(ValueError, match=f"'{typo}' is not a Redis URL: it must begin with redis://"):
         parse_address(typo)
 

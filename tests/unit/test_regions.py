@@ -23,7 +23,7 @@ def recorder(memory: SlotMemory, slot: int) -> Recorder:
     return Recorder(memory.slot(slot).metrics)
 
 
-def test_only_slots_that_were_written_to_are_read() -> None:
+def test_the_exporter_reads_only_slots_that_were_written_to() -> None:
     memory = SlotMemory.create(1024)
     regions = regions_of(memory)
     assert list(touched(memory)) == []
@@ -59,7 +59,7 @@ def test_a_later_exporter_computes_exactly_the_same_sums() -> None:
     assert early_sum[-1] == pytest.approx(sum(0.1 + number / 7 for number in range(300)))
 
 
-def test_add_up_returns_how_many_series_changed() -> None:
+def test_adding_up_the_slots_returns_how_many_series_changed() -> None:
     memory = SlotMemory.create(8)
     regions = regions_of(memory)
     recorders = [recorder(memory, slot) for slot in (2, 5)]
@@ -82,14 +82,14 @@ def test_a_gauge_counts_only_from_a_living_slot() -> None:
     assert regions.read(()).value(m.WORKERS_BUSY, "mail") is None
 
 
-def test_a_gauge_that_is_not_summed_is_the_highest_value() -> None:
+def test_a_gauge_that_is_not_summed_exports_the_highest_value_of_all_slots() -> None:
     memory = SlotMemory.create(8)
     for slot in (4, 5, 6):
         recorder(memory, slot).gauge(m.INFLIGHT_ORPHANS).set({4: 1, 5: 3, 6: 2}[slot])
     assert regions_of(memory).read({4, 5, 6}).value(m.INFLIGHT_ORPHANS) == 3
 
 
-def test_a_peak_is_the_recent_maximum_of_all_slots() -> None:
+def test_a_peak_metric_is_the_recent_maximum_of_all_slots() -> None:
     memory = SlotMemory.create(8)
     now_ns = boottime_ns()
     for slot, (seconds, ago) in {4: (2.0, 0), 5: (7.0, 1), 6: (9.0, 2)}.items():  # `ago` is in half minutes
@@ -104,7 +104,7 @@ def test_a_peak_is_the_recent_maximum_of_all_slots() -> None:
     assert read_peak(memory, 5, now_ns + PEAK_NS) == 1.0
 
 
-def test_a_peak_continues_from_the_previous_process() -> None:
+def test_a_new_process_continues_the_peak_of_the_previous_one() -> None:
     memory = SlotMemory.create(8)
     now_ns = boottime_ns() // PEAK_NS * PEAK_NS
     recorder(memory, 5).peak(m.TASK_LAG_WORST, "q").observe(3.0, now_ns)
@@ -119,7 +119,7 @@ def read_peak(memory: SlotMemory, slot: int, now_ns: int) -> float:
     return recent_peak(numbers, now_ns)[0]
 
 
-def test_a_gauge_set_to_nan_is_absent() -> None:
+def test_a_gauge_set_to_nan_is_not_exported() -> None:
     memory = SlotMemory.create(1)
     gauge = recorder(memory, 0).gauge(m.WORKERS, "mail", "booting")
     gauge.set(1)
@@ -129,7 +129,7 @@ def test_a_gauge_set_to_nan_is_absent() -> None:
     assert regions.read({0}).value(m.WORKERS, "mail", "booting") is None
 
 
-def test_series_made_after_the_first_read_are_found() -> None:
+def test_series_created_after_the_first_read_are_found() -> None:
     memory = SlotMemory.create(2)
     regions = regions_of(memory)
     writer = recorder(memory, 1)
@@ -141,7 +141,7 @@ def test_series_made_after_the_first_read_are_found() -> None:
     assert regions.read(()).value(m.CLAIMS, "b") == 1
 
 
-def test_records_of_another_version_are_ignored() -> None:
+def test_metric_records_of_another_version_are_ignored() -> None:
     memory = SlotMemory.create(1)
     writer = recorder(memory, 0)
     writer.counter(CounterDefinition("rota_of_the_future_total", "", (), ())).add()
@@ -152,7 +152,7 @@ def test_records_of_another_version_are_ignored() -> None:
     assert samples.value(m.CLAIMS, "q") == 1
 
 
-def test_the_bound_holds_over_all_slots_and_everything_is_counted() -> None:
+def test_the_series_limit_applies_to_all_slots_and_the_rest_counts_as_other() -> None:
     memory = SlotMemory.create(8)
     bound = SeriesBound(room=100)
     regions = Regions(memory, bound)
@@ -169,7 +169,7 @@ def test_the_bound_holds_over_all_slots_and_everything_is_counted() -> None:
     assert bound.take_refused() == 0
 
 
-def test_at_the_bound_shown_series_stay_and_never_decrease() -> None:
+def test_at_the_series_limit_shown_series_stay_and_never_decrease() -> None:
     memory = SlotMemory.create(2)
     regions = regions_of(memory, 10)
     writer = recorder(memory, 1)
@@ -184,7 +184,7 @@ def test_at_the_bound_shown_series_stay_and_never_decrease() -> None:
 
 
 @pytest.mark.parametrize(("definition", "series"), [(m.CLAIMS, 1), (m.REDIS_UP, 1), (m.TASK_LAG, len(LAG_BUCKETS) + 3)])
-def test_a_histogram_costs_as_many_series_as_it_exposes(definition: Definition, series: int) -> None:
+def test_a_histogram_counts_as_all_its_series_against_the_limit(definition: Definition, series: int) -> None:
     assert exposed_series(definition) == series
 
 
@@ -200,14 +200,14 @@ def test_many_tasks_and_unknown_queues_do_not_displace_configured_queues() -> No
     assert bound.take_refused() > 150
 
 
-def test_invented_kinds_are_counted_as_other() -> None:
+def test_unknown_task_kinds_are_counted_as_other() -> None:
     bound = SeriesBound(["mail"])
     kinds = {bound.admit(m.TASK_LAG, ("mail", str(number))) for number in range(1000)}
     assert len(kinds) < 50
     assert ("mail", "_other") in kinds
 
 
-def test_many_queues_do_not_displace_the_series_of_the_fleet() -> None:
+def test_many_queues_do_not_displace_the_fleets_own_series() -> None:
     bound = SeriesBound(room=10)
     for number in range(100):
         bound.admit(m.CLAIMS, (str(number),))
@@ -254,7 +254,7 @@ def test_totals_survive_an_overwritten_region_and_its_next_process(
 
 
 @pytest.mark.parametrize("number", [-1.0, math.nan, 1e200])
-def test_impossible_numbers_are_ignored_and_the_next_process_restarts(number: float) -> None:
+def test_impossible_metric_values_are_ignored_and_totals_are_kept(number: float) -> None:
     memory = SlotMemory.create(2)
     regions = regions_of(memory)
     counter = recorder(memory, 1).counter(m.CLAIMS, "q")
@@ -267,7 +267,7 @@ def test_impossible_numbers_are_ignored_and_the_next_process_restarts(number: fl
     assert counted(regions) == (10, 1.5)
 
 
-def test_an_invalid_key_is_ignored() -> None:
+def test_a_metric_record_with_an_invalid_key_is_ignored() -> None:
     memory = SlotMemory.create(2)
     writer = recorder(memory, 1)
     for name in ('"', "[" * 5000, "1"):

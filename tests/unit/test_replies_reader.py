@@ -64,7 +64,7 @@ def read(reader: Any, chunks: list[bytes]) -> Iterator[Any]:
 
 
 @given(st.lists(REPLIES, min_size=1, max_size=4), st.lists(st.integers(0, 400), max_size=6))
-def test_the_reader_agrees_with_hiredis_for_any_chunks(replies: list[bytes], cuts: list[int]) -> None:
+def test_the_reply_reader_agrees_with_hiredis_however_replies_are_split(replies: list[bytes], cuts: list[int]) -> None:
     data = b"".join(replies)
     ends = sorted({min(cut, len(data)) for cut in cuts} | {len(data)})
     chunks = [data[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]

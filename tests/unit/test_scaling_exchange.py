@@ -70,7 +70,7 @@ GIGABYTE = 1 << 30
 # Texts
 
 
-def test_loads_and_decisions_survive_encoding() -> None:
+def test_loads_and_scaling_decisions_survive_encoding() -> None:
     assert load_in(text_of(LOAD), "a") == LOAD
     assert load_in(text_of(LOAD._replace(operator=5)), "a") == LOAD._replace(operator=5)
     assert decision_in(text_of(DECISION)) == DECISION
@@ -80,7 +80,7 @@ def test_a_load_belongs_to_the_node_that_stored_it() -> None:
     assert load_in(text_of(LOAD), "b") == LOAD._replace(node="b")
 
 
-def test_fields_of_a_later_version_are_ignored() -> None:
+def test_fields_that_a_later_version_adds_to_a_load_are_ignored() -> None:
     assert load_in(text_of(LOAD)[:-1] + b',"new"]', "a") == LOAD
 
 
@@ -92,19 +92,19 @@ def test_a_load_with_an_invalid_value_is_ignored(change: dict[str, Any]) -> None
 
 
 @given(st.one_of(st.binary(max_size=60), st.text('[]{}",:-0123456789.eNaIfity').map(str.encode)))
-def test_foreign_text_counts_as_no_load_and_no_decision(text: bytes) -> None:
+def test_invalid_text_is_read_as_neither_a_load_nor_a_scaling_decision(text: bytes) -> None:
     assert load_in(text, "a") is None
     assert decision_in(text) is None
 
 
-def test_deeply_nested_lists_are_ignored() -> None:
+def test_deeply_nested_loads_and_decisions_are_ignored() -> None:
     assert load_in(b"[" * 100_000, "a") is None
 
 
 # The backlog
 
 
-def test_rows_get_the_limits_of_their_queue_or_pattern() -> None:
+def test_each_backlog_row_has_the_limits_of_its_queue_or_pattern() -> None:
     rows = [
         Backlog("mail", 1, 7, 2.0, 1, is_open=True),
         Backlog("t-1", 1, 5, 1.0, 0, is_open=False),
@@ -119,11 +119,11 @@ def test_rows_get_the_limits_of_their_queue_or_pattern() -> None:
     ]
 
 
-def test_a_queue_that_the_pool_does_not_serve_has_no_row() -> None:
+def test_a_queue_that_the_pool_does_not_serve_has_no_backlog_row() -> None:
     assert list(backlog_rows(POOL, [Backlog("other", 1, 7, 2.0, 1, is_open=True)])) == []
 
 
-def test_the_inputs_contain_every_readable_load() -> None:
+def test_a_scaling_decision_uses_every_readable_load() -> None:
     reply = ScalingReply("a", NO_DECISION, b"", {"c": text_of(LOAD), "b": b"garbage"}, ())
     assert [load.node for load in inputs_of(POOL, LOAD, reply).nodes] == ["a", "c"]
 
@@ -160,7 +160,7 @@ def test_a_pool_without_workers_has_an_empty_load() -> None:
     assert (load.workers, load.free_slots, load.start_seconds) == (0, 0, UNKNOWN_START_SECONDS)
 
 
-def test_workers_are_read_by_slot_and_nonce() -> None:
+def test_the_load_of_a_worker_is_read_by_its_slot_and_nonce() -> None:
     memory = SlotMemory.create(4)
     gauge = PoolGauge()
     now_ns = boottime_ns()

@@ -111,7 +111,7 @@ def test_a_backlog_is_worked_off_before_its_oldest_task_is_late() -> None:
     assert decision.drain_seconds == pytest.approx(1840 * 0.012 / (6 - 2.4))
 
 
-def test_a_backlog_that_starts_in_time_adds_no_worker() -> None:
+def test_a_backlog_that_will_start_in_time_adds_no_worker() -> None:
     assert (
         settled(3, node(rate=100, task_seconds=0.02))
         .round(node(rate=100, task_seconds=0.02, workers=3), queue(600))
@@ -130,7 +130,9 @@ def test_a_short_objective_needs_workers_that_are_mostly_idle() -> None:
 
 
 @given(st.floats(0.1, 30.0), st.floats(0.01, 5.0), st.floats(0.5, 0.999))
-def test_the_tail_matches_the_textbook_formula(load: float, objective: float, target: float) -> None:
+def test_the_number_of_slots_for_a_lag_target_matches_the_textbook_formula(
+    load: float, objective: float, target: float
+) -> None:
     def late(slots: int) -> float:
         last = load**slots / math.factorial(slots) * slots / (slots - load)
         waits = last / (sum(load**k / math.factorial(k) for k in range(slots)) + last)
@@ -141,7 +143,7 @@ def test_the_tail_matches_the_textbook_formula(load: float, objective: float, ta
     assert slots - 1 <= load or late(slots - 1) > 1 - target - 1e-9
 
 
-def test_many_slots_do_not_overflow_the_tail() -> None:
+def test_thousands_of_slots_do_not_overflow_the_queueing_formula() -> None:
     assert 5000 < tail_slots(5000.0, 1.0, 4.0, 0.5, 0.99) < 5200
 
 
@@ -153,7 +155,7 @@ def test_without_load_no_worker_is_needed() -> None:
 # What counts as load
 
 
-def test_a_burst_of_tasks_is_not_a_lasting_load() -> None:
+def test_a_burst_of_tasks_does_not_count_as_a_lasting_load() -> None:
     pool = settled(4, node(rate=30, task_seconds=0.1))
     load = node(rate=30, task_seconds=0.1, workers=4)
     pool.rounds(5, load)
@@ -168,7 +170,7 @@ def test_a_backlog_that_keeps_growing_is_load() -> None:
     assert decision.steady > 10
 
 
-def test_early_rounds_change_nothing() -> None:
+def test_scaling_rounds_that_come_too_early_change_nothing() -> None:
     load = node(rate=30, task_seconds=0.1, workers=4)
     pool = settled(4, load)
     pool.rounds(5, load)
@@ -184,14 +186,14 @@ def test_random_peaks_in_the_short_window_are_ignored() -> None:
     assert Pool().round(lucky).steady == Pool().round(load).steady == 2
 
 
-def test_the_backlog_of_an_opened_queue_is_no_arrival() -> None:
+def test_the_backlog_of_a_queue_that_opens_does_not_count_as_arrivals() -> None:
     load = node(rate=10, task_seconds=0.01)
     pool = settled(1, load)
     pool.rounds(5, load, queue(5000, is_open=False))
     assert pool.round(load, queue(5000)).steady == 1
 
 
-def test_a_stuck_task_is_added_to_the_load() -> None:
+def test_the_load_includes_a_task_that_is_stuck() -> None:
     busy = window(60, 50, 0.1)._replace(occupied_seconds=60 * 6.0)
     load = node(rate=50, task_seconds=0.1, held=1, workers=7, long=busy)
     short = window(2, 50, 0.1)._replace(occupied_seconds=2 * 6.0)
@@ -205,7 +207,7 @@ def test_long_tasks_do_not_count_as_stuck() -> None:
     assert Pool().round(node(long=long, short=window(2), held=2, workers=5)).steady == 5
 
 
-def test_the_age_of_running_tasks_counts_until_one_has_ended() -> None:
+def test_until_a_task_has_ended_the_age_of_running_ones_is_their_run_time() -> None:
     load = node(running=1, running_seconds=5.0, workers=1, long=window(60), short=window(2))
     assert Pool().round(load, queue(3)).wanted == 2  # 3 tasks of 5 s must start within 9.5 s
 
@@ -238,7 +240,7 @@ def test_a_queue_at_its_cap_adds_no_worker() -> None:
     assert set(Pool().rounds(20, load, queue(100_000, 500.0, cap=2, running=2))) == {3}
 
 
-def test_tasks_that_wait_for_a_cap_are_no_load() -> None:
+def test_tasks_that_wait_for_a_cap_do_not_count_as_load() -> None:
     load = node(rate=2, task_seconds=1.0, workers=3)
     pool = settled(3, load)
     for ready in range(0, 1000, 5):
@@ -251,14 +253,14 @@ def test_a_queue_below_its_cap_adds_workers_up_to_it() -> None:
     assert Pool().round(load, queue(1000, cap=5, running=1)).wanted == 5
 
 
-def test_failing_first_attempts_freeze_the_growth() -> None:
+def test_failing_first_attempts_freeze_the_growth_of_a_pool() -> None:
     load = node(rate=50, task_seconds=0.02, short=window(2, 50, 0.02, failures=0.6))
     decision = Pool().round(load, queue(5000))
     assert (decision.wanted, decision.limited_by) == (1, ("failing",))
     assert decision.reason.endswith("; not more, because most first attempts fail")
 
 
-def test_a_few_failures_do_not_freeze_the_growth() -> None:
+def test_a_few_failures_do_not_freeze_the_growth_of_a_pool() -> None:
     rare = window(2, 4, 0.02, failures=1.0)
     load = node(rate=50, task_seconds=0.02, short=rare)
     assert Pool().round(load, queue(50_000)).wanted == 16
@@ -267,7 +269,7 @@ def test_a_few_failures_do_not_freeze_the_growth() -> None:
 @pytest.mark.parametrize(
     ("attempts", "failures", "is_frozen"), [(1, 1, False), (2, 2, True), (3, 2, False), (9, 7, True)]
 )
-def test_a_few_first_attempts_freeze_only_if_chance_does_not_explain_them(
+def test_a_few_failed_first_attempts_stop_growth_only_if_chance_is_unlikely(
     attempts: int, failures: int, is_frozen: bool
 ) -> None:
     known = LoadWindow(60, attempts, attempts * 0.2, 1.0, attempts, failures)
@@ -275,7 +277,7 @@ def test_a_few_first_attempts_freeze_only_if_chance_does_not_explain_them(
     assert (decision.limited_by == ("failing",)) is is_frozen
 
 
-def test_rare_failures_freeze_through_the_long_window() -> None:
+def test_failures_of_rare_tasks_freeze_the_growth_through_the_long_window() -> None:
     load = node(rate=1, task_seconds=1.0, long=window(60, 1, 1.0, failures=0.9))
     assert Pool().round(load, queue(500)).limited_by == ("failing",)
 
@@ -285,7 +287,7 @@ def test_the_first_worker_starts_despite_any_freeze() -> None:
     assert Pool().round(load, queue(50)).wanted == 1
 
 
-def test_a_blocked_loop_freezes_the_growth() -> None:
+def test_a_blocked_event_loop_freezes_the_growth_of_its_pool() -> None:
     decision = Pool().round(node(rate=50, task_seconds=0.02, is_blocked=True), queue(5000))
     assert (decision.wanted, decision.limited_by) == (1, ("blocked",))
 
@@ -304,7 +306,7 @@ def grown(pool: Pool, rate_after: float, task_seconds: float = 0.1) -> list[int]
     return pool.rounds(10, after._replace(long=before.long), queue(1500, 5.0))
 
 
-def test_growth_without_gain_is_reversed_and_frozen() -> None:
+def test_workers_added_without_more_throughput_are_removed_and_growth_is_frozen() -> None:
     pool = Pool()
     counts = grown(pool, 40)
     assert counts[0] == 16
@@ -312,15 +314,15 @@ def test_growth_without_gain_is_reversed_and_frozen() -> None:
     assert pool.round(node(rate=40, task_seconds=0.1, workers=4), queue(1500, 5.0)).limited_by == ("no_gain",)
 
 
-def test_only_the_useful_part_of_a_growth_is_kept() -> None:
+def test_only_added_workers_that_increase_the_throughput_are_kept() -> None:
     assert grown(Pool(), 60)[-1] == 6
 
 
-def test_growth_with_the_predicted_gain_is_kept() -> None:
+def test_added_workers_that_increase_the_throughput_as_predicted_are_kept() -> None:
     assert grown(Pool(), 150)[-1] == 16
 
 
-def test_small_steps_without_gain_are_reversed_together() -> None:
+def test_several_added_workers_without_more_throughput_are_removed_together() -> None:
     pool = Pool()
     before = node(rate=40, task_seconds=0.1, workers=4)
     pool.rounds(70, before)
@@ -331,18 +333,18 @@ def test_small_steps_without_gain_are_reversed_together() -> None:
     assert counts[-1] == 5
 
 
-def test_a_growth_that_was_kept_is_not_judged_again() -> None:
+def test_added_workers_that_were_kept_are_not_judged_again() -> None:
     pool = Pool()
     grown(pool, 150)
     load = node(rate=50, task_seconds=0.1)
     assert pool.rounds(10, load, queue(1500, 1.0))[-1] == 16
 
 
-def test_longer_tasks_are_not_mistaken_for_a_bottleneck() -> None:
+def test_tasks_that_become_longer_are_not_mistaken_for_a_bottleneck() -> None:
     assert grown(Pool(), 8, task_seconds=2.0)[-1] == 16
 
 
-def test_each_freeze_is_twice_as_long_until_the_backlog_is_gone() -> None:
+def test_each_growth_freeze_is_twice_as_long_until_the_backlog_is_gone() -> None:
     pool = Pool()
     grown(pool, 40)
     load, backlog = node(rate=40, task_seconds=0.1), queue(1500, 5.0)
@@ -358,7 +360,7 @@ def test_each_freeze_is_twice_as_long_until_the_backlog_is_gone() -> None:
 # Shrinking
 
 
-def test_workers_leave_one_by_one_after_five_minutes() -> None:
+def test_after_five_quiet_minutes_surplus_workers_leave_one_by_one() -> None:
     counts = settled(8, node()).rounds(400, node(rate=20, task_seconds=0.1))
     assert set(counts[:598]) == {8}
     assert counts[-1] == 3
@@ -367,21 +369,21 @@ def test_workers_leave_one_by_one_after_five_minutes() -> None:
     assert all(later - earlier == 10 for earlier, later in pairwise(left))
 
 
-def test_one_busy_moment_starts_the_five_minutes_again() -> None:
+def test_one_busy_moment_restarts_the_five_minutes_before_workers_leave() -> None:
     pool = settled(8, node())
     pool.rounds(200, node(rate=20, task_seconds=0.1))
     pool.round(node(rate=70, task_seconds=0.1, workers=8))
     assert set(pool.rounds(290, node(rate=20, task_seconds=0.1))) == {8}
 
 
-def test_a_gap_between_rounds_starts_the_five_minutes_again() -> None:
+def test_a_gap_between_scaling_rounds_restarts_the_five_minutes() -> None:
     pool = settled(8, node())
     pool.rounds(290, node(rate=20, task_seconds=0.1))
     pool.now += 60
     assert set(pool.rounds(290, node(rate=20, task_seconds=0.1))) == {8}
 
 
-def test_the_last_worker_leaves_if_nothing_arrives() -> None:
+def test_the_last_worker_leaves_if_no_task_arrives() -> None:
     load = node(least=0, workers=2)
     counts = settled(2, load).rounds(330, load)
     assert counts[-1] == 0
@@ -431,7 +433,7 @@ def test_a_shrinking_pool_grows_at_once_if_tasks_would_be_late() -> None:
         ({"operator": 5}, "operator"),
     ],
 )
-def test_the_decision_names_the_limit_of_the_number(changes: dict[str, Any], cause: str) -> None:
+def test_a_scaling_decision_names_what_limits_the_number_of_workers(changes: dict[str, Any], cause: str) -> None:
     decision = Pool().round(node(rate=50, task_seconds=0.02, **changes), queue(20_000))
     assert (decision.wanted, decision.limited_by) == (5, (cause,))
     assert decision.reason.endswith(f"; not more, because {CAUSES[cause]}")
@@ -448,7 +450,7 @@ def test_a_smaller_part_of_the_budget_applies_at_once() -> None:
     assert (decision.wanted, decision.limited_by) == (3, ("budget",))
 
 
-def test_the_budget_removes_workers_once_a_minute() -> None:
+def test_a_smaller_budget_removes_workers_at_most_once_a_minute() -> None:
     pool = settled(4, node())
     assert pool.round(node(workers=4, granted=3)).wanted == 3
     assert pool.round(node(rate=90, task_seconds=0.1, workers=3), queue(2000, 5.0)).wanted == 16
@@ -456,7 +458,7 @@ def test_the_budget_removes_workers_once_a_minute() -> None:
     assert (decision.wanted, decision.shares) == (16, {"a": 16})
 
 
-def test_automatic_scaling_continues_from_the_operators_number() -> None:
+def test_automatic_scaling_continues_from_the_operators_worker_count() -> None:
     pool = Pool()
     assert pool.round(node(operator=9, workers=9)).wanted == 9
     assert pool.round(node(workers=9)).wanted == 9
@@ -476,7 +478,7 @@ def test_starting_workers_are_awaited_before_more_are_started() -> None:
 # Nodes and pools
 
 
-def test_shares_are_proportional_to_the_limits_of_nodes() -> None:
+def test_workers_are_shared_among_nodes_in_proportion_to_their_limits() -> None:
     nodes = (node(node="a", granted=4), node(node="b", granted=12))
     assert shares(8, nodes) == {"a": 2, "b": 6}
 
@@ -495,7 +497,7 @@ LOADS = st.builds(
 
 
 @given(st.lists(LOADS, min_size=1, max_size=6), st.integers(0, 60))
-def test_shares_add_up_and_growth_reduces_no_share(loads: list[NodeLoad], wanted: int) -> None:
+def test_node_shares_add_up_and_no_share_shrinks_when_the_total_grows(loads: list[NodeLoad], wanted: int) -> None:
     nodes = tuple(load._replace(node=f"n{at}") for at, load in enumerate(loads))
     least = sum(each.least if each.operator is None else each.operator for each in nodes)
     most = sum(each.most if each.operator is None else each.operator for each in nodes)
@@ -522,7 +524,7 @@ def test_a_pool_gives_up_workers_that_another_pool_needs() -> None:
     assert budget_grants(8, claims) == {"mail": 2, "reports": 6}
 
 
-def test_pools_that_all_lack_workers_move_one_at_a_time() -> None:
+def test_between_pools_that_all_lack_workers_one_worker_moves_at_a_time() -> None:
     claims = {"mail": claim(4, 9, 0.5), "reports": claim(4, 9, 2.0)}
     assert budget_grants(8, claims) == {"mail": 3, "reports": 4}
     claims["mail"] = claim(3, 9, 0.5)
@@ -545,19 +547,19 @@ def test_a_pool_keeps_workers_that_no_other_pool_needs() -> None:
     ),
     st.integers(0, 20),
 )
-def test_workers_and_grants_never_exceed_the_budget(claims: dict[str, BudgetClaim], more: int) -> None:
+def test_granted_workers_never_exceed_the_budget(claims: dict[str, BudgetClaim], more: int) -> None:
     budget = sum(each.workers for each in claims.values()) + more
     granted = budget_grants(budget, claims)
     assert sum(max(granted[pool], each.workers) for pool, each in claims.items()) <= budget
     assert all(granted[pool] >= each.least for pool, each in claims.items())
 
 
-def test_a_decision_shares_its_number_among_nodes() -> None:
+def test_a_scaling_decision_divides_its_workers_among_the_nodes() -> None:
     nodes = (node(rate=100, task_seconds=0.05, node="a"), node(rate=100, task_seconds=0.05, node="b", granted=2))
     decision = Pool().together(nodes)
     assert decision.shares == {"a": 11, "b": 1}
     assert decision.needs == {"a": 6, "b": 6}
 
 
-def test_an_idle_pool_has_nothing_to_do_as_its_reason() -> None:
+def test_the_decision_for_an_idle_pool_states_that_it_has_nothing_to_do() -> None:
     assert Pool().round(node()).reason == "nothing to do"

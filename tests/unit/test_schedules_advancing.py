@@ -22,7 +22,7 @@ def occurrence_times(advanced: Advance) -> list[int]:
     return [int(each.id.rpartition(":")[2]) * SECOND_US for each in advanced.occurrences]
 
 
-def test_occurrences_within_the_horizon_are_enqueued_and_the_next_is_set() -> None:
+def test_advancing_a_schedule_enqueues_the_next_seconds_and_stores_the_next() -> None:
     advanced = advance(TICK, FRESH, NOW_US, AHEAD_US)
     assert occurrence_times(advanced) == [NOW_US + second * SECOND_US for second in range(1, 9)]
     first = advanced.occurrences[0]
@@ -33,7 +33,7 @@ def test_occurrences_within_the_horizon_are_enqueued_and_the_next_is_set() -> No
     assert list(record.ahead_us) == occurrence_times(advanced)
 
 
-def test_the_next_advance_continues_after_the_last_occurrence() -> None:
+def test_advancing_a_schedule_continues_after_its_last_occurrence() -> None:
     before = advance(TICK, FRESH, NOW_US, AHEAD_US).record
     later_us = NOW_US + 3 * SECOND_US
     advanced = advance(TICK, before, later_us, AHEAD_US)
@@ -42,7 +42,7 @@ def test_the_next_advance_continues_after_the_last_occurrence() -> None:
     assert min(advanced.record.ahead_us) == later_us + SECOND_US
 
 
-def test_a_clock_that_went_back_enqueues_nothing_twice() -> None:
+def test_no_occurrence_is_enqueued_twice_if_the_clock_goes_back() -> None:
     before = advance(TICK, FRESH, NOW_US, AHEAD_US).record
     advanced = advance(TICK, before, NOW_US - 3600 * SECOND_US, AHEAD_US)
     assert (advanced.occurrences, advanced.record) == ((), before)
@@ -91,7 +91,7 @@ def test_the_id_of_an_occurrence_names_its_time_in_seconds(at_us: int, expected:
 
 
 @pytest.mark.parametrize("record", [FRESH, ScheduleRecord(5, 4, None, 3, 2, (7, 8), b'{"a":"\n"}')])
-def test_a_record_is_read_as_it_was_written(record: ScheduleRecord) -> None:
+def test_a_schedule_record_is_read_as_it_was_written(record: ScheduleRecord) -> None:
     assert read_schedule_record(record.to_bytes()) == record
 
 

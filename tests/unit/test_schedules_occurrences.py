@@ -140,14 +140,14 @@ def every(seconds: float, start: str | None = None, end: str | None = None) -> S
     )
 
 
-def test_an_interval_is_counted_from_1970_or_from_the_start() -> None:
+def test_an_interval_schedule_counts_from_1970_or_from_its_start() -> None:
     assert table(every(3600), "2026-11-22 09:30", 2) == ["2026-11-22 10:00", "2026-11-22 11:00"]
     started = every(3600, start="2026-11-22 09:10")
     assert table(started, "2026-11-22 09:30", 2) == ["2026-11-22 10:10", "2026-11-22 11:10"]
     assert table(started, "2026-11-20 00:00", 2) == ["2026-11-22 09:10", "2026-11-22 10:10"]
 
 
-def test_start_is_included_and_end_is_excluded() -> None:
+def test_the_start_of_a_schedule_is_included_and_its_end_is_excluded() -> None:
     schedule = every(3600, start="2026-11-22 09:00", end="2026-11-22 11:00")
     assert table(schedule, "2026-01-01 00:00", 5) == ["2026-11-22 09:00", "2026-11-22 10:00"]
     assert next_occurrence(schedule, us("2026-11-22 10:00")) is None
@@ -171,7 +171,7 @@ MISSED: list[tuple[Missed, str, tuple[str, ...], int]] = [
 
 
 @pytest.mark.parametrize(("missed", "back_at", "expected", "left_out"), MISSED)
-def test_missed_occurrences_follow_the_rule(
+def test_missed_occurrences_follow_the_rule_of_the_schedule(
     missed: Missed, back_at: str, expected: tuple[str, ...], left_out: int
 ) -> None:
     found = reckon(cron("*/10 * * * *", missed=missed), us("2026-11-22 12:00"), us(f"2026-11-22 {back_at}"))
@@ -226,7 +226,7 @@ INSTANTS = st.integers(us("2026-01-01 00:00"), us("2027-01-01 00:00"))
 
 @settings(max_examples=25, deadline=None)
 @given(zone=st.sampled_from(ZONES), expression=st.sampled_from(EXPRESSIONS), after_us=INSTANTS, later_us=INSTANTS)
-def test_the_next_occurrence_does_not_depend_on_the_starting_time(
+def test_the_next_occurrence_does_not_depend_on_where_the_search_starts(
     zone: str, expression: str, after_us: int, later_us: int
 ) -> None:
     schedule = cron(expression, zone)
@@ -238,7 +238,9 @@ def test_the_next_occurrence_does_not_depend_on_the_starting_time(
 
 @settings(max_examples=10, deadline=None)
 @given(zone=st.sampled_from(ZONES), expression=st.sampled_from(("* * * * *", "*/5 * * * *")), now_us=INSTANTS)
-def test_the_last_thousand_occurrences_match_a_full_walk(zone: str, expression: str, now_us: int) -> None:
+def test_the_last_thousand_missed_occurrences_match_an_exhaustive_search(
+    zone: str, expression: str, now_us: int
+) -> None:
     schedule = cron(expression, zone, missed="all")
     begin_us = now_us - int(timedelta(days=4).total_seconds()) * MICROSECONDS
 

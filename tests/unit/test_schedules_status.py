@@ -35,7 +35,7 @@ def test_last_and_next_occurrence_are_split_at_the_current_time() -> None:
     assert (status.every, status.jitter, status.args, status.when) == (1, 1, (7,), "every 1 s")
 
 
-def test_rows_show_the_state_of_each_schedule() -> None:
+def test_each_schedule_is_listed_with_its_state() -> None:
     over = stored("over", EveryRule(MICROSECONDS), end_us=SECOND)
     paused = stored("paused", NIGHTLY, paused_us=NOW_US - MICROSECONDS)
     page = SchedulePage(NOW_US, 4, (stored("nightly", NIGHTLY), paused, over, StoredSchedule("odd", b"whatever")))

@@ -61,7 +61,7 @@ def test_list_items_become_tasks_with_their_ids_in_order(fleet: Fleet, named: Na
     assert balanced(fleet)
 
 
-def test_an_adopted_item_rings_and_lists_its_queue(fleet: Fleet, named: Named) -> None:
+def test_adopting_an_item_wakes_a_worker_and_lists_its_queue(fleet: Fleet, named: Named) -> None:
     source = LegacySource(named("queue:mail"), "q")
     fleet.redis.rpush(source.key, body_of("a"))
     adopt(fleet, source)
@@ -104,7 +104,7 @@ def test_an_item_may_be_the_argument_of_a_task(fleet: Fleet, named: Named) -> No
     assert json.loads(claim.body) == ["send", [json.loads(mail)]]
 
 
-def test_a_scheduled_item_goes_to_the_queue_its_list_feeds(fleet: Fleet, named: Named) -> None:
+def test_a_due_legacy_item_goes_to_the_queue_that_its_list_feeds(fleet: Fleet, named: Named) -> None:
     name = named("queue:mail").removeprefix("queue:").replace("@", "-")
     sources = LegacySource(f"queue:{name}", "q"), LegacySource(named("delayed:"))
     schedule(fleet, sources[1].key, -1, body_of("a", name))
@@ -138,7 +138,7 @@ def test_invalid_items_become_dead_tasks_and_do_not_block_others(fleet: Fleet, n
     assert balanced(fleet)
 
 
-def test_an_unreadable_source_is_reported_and_blocks_no_other(fleet: Fleet, named: Named) -> None:
+def test_an_unreadable_legacy_list_is_reported_and_does_not_block_others(fleet: Fleet, named: Named) -> None:
     broken, good = LegacySource(named("queue:hash"), "q"), LegacySource(named("queue:good"), "q")
     fleet.redis.hset(broken.key, "a", "b")
     fleet.redis.rpush(good.key, body_of("a"))
@@ -148,7 +148,7 @@ def test_an_unreadable_source_is_reported_and_blocks_no_other(fleet: Fleet, name
     assert fleet.redis.hgetall(broken.key) == {"a": "b"}
 
 
-def test_a_long_source_shares_each_call_and_keeps_its_order(fleet: Fleet, named: Named) -> None:
+def test_a_long_legacy_list_leaves_room_for_others_and_keeps_its_order(fleet: Fleet, named: Named) -> None:
     long, short = LegacySource(named("queue:long"), "q"), LegacySource(named("queue:short"), "short")
     fleet.redis.rpush(long.key, *(body_of(f"t{number}") for number in range(25)))
     fleet.redis.rpush(short.key, *(body_of(f"s{number}") for number in range(3)))
@@ -180,7 +180,7 @@ def test_items_for_an_unusable_lane_become_dead_tasks(fleet: Fleet, named: Named
     assert balanced(fleet)
 
 
-def test_one_poller_adopts_and_another_takes_over_after_its_lease(fleet: Fleet) -> None:
+def test_only_one_poller_adopts_legacy_items_until_its_lease_expires(fleet: Fleet) -> None:
     assert [adopt(fleet, poller=name).is_leader for name in ("one", "two", "one")] == [True, False, True]
     fleet.redis.hset(fleet.keys.pulse, "adopts_until", fleet.now_us() - 1)
     assert [adopt(fleet, poller=name).is_leader for name in ("two", "one")] == [True, False]

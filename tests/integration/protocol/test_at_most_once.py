@@ -41,7 +41,7 @@ def expire(fleet: Fleet, owner: str) -> Reaped:
     ("flag", "marked"),
     [("-", "b"), ("u", "ub"), ("3", "3b"), ("u12", "u12b"), ("C", "bC"), ("uC", "ubC"), ("u3L", "u3bL"), ("b", "b")],
 )
-def test_a_start_mark_is_added_to_the_flag_of_an_entry(fleet: Fleet, flag: str, marked: str) -> None:
+def test_a_start_mark_does_not_erase_the_last_crash_of_an_entry(fleet: Fleet, flag: str, marked: str) -> None:
     owner = fleet.register()
     text = f"a q i 1 1 0 0 0 0 {flag}"
     fleet.redis.rpush(fleet.keys.inflight(owner), text)
@@ -52,7 +52,7 @@ def test_a_start_mark_is_added_to_the_flag_of_an_entry(fleet: Fleet, flag: str, 
     assert claim.entry.last_crash == ({"C": CrashKind.CRASH, "L": CrashKind.LOST}.get(flag[-1]))
 
 
-def test_marking_a_start_keeps_the_order_and_can_be_repeated(fleet: Fleet) -> None:
+def test_marking_a_start_twice_has_no_further_effect_and_keeps_the_order(fleet: Fleet) -> None:
     fleet.push("a", "b", "c")
     owner = fleet.register()
     claim = fleet.turn(owner, Q, limit=3).claims[1]
@@ -105,7 +105,7 @@ def test_a_started_task_is_dead_after_the_loss_of_its_node(fleet: Fleet) -> None
     assert not fleet.lane()
 
 
-def test_a_loss_without_a_record_has_the_reason_at_most_once(fleet: Fleet) -> None:
+def test_a_started_task_lost_without_a_record_has_the_reason_at_most_once(fleet: Fleet) -> None:
     owner, _ = started(fleet, "a")
     fleet.expire_lease(owner)
     fleet.run(fleet.store.reap_expired(owner, Blame()))
@@ -155,7 +155,7 @@ def test_a_late_outcome_of_a_dead_task_changes_nothing(fleet: Fleet) -> None:
     assert fleet.snapshot() == before
 
 
-def test_a_return_keeps_the_running_task_with_or_without_start_mark(fleet: Fleet) -> None:
+def test_returning_prefetched_tasks_keeps_the_running_one_marked_or_not(fleet: Fleet) -> None:
     for text in ("as it was claimed", "as it stands"):
         fleet.push("a", "b")
         owner = fleet.register()

@@ -86,7 +86,7 @@ def test_an_item_with_a_live_id_gets_a_new_id(fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize("seconds", [11 * YEAR_SECONDS, 1_795_252_610_250, float("inf")])
-def test_an_item_due_beyond_ten_years_is_dead_with_a_hint(fleet: Fleet, seconds: float) -> None:
+def test_a_bare_item_due_in_over_ten_years_becomes_dead_with_a_hint(fleet: Fleet, seconds: float) -> None:
     schedule(fleet, body_of("a", "mail"), seconds)
     assert adopt(fleet, body_of("a", "mail")) == (0, (("mail", "too_far_ahead"),))
     (dead,) = fleet.run(fleet.store.dead_page(0, 10)).tasks
@@ -98,12 +98,12 @@ def test_an_item_due_beyond_ten_years_is_dead_with_a_hint(fleet: Fleet, seconds:
     assert fleet.run(fleet.store.audit()).missing == 0
 
 
-def test_an_item_due_in_nine_years_is_adopted(fleet: Fleet) -> None:
+def test_a_bare_item_due_in_nine_years_is_adopted(fleet: Fleet) -> None:
     schedule(fleet, body_of("a"), 9 * YEAR_SECONDS)
     assert adopt(fleet, body_of("a")) == (1, ())
 
 
-def test_an_item_without_a_queue_is_dead_with_its_bytes(fleet: Fleet) -> None:
+def test_a_bare_item_without_a_queue_becomes_dead_and_keeps_its_bytes(fleet: Fleet) -> None:
     member = b"[\xff not json"
     schedule(fleet, member, 600)
     assert adopt(fleet, member) == (0, (("unknown", "garbage"),))
@@ -133,7 +133,7 @@ def test_legacy_items_are_counted_correctly_after_keys_were_deleted(fleet: Fleet
 
 
 @pytest.mark.parametrize("key", ["delayed", "tickets", "dead"])
-def test_a_key_of_another_type_stops_no_sweep(fleet: Fleet, key: str) -> None:
+def test_a_sweep_ignores_a_key_of_the_wrong_type(fleet: Fleet, key: str) -> None:
     fleet.redis.set(getattr(fleet.keys, key), "something else")
     assert fleet.run(fleet.store.sweep(LEASE_MS)).legacy_items == 0
 
@@ -141,7 +141,7 @@ def test_a_key_of_another_type_stops_no_sweep(fleet: Fleet, key: str) -> None:
 # Queues that no fleet serves
 
 
-def test_a_queue_is_listed_when_its_lane_is_found(fleet: Fleet) -> None:
+def test_a_bare_pushed_queue_is_listed_after_its_lane_is_found(fleet: Fleet) -> None:
     fleet.redis.rpush(fleet.keys.ready_lane("emial"), body_of("a", "emial"))
     fleet.redis.rpush(fleet.keys.delayed_lane("late"), body_of("b", "late"))
     assert fleet.run(fleet.store.overview(())).queues == ()
@@ -163,7 +163,7 @@ def walks(fleet: Fleet, poller: str) -> bool:
     return fleet.run(fleet.store.sweep(LEASE_MS, poller)).is_leader
 
 
-def test_one_poller_scans_and_another_takes_over_after_its_lease(fleet: Fleet) -> None:
+def test_only_one_poller_scans_for_bare_pushes_until_its_lease_expires(fleet: Fleet) -> None:
     assert [walks(fleet, "one"), walks(fleet, "two"), walks(fleet, "one"), walks(fleet, "")] == [
         True,
         False,
@@ -175,7 +175,7 @@ def test_one_poller_scans_and_another_takes_over_after_its_lease(fleet: Fleet) -
 
 
 @pytest.mark.parametrize("until_us", ["99999999999999999", "9000000000000000", "nan", ""])
-def test_leadership_with_an_impossible_end_can_be_taken(fleet: Fleet, until_us: str) -> None:
+def test_a_poller_can_take_over_if_the_leaders_lease_has_an_impossible_end(fleet: Fleet, until_us: str) -> None:
     """Such an end occurs if the clock was set back, or if another program wrote the value."""
     walks(fleet, "one")
     fleet.redis.hset(fleet.keys.pulse, "walks_until", until_us)

@@ -34,7 +34,7 @@ def test_a_chain_ends_with_a_task_that_is_not_done(groups: Grouping, outcome: Ou
 
 
 @pytest.mark.parametrize("outcome", [Release(), RetryOutcome(0)])
-def test_a_chain_waits_for_a_released_or_retried_task(groups: Grouping, outcome: Outcome) -> None:
+def test_a_chain_waits_until_a_released_or_retried_task_is_done(groups: Grouping, outcome: Outcome) -> None:
     groups.chain("a", "b")
     assert groups.run_one(outcome) == "a"
     groups.fleet.promote()
@@ -42,7 +42,7 @@ def test_a_chain_waits_for_a_released_or_retried_task(groups: Grouping, outcome:
     assert groups.run_one(Done()) == "b"
 
 
-def test_the_settling_turn_can_claim_the_next_task_without_ringing(groups: Grouping) -> None:
+def test_a_worker_can_finish_a_task_and_claim_the_next_of_its_chain_in_one_call(groups: Grouping) -> None:
     groups.chain("a", "b")
     claim = groups.claim()
     groups.fleet.silence()
@@ -51,7 +51,7 @@ def test_the_settling_turn_can_claim_the_next_task_without_ringing(groups: Group
     assert groups.fleet.bell() == 0
 
 
-def test_a_next_task_in_another_queue_rings_that_queue(groups: Grouping) -> None:
+def test_the_next_task_of_a_chain_wakes_a_worker_of_its_own_queue(groups: Grouping) -> None:
     groups.add([NewMember(groups.task("a"), follow_text([NewTask("b", "other", body_of("b", "other"))]))], Into())
     groups.run_one(Done())
     assert groups.fleet.lane("other") == ["b"]
@@ -60,7 +60,7 @@ def test_a_next_task_in_another_queue_rings_that_queue(groups: Grouping) -> None
 
 @pytest.mark.parametrize("name", ["t-1", "t-*"])
 @pytest.mark.parametrize("bounds", [{}, {"cap": 1}, {"interval_us": 1, "burst": 1}, {"condition": "open"}], ids=str)
-def test_next_tasks_ring_and_are_claimed_in_bounded_and_pattern_queues(
+def test_chains_continue_in_limited_queues_and_in_queues_of_a_pattern(
     groups: Grouping, name: str, bounds: dict[str, Any]
 ) -> None:
     fleet, domain = groups.fleet, domain_of([QueueShare(name, **bounds)])

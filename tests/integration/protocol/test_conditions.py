@@ -70,13 +70,13 @@ def test_a_lua_condition_sees_its_queue_and_the_time_of_redis(fleet: Fleet, text
     assert bool(turn(fleet).claims) is is_open
 
 
-def test_a_queue_within_its_hours_is_claimed_up_to_the_limit(fleet: Fleet) -> None:
+def test_a_queue_within_its_hours_is_claimed_from_as_usual(fleet: Fleet) -> None:
     define(fleet, hours(fleet, (-60, -30), (-1, 10)))
     fleet.push("a", "b")
     assert ids(turn(fleet)) == ["a", "b"]
 
 
-def test_a_closed_queue_returns_its_opening_time_and_others_are_served(fleet: Fleet) -> None:
+def test_a_claim_returns_when_a_closed_queue_opens_and_serves_the_others(fleet: Fleet) -> None:
     define(fleet, hours(fleet, (-60, -30), (0.5, 10)))
     fleet.push("a")
     reply = turn(fleet)
@@ -86,13 +86,13 @@ def test_a_closed_queue_returns_its_opening_time_and_others_are_served(fleet: Fl
     assert ids(turn(fleet)) == ["b"]
 
 
-def test_a_closed_queue_without_tasks_causes_no_wait(fleet: Fleet) -> None:
+def test_a_closed_queue_without_tasks_does_not_set_a_wake_up_time(fleet: Fleet) -> None:
     define(fleet, hours(fleet, (0.5, 10)))
     fleet.push("b", queue="other")
     assert turn(fleet).wait_us == 0
 
 
-def test_a_queue_with_unpublished_hours_is_closed(fleet: Fleet) -> None:
+def test_a_queue_is_closed_until_a_master_has_published_its_hours(fleet: Fleet) -> None:
     define(fleet, hours(fleet, (-60, -30), known=-1))
     fleet.push("a")
     assert not turn(fleet).claims
@@ -136,7 +136,7 @@ def test_conditions_that_masters_no_longer_define_are_deleted(fleet: Fleet) -> N
     assert not fleet.redis.exists(fleet.keys.conditions)
 
 
-def test_a_condition_on_counts_admits_one_claim_at_a_time(fleet: Fleet) -> None:
+def test_a_condition_on_the_running_count_admits_one_task_at_a_time(fleet: Fleet) -> None:
     define(fleet, lua("return running < 1"))
     fleet.push("a", "b")
     owner = fleet.register()
@@ -151,7 +151,7 @@ def test_a_condition_on_counts_admits_one_claim_at_a_time(fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize("after_ms", [3, 49, 50, 51, 333, 700, 949])
-def test_a_condition_on_the_clock_returns_its_opening_time(fleet: Fleet, after_ms: int) -> None:
+def test_a_claim_returns_when_a_condition_on_the_clock_will_open(fleet: Fleet, after_ms: int) -> None:
     fleet.push("a")
     opens_us = fleet.now_us() + 1000 * after_ms + 5_000_000
     define(fleet, lua(f"return now + 5 >= {opens_us / 1e6:.6f}"))
@@ -161,13 +161,13 @@ def test_a_condition_on_the_clock_returns_its_opening_time(fleet: Fleet, after_m
 
 
 @pytest.mark.parametrize("text", ["return now < 0", "return ready > 5", "return now < 0" + " " * 1000])
-def test_a_condition_not_about_to_open_is_checked_after_a_second(fleet: Fleet, text: str) -> None:
+def test_a_condition_that_does_not_open_soon_is_checked_again_in_a_second(fleet: Fleet, text: str) -> None:
     define(fleet, lua(text))
     fleet.push("a")
     assert turn(fleet).wait_us == 1_000_000
 
 
-def test_a_closed_queue_is_not_rung(fleet: Fleet) -> None:
+def test_workers_are_not_woken_for_a_closed_queue(fleet: Fleet) -> None:
     """Otherwise, workers would wake each other endlessly although none of them can claim the task."""
     define(fleet, lua("return false"))
     fleet.push("a")
@@ -177,7 +177,7 @@ def test_a_closed_queue_is_not_rung(fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize(("seconds", "rung"), [(0.9, 1), (60, 0)])
-def test_a_sweep_rings_a_closed_queue_only_if_it_opens_soon(fleet: Fleet, seconds: float, rung: int) -> None:
+def test_a_sweep_wakes_workers_of_a_closed_queue_only_if_it_opens_soon(fleet: Fleet, seconds: float, rung: int) -> None:
     define(fleet, lua(f"return now >= {fleet.now_us() / 1_000_000 + seconds:.6f}"))
     fleet.redis.rpush(fleet.keys.ready_lane("q"), body_of("a", "q"))
     swept = fleet.run(fleet.store.sweep(LEASE_MS))
@@ -185,7 +185,7 @@ def test_a_sweep_rings_a_closed_queue_only_if_it_opens_soon(fleet: Fleet, second
     assert turn(fleet).claims == ()
 
 
-def test_the_time_since_a_queue_closed_is_kept_until_a_claim(fleet: Fleet) -> None:
+def test_the_time_at_which_a_queue_closed_is_kept_until_the_next_claim(fleet: Fleet) -> None:
     define(fleet, lua("return false"))
     fleet.push("a")
     define(fleet, lua("return false"))
@@ -206,7 +206,7 @@ def test_a_closed_queue_without_tasks_is_shown_as_closed(fleet: Fleet) -> None:
     assert state(fleet).closed_age_us == 0
 
 
-def test_the_time_since_a_pause_is_kept_until_the_resume(fleet: Fleet) -> None:
+def test_the_time_at_which_a_queue_was_paused_is_kept_until_it_is_resumed(fleet: Fleet) -> None:
     fleet.run(fleet.store.pause("q"))
     [closed] = define(fleet)
     assert (closed.queue, closed.closed_by) == ("q", "")
@@ -233,7 +233,7 @@ def test_a_condition_that_writes_a_global_closes_its_queue(fleet: Fleet) -> None
 @pytest.mark.parametrize(
     "planted", ["", "nonsense", "9 lua", "9 hours x", "9 hours " + "9" * 400, "9 lua return " * 9999]
 )
-def test_a_foreign_condition_closes_only_its_own_queue(fleet: Fleet, planted: str) -> None:
+def test_an_overwritten_condition_closes_only_its_own_queue(fleet: Fleet, planted: str) -> None:
     define(fleet)
     fleet.push("a")
     fleet.push("b", queue="other")
@@ -285,7 +285,7 @@ _CHUNKS = st.recursive(
 
 @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 @given(chunks=st.lists(_CHUNKS, min_size=5, max_size=20))
-def test_every_accepted_chunk_compiles_as_lua(fleet: Fleet, chunks: list[str]) -> None:
+def test_every_accepted_lua_condition_compiles_on_the_server(fleet: Fleet, chunks: list[str]) -> None:
     sent = [chunk for text in chunks if (chunk := _checked(text))]
     compiled = fleet.redis.eval(
         "local ok = {} for i, text in ipairs(ARGV) do ok[i] = loadstring(text) and 1 or 0 end return ok", 0, *sent

@@ -17,7 +17,7 @@ def attend(fleet: Fleet, owner: str, *queues: str) -> tuple[QueueShare, ...]:
     return told.shares
 
 
-def test_a_consumer_receives_the_shares_that_masters_announced(fleet: Fleet) -> None:
+def test_a_consumer_receives_the_queue_settings_that_masters_announced(fleet: Fleet) -> None:
     fleet.run(
         fleet.store.announce(
             "node",
@@ -36,7 +36,7 @@ def test_a_consumer_receives_the_shares_that_masters_announced(fleet: Fleet) -> 
     assert shares == (CAPPED, QueueShare("plain"), QueueShare("9", cap=7))
 
 
-def test_the_expired_share_of_a_master_is_not_used(fleet: Fleet) -> None:
+def test_a_consumer_does_not_use_the_expired_settings_of_a_master(fleet: Fleet) -> None:
     fleet.run(fleet.store.announce("node", b"{}", 0, ["mail"], Announced(shares=(CAPPED,))))
     assert attend(fleet, fleet.register(PLACE), "mail") == (QueueShare("mail"),)
 
@@ -48,14 +48,14 @@ def test_a_queue_served_only_by_a_consumer_counts_as_served(fleet: Fleet) -> Non
     assert (row.queue, row.served, row.ready) == ("mine", True, 1)
 
 
-def test_a_consumer_does_not_shorten_the_announcement_of_a_master(fleet: Fleet) -> None:
+def test_a_consumer_does_not_shorten_how_long_a_queue_counts_as_served(fleet: Fleet) -> None:
     fleet.run(fleet.store.announce("node", b"{}", 10 * LEASE_MS, ["mail"]))
     before = fleet.redis.hget(fleet.keys.served, "mail")
     attend(fleet, fleet.register(PLACE), "mail")
     assert fleet.redis.hget(fleet.keys.served, "mail") == before
 
 
-def test_attending_extends_the_lease_and_returns_cancelled_tasks(fleet: Fleet) -> None:
+def test_a_consumers_renewal_extends_its_lease_and_returns_cancelled_tasks(fleet: Fleet) -> None:
     owner = fleet.register(PLACE, lease_ms=1000)
     before = fleet.score(fleet.keys.owners, owner)
     fleet.push("a", "b")
@@ -66,7 +66,7 @@ def test_attending_extends_the_lease_and_returns_cancelled_tasks(fleet: Fleet) -
     assert fleet.score(fleet.keys.owners, owner) > before
 
 
-def test_attending_without_a_registration_changes_nothing(fleet: Fleet) -> None:
+def test_the_renewal_of_an_unregistered_consumer_changes_nothing(fleet: Fleet) -> None:
     owner = fleet.register(PLACE)
     fleet.exit(owner)
     before = fleet.snapshot()
@@ -90,7 +90,7 @@ def test_consumers_are_listed_with_held_tasks_until_they_are_reaped(fleet: Fleet
 
 
 @pytest.mark.parametrize("number", NUMBERS)
-def test_an_invalid_share_counts_as_the_default(fleet: Fleet, number: bytes) -> None:
+def test_invalid_queue_settings_count_as_the_default_for_a_consumer(fleet: Fleet, number: bytes) -> None:
     owner = fleet.register(PLACE)
     good = b"9000000000000000"
     for text in (number, good + b" " + number, good + b" 1 2 3 " + number, number + b" 1 2 3 4"):
@@ -99,7 +99,7 @@ def test_an_invalid_share_counts_as_the_default(fleet: Fleet, number: bytes) -> 
         assert share == QueueShare("q") or (share.cap, share.interval_us) == (2, 3)
 
 
-def test_keys_of_another_type_stop_neither_consumers_nor_masters(fleet: Fleet) -> None:
+def test_consumers_and_masters_continue_despite_keys_of_the_wrong_type(fleet: Fleet) -> None:
     owner = fleet.register(PLACE)
     for key in (fleet.keys.shares, fleet.keys.consumers):
         fleet.redis.set(key, "x")

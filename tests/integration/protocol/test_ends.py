@@ -114,7 +114,7 @@ def test_a_cancelled_task_ends_when_its_worker_dies(fleet: Fleet) -> None:
     assert (end_of(fleet, "a").how, end_of(fleet, "a").entry.crashes) == ("cancelled", 1)
 
 
-def test_a_purge_does_not_replace_the_end_of_a_cancelled_task(fleet: Fleet) -> None:
+def test_a_cancelled_task_is_still_shown_as_cancelled_after_a_purge(fleet: Fleet) -> None:
     fleet.push("a", "b")
     fleet.run(fleet.store.cancel("a"))
     fleet.run(fleet.store.purge("q"))
@@ -174,7 +174,7 @@ def fill_text(fleet: Fleet) -> None:
 
 @pytest.mark.parametrize("text", ["nan", "1e300", "-1", "many"])
 @pytest.mark.parametrize("field", ["ended_keep", "ended"])
-def test_foreign_numbers_do_not_make_the_stored_ends_unbounded(fleet: Fleet, field: str, text: str) -> None:
+def test_the_stored_ends_stay_bounded_if_their_counters_are_overwritten(fleet: Fleet, field: str, text: str) -> None:
     keep(fleet, 2)
     for number in range(12):
         fleet.redis.hset(fleet.keys.meta, field, text)
@@ -187,7 +187,7 @@ def test_foreign_numbers_do_not_make_the_stored_ends_unbounded(fleet: Fleet, fie
 
 
 @pytest.mark.parametrize("number", ["9" * 15, "-5", "x", ""])
-def test_foreign_items_in_the_list_of_sealed_texts_are_removed(fleet: Fleet, number: str) -> None:
+def test_foreign_items_in_the_list_of_stored_ends_are_removed(fleet: Fleet, number: str) -> None:
     keep(fleet, 2)
     end_all(fleet, "a")
     fleet.redis.lpush(fleet.keys.ends_sealed, number)
@@ -230,7 +230,7 @@ def test_a_search_through_many_ends_continues_over_several_calls(fleet: Fleet) -
     assert follow(fleet.run, find_task(fleet.store, "c")).state == "unknown"
 
 
-def test_many_ids_are_found_in_one_call(fleet: Fleet) -> None:
+def test_one_call_finds_the_ends_of_many_tasks(fleet: Fleet) -> None:
     ids = [f"t{number}" for number in range(60)]
     end_all(fleet, *ids)
     asked = [*ids, "nobody", *(f"1{task_id}" for task_id in ids)]
@@ -262,7 +262,7 @@ def test_tasks_can_be_settled_in_any_order(fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize("text", ["a q", "a q i", "!1 done", "", "a\n"])
-def test_part_of_an_end_record_is_not_an_id(fleet: Fleet, text: str) -> None:
+def test_part_of_the_record_of_an_end_is_not_found_as_a_task_id(fleet: Fleet, text: str) -> None:
     end_all(fleet, "a")
     assert status(fleet, text).state == "unknown"
 
@@ -287,7 +287,7 @@ def test_a_result_is_returned_with_and_without_the_stored_end(fleet: Fleet) -> N
 @pytest.mark.parametrize(
     "outcome", [Done(refused="too large"), Expired(), CancelledOutcome(), RetryOutcome(0), DeadOutcome(b"{}")]
 )
-def test_a_second_end_under_an_id_deletes_the_first_result(fleet: Fleet, outcome: Outcome) -> None:
+def test_the_result_of_an_id_is_deleted_when_its_next_task_ends(fleet: Fleet, outcome: Outcome) -> None:
     owner, claim = fleet.claimed("a")
     fleet.turn(owner, Q, (claim, Done(b"1", 60_000)), limit=0)
     fleet.push("a")
@@ -326,7 +326,7 @@ def test_an_invalid_result_ttl_does_not_prevent_the_end(fleet: Fleet) -> None:
 
 @pytest.mark.parametrize("verb", ["done", "expired"])
 @pytest.mark.parametrize("run", ["!1 cancelled 1 nobody", " 0 0 0 x\nb q i 1 1 0 0 0 0 -\n 0 0 0 x", "b q"])
-def test_a_forged_run_record_does_not_change_other_ends(fleet: Fleet, verb: str, run: str) -> None:
+def test_a_forged_run_record_cannot_change_the_ends_of_other_tasks(fleet: Fleet, verb: str, run: str) -> None:
     """The task can overwrite the slot, and the record may be read from that slot. The text of such a record must not be
     read as the end of another task.
     """

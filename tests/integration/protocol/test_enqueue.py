@@ -19,7 +19,7 @@ def test_an_immediate_task_is_at_the_tail_of_the_ready_lane(fleet: Fleet) -> Non
     assert fleet.lane() == ["a", "b", "c"]
 
 
-def test_a_delayed_task_waits_in_the_delayed_set_with_a_ticket(fleet: Fleet) -> None:
+def test_a_delayed_task_is_stored_in_the_delayed_set_and_not_in_a_lane(fleet: Fleet) -> None:
     before = fleet.now_us()
     fleet.push("a", due="+60000000")
     assert fleet.lane() == []
@@ -34,7 +34,7 @@ def test_a_due_time_in_the_past_means_at_once(fleet: Fleet, due: str) -> None:
     assert fleet.lane() == ["a"]
 
 
-def test_repeating_a_call_changes_nothing_even_after_the_task_ended(fleet: Fleet) -> None:
+def test_a_repeated_enqueue_changes_nothing_even_if_its_task_has_ended(fleet: Fleet) -> None:
     call = fleet.store.enqueue("once", [NewTask("a", "q", body_of("a"))])
     first = fleet.run(call)
     owner = fleet.register()
@@ -45,7 +45,7 @@ def test_repeating_a_call_changes_nothing_even_after_the_task_ended(fleet: Fleet
     assert fleet.snapshot() == before
 
 
-def test_calls_with_one_name_share_the_record_of_the_last_call(fleet: Fleet) -> None:
+def test_a_client_keeps_only_the_replies_of_its_last_enqueue_in_redis(fleet: Fleet) -> None:
     for number in (1, 2):
         fleet.run(fleet.store.enqueue(f"name {number}", [NewTask(f"t{number}", "q", body_of(f"t{number}"))]))
     assert fleet.redis.exists(fleet.keys.sent("name")) == 1
@@ -96,7 +96,7 @@ def test_an_end_does_not_free_the_unique_key_of_another_task(fleet: Fleet) -> No
     assert fleet.redis.get(fleet.keys.unique("k")) == "b"
 
 
-def test_a_unique_key_held_for_a_time_expires_with_it(fleet: Fleet) -> None:
+def test_a_unique_key_that_is_held_for_a_period_expires_after_it(fleet: Fleet) -> None:
     fleet.enqueue(NewTask("a", "q", body_of("a"), unique_key="k", hold_ms=60_000))
     assert 0 < fleet.redis.pttl(fleet.keys.unique("k")) <= 60_000
 
@@ -107,7 +107,7 @@ def test_a_unique_key_without_a_live_holder_is_free(fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize(("task_id", "queue"), [("a b", "q"), ("", "q"), ("a", "q q"), ("a", "q-delayed")])
-def test_an_invalid_name_refuses_the_whole_call(fleet: Fleet, task_id: str, queue: str) -> None:
+def test_an_enqueue_with_an_invalid_name_is_refused_as_a_whole(fleet: Fleet, task_id: str, queue: str) -> None:
     before = fleet.snapshot()
     with pytest.raises(ServerError, match="not a name"):
         fleet.enqueue(NewTask("good", "q", b"[]"), NewTask(task_id, queue, b"[]"))
@@ -118,14 +118,14 @@ def test_a_call_without_tasks_returns_an_empty_list(fleet: Fleet) -> None:
     assert fleet.enqueue() == []
 
 
-def test_live_ids_in_a_full_batch_are_duplicates(fleet: Fleet) -> None:
+def test_ids_of_live_tasks_in_a_full_batch_are_returned_as_duplicates(fleet: Fleet) -> None:
     fleet.push("t7", "t499")
     answers = fleet.enqueue(*(NewTask(f"t{number}", "q", b"[]") for number in range(500)))
     assert [number for number, answer in enumerate(answers) if answer.duplicate] == [7, 499]
     assert len(fleet.lane()) == 500
 
 
-def test_more_than_a_batch_refuses_the_whole_call(fleet: Fleet) -> None:
+def test_an_enqueue_of_more_than_one_batch_is_refused_as_a_whole(fleet: Fleet) -> None:
     before = fleet.snapshot()
     with pytest.raises(ServerError, match="at most 500"):
         fleet.enqueue(*(NewTask(f"t{number}", "q", b"[]") for number in range(501)))
@@ -133,7 +133,7 @@ def test_more_than_a_batch_refuses_the_whole_call(fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize("arguments", [["a", "q", ""], ["a", "q", "", "", "0", "[]"], ["a", "q", "now", "[]"]])
-def test_invalid_arguments_refuse_the_whole_call(fleet: Fleet, arguments: list[str]) -> None:
+def test_an_enqueue_with_invalid_arguments_is_refused_as_a_whole(fleet: Fleet, arguments: list[str]) -> None:
     before = fleet.snapshot()
     call = fleet.store.enqueue("nonce", [])
     with pytest.raises(ServerError):
@@ -147,7 +147,7 @@ def test_a_doorbell_holds_one_token_after_many_enqueues(fleet: Fleet) -> None:
     assert fleet.bell() == 1
 
 
-def test_only_a_new_earliest_due_time_rings_the_pollers(fleet: Fleet) -> None:
+def test_pollers_are_woken_only_for_a_new_earliest_due_time(fleet: Fleet) -> None:
     fleet.push("a", due="+50000000")
     assert fleet.redis.llen(fleet.keys.poller_doorbell) == 1
     fleet.redis.delete(fleet.keys.poller_doorbell)
@@ -157,7 +157,7 @@ def test_only_a_new_earliest_due_time_rings_the_pollers(fleet: Fleet) -> None:
     assert fleet.redis.llen(fleet.keys.poller_doorbell) == 1
 
 
-def test_a_key_of_another_type_refuses_the_whole_call(fleet: Fleet) -> None:
+def test_an_enqueue_that_meets_a_key_of_the_wrong_type_is_refused_as_a_whole(fleet: Fleet) -> None:
     fleet.redis.set(fleet.keys.ready_lane("bad"), "text")
     before = fleet.snapshot()
     with pytest.raises(ServerError):
@@ -166,7 +166,7 @@ def test_a_key_of_another_type_refuses_the_whole_call(fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize("name", ["tasks", "queues", "ready", "totals", "sent:once"])
-def test_a_key_of_another_type_that_every_call_needs_refuses_it(fleet: Fleet, name: str) -> None:
+def test_every_enqueue_is_refused_if_a_shared_key_has_the_wrong_type(fleet: Fleet, name: str) -> None:
     broken = fleet.keys.tasks.removesuffix("tasks") + name
     fleet.redis.zadd(broken, {"member": 1})
     before = fleet.snapshot()
@@ -176,7 +176,7 @@ def test_a_key_of_another_type_that_every_call_needs_refuses_it(fleet: Fleet, na
 
 
 @pytest.mark.parametrize("name", ["tickets", "counts", "delayed", "keys"])
-def test_a_key_of_another_type_refuses_only_calls_that_need_it(fleet: Fleet, name: str) -> None:
+def test_a_key_of_the_wrong_type_affects_only_enqueues_that_need_it(fleet: Fleet, name: str) -> None:
     fleet.redis.set(fleet.keys.tasks.removesuffix("tasks") + name, "text")
     fleet.push("a")
     before = fleet.snapshot()
@@ -186,7 +186,7 @@ def test_a_key_of_another_type_refuses_only_calls_that_need_it(fleet: Fleet, nam
     assert fleet.snapshot() == before
 
 
-def test_a_mixed_call_stores_each_task_in_its_place(fleet: Fleet) -> None:
+def test_one_enqueue_may_mix_immediate_delayed_and_unique_tasks(fleet: Fleet) -> None:
     answers = fleet.enqueue(
         NewTask("a", "q", body_of("a")),
         NewTask("b", "r", body_of("b"), due="+60000000"),
@@ -209,7 +209,7 @@ def test_a_mixed_call_stores_each_task_in_its_place(fleet: Fleet) -> None:
     assert sorted(fleet.redis.hkeys(fleet.keys.tasks)) == ["a", "b", "c", "d", "f"]
 
 
-def test_a_full_server_refuses_producers_but_not_the_fleet(fleet: Fleet) -> None:
+def test_a_server_without_memory_refuses_enqueues_but_workers_continue(fleet: Fleet) -> None:
     fleet.push("a", "b")
     owner = fleet.register()
     fleet.redis.config_set("maxmemory", "1mb")

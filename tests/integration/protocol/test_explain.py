@@ -61,7 +61,7 @@ def is_open(fleet: TimedFleet, situation: Situation, queue: str) -> bool:
 
 
 @pytest.mark.parametrize("first", range(0, SITUATIONS, 50))
-def test_random_situations_are_claimed_as_explained(timed: TimedFleet, first: int) -> None:
+def test_workers_claim_tasks_as_explained_in_random_situations(timed: TimedFleet, first: int) -> None:
     for seed in range(first, first + 50):
         situation = Situation.drawn(timed, seed)
         order = explained(timed, situation.tiers)
@@ -87,7 +87,7 @@ def test_explaining_changes_nothing(timed: TimedFleet) -> None:
         assert without_clock(timed) == before, seed
 
 
-def test_a_mixed_backlog_is_drained_as_explained_ten_at_a_time(timed: TimedFleet) -> None:
+def test_a_large_mixed_backlog_is_claimed_exactly_as_explained(timed: TimedFleet) -> None:
     """In each step, the test compares the predicted tasks with the claimed tasks, ends them, and lets time pass so that
     rates allow more. It repeats this until nothing is left.
     """
@@ -117,7 +117,7 @@ def is_large(situation: Situation) -> bool:
     return len(situation.shares) > 1 and has_all and is_drained and any(share.interval_us for share in shares)
 
 
-def test_an_explanation_that_reaches_the_bound_is_incomplete(timed: TimedFleet) -> None:
+def test_an_explanation_is_marked_incomplete_if_it_reaches_its_bound(timed: TimedFleet) -> None:
     queues = [QueueShare(f"q{number}") for number in range(100)]
     for share in queues:
         timed.push(*(f"{share.name}.{number}" for number in range(12)), queue=share.name)
@@ -126,7 +126,7 @@ def test_an_explanation_that_reaches_the_bound_is_incomplete(timed: TimedFleet) 
     assert 50 < len(order.claims) < 1000
 
 
-def test_explain_handles_foreign_values_like_a_claim(timed: TimedFleet) -> None:
+def test_explain_and_a_claim_treat_overwritten_values_alike(timed: TimedFleet) -> None:
     serving = tiers([QueueShare("q", cap=3), QueueShare("r", interval_us=1000)])
     timed.push("a", "b", queue="q")
     timed.push("c", "d", queue="r")
@@ -140,7 +140,7 @@ def test_explain_handles_foreign_values_like_a_claim(timed: TimedFleet) -> None:
     ]
 
 
-def test_an_invalid_heartbeat_is_read_as_a_node_without_pools(timed: TimedFleet) -> None:
+def test_a_node_with_an_invalid_heartbeat_is_read_as_having_no_pools(timed: TimedFleet) -> None:
     pools = {"mail": [domain_of([QueueShare("q", 3.0), QueueShare("r")])]}
     timed.run(timed.store.announce("b", heartbeat_of(1, pools), 60_000, ["q", "r"]))
     timed.run(timed.store.announce("gone", heartbeat_of(1, pools), 0, ["q"]))

@@ -81,7 +81,7 @@ def test_an_invalid_entry_becomes_dead_when_its_owner_is_reaped(fleet: Fleet, ba
     assert fleet.lane() == ["a", "b"]
 
 
-def test_garbage_entries_do_not_prevent_a_quarantined_claim(fleet: Fleet, bare: "redis.Redis") -> None:
+def test_a_task_that_crashed_is_claimed_despite_garbage_in_the_workers_list(fleet: Fleet, bare: "redis.Redis") -> None:
     fleet.push("a")
     crashed = fleet.register()
     fleet.claim(crashed, Q)
@@ -96,7 +96,7 @@ def test_garbage_entries_do_not_prevent_a_quarantined_claim(fleet: Fleet, bare: 
 @pytest.mark.parametrize(
     "ticket", [b"q d " + b"9" * 30 + b" 0 0 0 -", b"q\xff d 0 0 0 0 -", b"q d 0 0 0 0 \xff", b"\xff"]
 )
-def test_an_invalid_ticket_counts_as_lost(fleet: Fleet, bare: "redis.Redis", ticket: bytes) -> None:
+def test_a_delayed_task_with_an_invalid_ticket_still_runs(fleet: Fleet, bare: "redis.Redis", ticket: bytes) -> None:
     fleet.push("a", due="+1")
     bare.hset(fleet.keys.tickets, "a", ticket)
     assert fleet.promote().moved == {"q": 1}
@@ -140,7 +140,7 @@ def expired_in_time(timed: TimedFleet) -> tuple[str, ...]:
 
 @pytest.mark.parametrize("field", ["from", "at", "grace_until", "lease", "lease_at"])
 @pytest.mark.parametrize("number", NUMBERS)
-def test_foreign_numbers_in_the_pulse_do_not_stop_recovery(timed: TimedFleet, field: str, number: bytes) -> None:
+def test_expired_owners_are_found_despite_overwritten_sweep_times(timed: TimedFleet, field: str, number: bytes) -> None:
     owner = timed.register()
     expired_in_time(timed)
     timed.push("a")  # now a queue exists, so sweeps check the queues too
@@ -149,7 +149,7 @@ def test_foreign_numbers_in_the_pulse_do_not_stop_recovery(timed: TimedFleet, fi
 
 
 @pytest.mark.parametrize("number", NUMBERS)
-def test_an_invalid_owner_counter_still_gives_unused_names(fleet: Fleet, number: bytes) -> None:
+def test_owner_names_stay_unique_if_their_counter_is_overwritten(fleet: Fleet, number: bytes) -> None:
     used = {fleet.register() for _ in range(3)}
     fleet.redis.set(fleet.keys.lives, number)
     names = {fleet.register() for _ in range(3)}
@@ -159,7 +159,7 @@ def test_an_invalid_owner_counter_still_gives_unused_names(fleet: Fleet, number:
 
 
 @pytest.mark.parametrize("number", NUMBERS)
-def test_foreign_numbers_in_the_rates_close_no_queue_for_long(timed: TimedFleet, number: bytes) -> None:
+def test_an_overwritten_rate_does_not_close_a_queue_for_long(timed: TimedFleet, number: bytes) -> None:
     rated = tiers([QueueShare("q", interval_us=SECOND_US, burst=2)])
     owner = timed.register()
     timed.push("a")
@@ -170,7 +170,7 @@ def test_foreign_numbers_in_the_rates_close_no_queue_for_long(timed: TimedFleet,
 
 
 @pytest.mark.parametrize("state", [b"\xff" * 33, b"9" * 20 + b" 000000000001", b"1e9", b""])
-def test_foreign_rotation_state_delays_no_queue_for_long(timed: TimedFleet, state: bytes) -> None:
+def test_an_overwritten_fairness_score_does_not_delay_a_queue_for_long(timed: TimedFleet, state: bytes) -> None:
     serving = one_tier("q", "other")
     owner = timed.register()
     timed.push(*(f"q{number}" for number in range(40)))
@@ -186,7 +186,7 @@ def test_foreign_rotation_state_delays_no_queue_for_long(timed: TimedFleet, stat
     assert set(queues) == {"q", "other"}
 
 
-def test_a_single_queue_is_served_whatever_the_rotation_key_holds(fleet: Fleet) -> None:
+def test_a_queue_alone_in_its_tier_is_served_if_the_rotation_is_overwritten(fleet: Fleet) -> None:
     fleet.push("a", "b", "c")
     owner = fleet.register()
     fleet.redis.set(fleet.keys.rotation, "x")
@@ -196,7 +196,7 @@ def test_a_single_queue_is_served_whatever_the_rotation_key_holds(fleet: Fleet) 
     assert fleet.claim(fleet.register(), Q) == ["a"]
 
 
-def test_an_owner_with_an_overwritten_list_is_lost_and_reaped(fleet: Fleet) -> None:
+def test_a_worker_loses_its_lease_if_its_task_list_is_overwritten(fleet: Fleet) -> None:
     fleet.push("a", "b")
     owner = fleet.register()
     [claim] = fleet.turn(owner, Q).claims
@@ -209,7 +209,7 @@ def test_an_owner_with_an_overwritten_list_is_lost_and_reaped(fleet: Fleet) -> N
     assert fleet.redis.get(fleet.keys.inflight(owner)) == "x"
 
 
-def test_overview_and_audit_can_be_read_with_foreign_values(fleet: Fleet, bare: "redis.Redis") -> None:
+def test_the_overview_and_the_audit_can_be_read_despite_foreign_values(fleet: Fleet, bare: "redis.Redis") -> None:
     fleet.push("a")
     for number, text in zip(NUMBERS, TEXTS, strict=True):
         bare.hset(fleet.keys.counts, "running:q", number)

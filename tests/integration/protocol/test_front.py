@@ -14,7 +14,7 @@ def front(task_id: str, due: str = "", key: str = "") -> NewTask:
     return NewTask(task_id, "q", body_of(task_id), due + FRONT, key)
 
 
-def test_front_tasks_enter_the_head_of_the_lane_latest_first(timed: TimedFleet) -> None:
+def test_of_tasks_enqueued_at_the_front_the_latest_is_claimed_first(timed: TimedFleet) -> None:
     timed.push("a", "b")
     timed.enqueue(front("c"))
     timed.enqueue(front("d"), NewTask("e", "q", body_of("e")), front("f"))
@@ -46,7 +46,7 @@ def test_a_delayed_front_task_is_promoted_to_the_head(timed: TimedFleet) -> None
     assert (claim.entry.due_us, claim.entry.ready_us, claim.entry.flag) == (due + 2, promoted.now_us, "u")
 
 
-def test_the_retry_of_a_front_task_has_no_precedence(timed: TimedFleet) -> None:
+def test_the_retry_of_a_task_enqueued_at_the_front_goes_to_the_back(timed: TimedFleet) -> None:
     timed.enqueue(front("a", "+1"))
     timed.clock_us += 5
     timed.promote()
@@ -60,7 +60,7 @@ def test_the_retry_of_a_front_task_has_no_precedence(timed: TimedFleet) -> None:
     assert timed.delayed_lane() == ["b", "a"]
 
 
-def test_a_delayed_front_task_is_shown_counted_and_cancelled(timed: TimedFleet) -> None:
+def test_a_delayed_front_task_can_be_listed_counted_and_cancelled(timed: TimedFleet) -> None:
     timed.enqueue(front("a", "+9000000"), front("b", "+9000000", key="k"))
     assert timed.run(timed.store.status("a")).state == "scheduled"
     assert {task.id for task in timed.run(timed.store.peek("scheduled", "q", "", 0, 9)).tasks} == {"a", "b"}
@@ -72,6 +72,6 @@ def test_a_delayed_front_task_is_shown_counted_and_cancelled(timed: TimedFleet) 
 
 
 @pytest.mark.parametrize("due", ["^^", "+^", "^+5", "@^", "x^"])
-def test_an_invalid_due_time_means_at_once(timed: TimedFleet, due: str) -> None:
+def test_a_task_with_an_invalid_due_time_is_ready_at_once(timed: TimedFleet, due: str) -> None:
     timed.enqueue(NewTask("a", "q", body_of("a"), due))
     assert timed.lane() == ["a"]

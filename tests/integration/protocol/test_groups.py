@@ -14,7 +14,7 @@ from support.waiting import until
 DEAD = DeadOutcome(b'{"reason":"raised"}')
 
 
-def test_then_is_enqueued_after_the_last_member_ended_in_any_way(groups: Grouping) -> None:
+def test_the_follow_up_is_enqueued_once_all_members_have_ended_in_any_way(groups: Grouping) -> None:
     groups.open("g", "a", "b", "c", "d", then="end")
     for outcome in (Done(), DEAD, CancelledOutcome()):
         groups.run_one(outcome)
@@ -63,7 +63,7 @@ def test_a_group_without_members_ends_at_once(groups: Grouping) -> None:
     assert groups.fleet.lane() == ["end"]
 
 
-def test_a_closed_group_takes_members_until_it_ends(groups: Grouping) -> None:
+def test_members_can_be_added_to_a_closed_group_until_it_ends(groups: Grouping) -> None:
     groups.open("g", "a", then="end")
     assert groups.add([NewMember(groups.task("b"))], Into("g")).status is AddStatus.OK
     groups.run_one(Done())
@@ -74,7 +74,7 @@ def test_a_closed_group_takes_members_until_it_ends(groups: Grouping) -> None:
     assert groups.add([NewMember(groups.task("c"))], Into("unknown")).status is AddStatus.ENDED
 
 
-def test_a_cancelled_group_takes_no_members_and_nothing_follows_it(groups: Grouping) -> None:
+def test_a_cancelled_group_accepts_no_members_and_enqueues_no_follow_up(groups: Grouping) -> None:
     groups.open("g", "a", "b", then="end", on_dead="sorry")
     claim = groups.claim()
     reply = groups.fleet.run(groups.fleet.store.cancel_group("g"))
@@ -103,7 +103,7 @@ def test_a_chain_of_a_cancelled_group_does_not_continue(groups: Grouping) -> Non
     assert (groups.state("g").phase, groups.state("g").ended["cancelled"]) == (GroupPhase.ENDED, 1)
 
 
-def test_a_call_repeated_with_its_nonce_adds_no_member_twice(groups: Grouping) -> None:
+def test_repeating_a_call_with_the_same_nonce_adds_no_member_twice(groups: Grouping) -> None:
     members = [NewMember(groups.task("a"))]
     command = groups.fleet.store.add_members("once", members, Into("g", groups.opening("end"), cursor=0))
     first = groups.fleet.run(command)
@@ -113,7 +113,7 @@ def test_a_call_repeated_with_its_nonce_adds_no_member_twice(groups: Grouping) -
     assert (groups.state("g").total, groups.state("g").left, groups.state("g").cursor) == (1, 0, 1)
 
 
-def test_an_interrupted_enqueue_continues_at_the_cursor(groups: Grouping) -> None:
+def test_an_interrupted_enqueue_of_a_group_continues_where_it_stopped(groups: Grouping) -> None:
     into = Into("g", groups.opening("end"), cursor=0)
     assert groups.add([NewMember(groups.task(one)) for one in "ab"], into).cursor == 2
     again = groups.add([NewMember(groups.task(one)) for one in "xy"], into)
@@ -134,7 +134,7 @@ def test_a_duplicate_task_does_not_become_a_member(groups: Grouping) -> None:
     assert groups.fleet.lane() == ["end"]
 
 
-def test_a_chain_ends_at_a_task_whose_id_is_live(groups: Grouping) -> None:
+def test_a_chain_ends_before_a_task_whose_id_already_has_a_live_task(groups: Grouping) -> None:
     groups.fleet.push("b")
     following = follow_text([groups.task("b"), groups.task("c")])
     groups.add([NewMember(NewTask("a", "p", body_of("a", "p")), following)], Into("g", Opening(), closes=True))
@@ -143,7 +143,7 @@ def test_a_chain_ends_at_a_task_whose_id_is_live(groups: Grouping) -> None:
     assert (groups.state("g").phase, groups.state("g").ended["cancelled"]) == (GroupPhase.ENDED, 1)
 
 
-def test_a_group_whose_then_is_a_duplicate_ends_with_nothing(groups: Grouping) -> None:
+def test_a_group_ends_without_a_follow_up_if_that_is_a_duplicate(groups: Grouping) -> None:
     """The follow-up of this group is a duplicate, because a live task already has its id."""
     groups.open("g", "a", then="b")
     groups.fleet.push("b")
@@ -152,7 +152,7 @@ def test_a_group_whose_then_is_a_duplicate_ends_with_nothing(groups: Grouping) -
     assert groups.fleet.run(groups.fleet.store.groups()).ended[GroupEnd.NOTHING] == 1
 
 
-def test_a_next_task_is_distinguished_from_a_tombstone_of_its_id(groups: Grouping) -> None:
+def test_the_next_task_of_a_chain_runs_despite_a_tombstone_of_its_id(groups: Grouping) -> None:
     fleet = groups.fleet
     fleet.push("b")
     fleet.run(fleet.store.cancel("b"))
@@ -199,7 +199,7 @@ def test_purged_and_crashed_members_count_as_ended(groups: Grouping) -> None:
     assert groups.fleet.lane() == ["end"]
 
 
-def test_a_client_is_woken_for_free_places_and_for_the_group_end(groups: Grouping) -> None:
+def test_a_waiting_client_is_woken_for_room_in_a_group_and_for_its_end(groups: Grouping) -> None:
     groups.open("g", "a", "b", "c", then="end")
     fleet, store = groups.fleet, groups.fleet.store
     replies = fleet.keys.replies("client")
@@ -250,7 +250,7 @@ def test_an_invalid_following_task_is_refused_without_changes(groups: Grouping, 
     assert groups.fleet.snapshot() == before
 
 
-def test_a_full_server_refuses_members_and_lets_groups_end(groups: Grouping) -> None:
+def test_a_server_without_memory_refuses_members_but_groups_can_end(groups: Grouping) -> None:
     groups.open("g", "a", then="end")
     claim = groups.claim()
     groups.fleet.redis.config_set("maxmemory", 1)

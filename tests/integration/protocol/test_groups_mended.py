@@ -9,7 +9,7 @@ from support.grouping import Grouping
 DEAD = DeadOutcome(b'{"reason":"raised"}')
 
 
-def test_a_restored_task_is_still_a_member(groups: Grouping) -> None:
+def test_a_task_restored_after_its_lane_was_deleted_is_still_a_member(groups: Grouping) -> None:
     groups.open("g", "a", then="end")
     fleet = groups.fleet
     fleet.redis.delete(fleet.keys.ready_lane("q"))
@@ -18,7 +18,7 @@ def test_a_restored_task_is_still_a_member(groups: Grouping) -> None:
     assert fleet.lane() == ["end"]
 
 
-def test_a_lost_cancelled_member_ends_when_it_is_restored(groups: Grouping) -> None:
+def test_a_cancelled_member_whose_entry_was_deleted_ends_when_restored(groups: Grouping) -> None:
     groups.open("g", "a", then="end")
     fleet = groups.fleet
     groups.claim()
@@ -29,7 +29,7 @@ def test_a_lost_cancelled_member_ends_when_it_is_restored(groups: Grouping) -> N
     assert fleet.lane() == ["end"]
 
 
-def test_healing_finds_members_that_ended_unnoticed(groups: Grouping) -> None:
+def test_healing_counts_members_that_an_older_node_ended(groups: Grouping) -> None:
     """The tasks were ended by a node of an earlier version, which does not know about the members of groups."""
     groups.open("g", "a", "b", "c", then="end")
     fleet = groups.fleet
@@ -45,14 +45,14 @@ def test_healing_finds_members_that_ended_unnoticed(groups: Grouping) -> None:
     assert fleet.lane() == ["end"]
 
 
-def test_healing_removes_foreign_members(groups: Grouping) -> None:
+def test_healing_removes_member_records_of_tasks_that_do_not_exist(groups: Grouping) -> None:
     fleet = groups.fleet
     fleet.redis.hset(fleet.keys.members, mapping={"nobody": "", "nothing": " ", "nowhere": "-\nno header"})
     assert fleet.run(fleet.store.heal_members("")) == HealedMembers("0", 3)
     assert groups.kept() == []
 
 
-def test_healing_finds_members_that_ended_long_ago(groups: Grouping) -> None:
+def test_healing_continues_chains_whose_tasks_ended_long_ago(groups: Grouping) -> None:
     """The ends are so old that a query for a single id no longer finds them, but the chains must continue."""
     fleet = groups.fleet
     for number in range(20):
@@ -81,7 +81,7 @@ def test_a_group_with_deleted_members_ends_when_it_is_cancelled(groups: Grouping
 
 
 @pytest.mark.parametrize("key", ["members", "group", "group_members"])
-def test_a_key_of_another_type_stops_no_member_task(groups: Grouping, key: str) -> None:
+def test_member_tasks_still_run_if_a_key_of_their_group_has_the_wrong_type(groups: Grouping, key: str) -> None:
     groups.open("g", "a", "b", then="end")
     keys = groups.fleet.keys
     name = keys.members if key == "members" else getattr(keys, key)("g")

@@ -21,7 +21,7 @@ def flood(fleet: Fleet, count: int) -> None:
         fleet.enqueue(*tasks[at : at + 500])
 
 
-def test_many_queues_are_returned_in_batches_and_each_once(fleet: Fleet) -> None:
+def test_an_overview_of_many_queues_comes_in_batches_without_repeats(fleet: Fleet) -> None:
     flood(fleet, QUEUES)
     first = fleet.run(fleet.store.overview(["named", "t-3"]))
     assert first.more
@@ -34,7 +34,7 @@ def test_many_queues_are_returned_in_batches_and_each_once(fleet: Fleet) -> None
     assert {row.ready for row in whole.queues if row.queue != "named"} == {1}
 
 
-def test_a_queue_scan_continues_and_drops_deleted_queues_after_a_round(fleet: Fleet) -> None:
+def test_a_queue_scan_goes_on_in_rounds_and_then_drops_deleted_queues(fleet: Fleet) -> None:
     flood(fleet, QUEUES)
     look = QueueScan(fleet.store, ("named",), seconds=-1)
 
@@ -52,7 +52,7 @@ def test_a_queue_scan_continues_and_drops_deleted_queues_after_a_round(fleet: Fl
     until(lambda: rows(scan()).keys() == whole - {"t-1", "t-2"})
 
 
-def test_an_overview_stopped_early_is_not_complete(fleet: Fleet) -> None:
+def test_an_overview_that_is_stopped_early_returns_what_it_has_read(fleet: Fleet) -> None:
     flood(fleet, QUEUES)
     first = fleet.run(fleet.store.overview([]))
     assert follow(fleet.run, complete_overview(fleet.store, first, lambda: True)) == first
@@ -65,7 +65,7 @@ def test_bare_scheduled_items_are_counted_once_across_batches(fleet: Fleet) -> N
     assert sum(row.scheduled for row in whole.queues) == 1
 
 
-def test_a_queue_is_served_if_its_pattern_is_served(fleet: Fleet) -> None:
+def test_a_queue_counts_as_served_while_its_pattern_is_served(fleet: Fleet) -> None:
     fleet.push("a", queue="t-1")
     fleet.push("b", queue="other")
     fleet.run(fleet.store.announce("node", b"{}", 60_000, ["t-*"]))
@@ -76,7 +76,7 @@ def test_a_queue_is_served_if_its_pattern_is_served(fleet: Fleet) -> None:
     assert not rows(fleet.run(fleet.store.overview([])))["t-1"].served
 
 
-def test_a_pattern_row_counts_the_tasks_of_forgotten_queues(fleet: Fleet) -> None:
+def test_the_totals_of_a_pattern_include_tasks_of_forgotten_queues(fleet: Fleet) -> None:
     fleet.redis.hset(fleet.keys.totals, "accepted:t-*", 7)
     row = rows(fleet.run(fleet.store.overview(["t-*"])))["t-*"]
     assert (row.accepted, row.ready) == (7, 0)

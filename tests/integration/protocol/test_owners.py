@@ -43,7 +43,7 @@ def test_an_unused_owner_expires_and_requeues_nothing(fleet: Fleet) -> None:
     assert sweep(fleet) == ()
 
 
-def test_renewal_extends_the_lease_and_returns_lost_owners(fleet: Fleet) -> None:
+def test_renewal_extends_live_leases_and_returns_owners_that_lost_theirs(fleet: Fleet) -> None:
     owner = fleet.register(lease_ms=1000)
     before = fleet.score(fleet.keys.owners, owner)
     reply = fleet.run(fleet.store.renew(60_000, [owner, "node:1:999"]))
@@ -62,7 +62,7 @@ def test_renewing_many_idle_owners_costs_as_much_as_one(fleet: Fleet) -> None:
     assert costs[1] == costs[2]
 
 
-def test_renewing_no_owners_is_allowed(fleet: Fleet) -> None:
+def test_a_renewal_without_owners_is_allowed(fleet: Fleet) -> None:
     assert fleet.run(fleet.store.renew(LEASE_MS, [])).lost == ()
 
 
@@ -87,7 +87,7 @@ def test_only_the_task_that_ran_is_charged_with_the_crash(fleet: Fleet) -> None:
     assert [(entry.crashes, entry.releases) for entry in requeued] == [(1, 0), (0, 1)]
 
 
-def test_only_tasks_that_ran_get_a_new_due_time(timed: TimedFleet) -> None:
+def test_after_a_crash_only_tasks_that_had_started_get_a_new_due_time(timed: TimedFleet) -> None:
     owner = hold(timed, "ran", "innocent", "unstarted")
     enqueued_us = parse_entry(timed.inflight_entries(owner)[2]).due_us
     timed.clock_us += 5_000_000
@@ -108,7 +108,7 @@ def test_all_tasks_of_a_lost_node_get_a_new_due_time(timed: TimedFleet) -> None:
     ] * 2
 
 
-def test_the_recovered_kind_is_not_used_while_older_nodes_are_alive(timed: TimedFleet) -> None:
+def test_tasks_are_not_marked_recovered_while_nodes_of_an_older_version_live(timed: TimedFleet) -> None:
     timed.run(timed.store.announce("of now", heartbeat_of(1, {}), 2 * LEASE_MS, ["q"]))
     timed.run(timed.store.announce("earlier", b'{"pid":1,"pools":{}}', LEASE_MS, ["q"]))
     [claim] = crash(timed, "a")
@@ -119,7 +119,7 @@ def test_the_recovered_kind_is_not_used_while_older_nodes_are_alive(timed: Timed
     assert requeued.kind is Kind.RECOVERED
 
 
-def test_a_recovered_task_that_fails_is_a_retry(fleet: Fleet) -> None:
+def test_a_recovered_task_that_fails_comes_back_as_a_retry(fleet: Fleet) -> None:
     [claim] = crash(fleet, "a")
     assert claim.entry.kind is Kind.RECOVERED
     fleet.turn(fleet.run(fleet.store.status("a")).owner, Q, (claim, RetryOutcome(0)), limit=0)
@@ -133,7 +133,7 @@ def test_no_task_is_charged_if_none_ran(fleet: Fleet) -> None:
     assert fleet.exit(owner).requeued[0].crashes == 0
 
 
-def test_the_third_crash_is_the_last_and_leaves_its_death_record(fleet: Fleet) -> None:
+def test_a_task_is_dead_after_its_third_crash_and_keeps_the_reason(fleet: Fleet) -> None:
     fleet.push("a")
     for number in range(3):
         owner = fleet.register()
@@ -167,7 +167,7 @@ def crash(fleet: Fleet, *ids: str) -> list[Claim]:
     return claims
 
 
-def test_a_task_becomes_dead_only_after_a_crash_alone(fleet: Fleet) -> None:
+def test_a_task_at_its_crash_limit_becomes_dead_only_if_it_ran_alone(fleet: Fleet) -> None:
     owner = hold(fleet, "a", "b")
     together = fleet.exit(owner, blame=Blame(ran=(("a", CRASH_RECORD), ("b", CRASH_RECORD)), crash_limit=1))
     assert ([entry.crashes for entry in together.requeued], together.dead) == ([1, 1], ())
@@ -177,7 +177,7 @@ def test_a_task_becomes_dead_only_after_a_crash_alone(fleet: Fleet) -> None:
     assert ([entry.crashes for entry in alone.dead], alone.requeued) == ([2], ())
 
 
-def test_a_running_or_scheduled_task_keeps_its_crash_record(fleet: Fleet) -> None:
+def test_the_record_of_a_crash_is_kept_while_the_task_runs_or_waits_again(fleet: Fleet) -> None:
     [claim] = crash(fleet, "a")
     owner = fleet.run(fleet.store.status("a")).owner
     assert (claim.entry.last_crash, claim.entry.flag) == (CrashKind.OOM, "O")
@@ -197,7 +197,7 @@ def test_the_end_of_a_task_deletes_the_record_of_its_crash(fleet: Fleet, outcome
     assert fleet.run(fleet.store.audit()).missing == 0
 
 
-def test_a_death_record_follows_attempt_records_until_a_revival(fleet: Fleet) -> None:
+def test_the_records_of_a_dead_task_are_kept_until_it_is_revived(fleet: Fleet) -> None:
     [claim] = crash(fleet, "a")
     fleet.turn(fleet.run(fleet.store.status("a")).owner, Q, (claim, DeadOutcome(b'{"reason":"retries"}')))
     assert records_of(fleet, "a") == CRASH_RECORD + b'\n{"reason":"retries"}'
@@ -207,7 +207,7 @@ def test_a_death_record_follows_attempt_records_until_a_revival(fleet: Fleet) ->
     assert (found.state, found.crashes, found.attempt_records) == ("ready", 0, b"")
 
 
-def test_a_lost_node_leaves_a_record_and_a_later_crash_another(fleet: Fleet) -> None:
+def test_a_task_keeps_both_the_record_of_a_lost_node_and_of_a_later_crash(fleet: Fleet) -> None:
     owner = hold(fleet, "a")
     fleet.expire_lease(owner)
     [lost] = fleet.run(fleet.store.reap_expired(owner, Blame(loss_record=b'{"reason":"lost"}'))).requeued
@@ -273,7 +273,7 @@ def test_attempt_records_of_another_type_do_not_prevent_ends(fleet: Fleet) -> No
     assert fleet.run(fleet.store.audit()).ended["done"] == 1
 
 
-def test_the_fifth_loss_is_the_last(fleet: Fleet) -> None:
+def test_a_task_is_dead_after_its_node_was_lost_five_times(fleet: Fleet) -> None:
     fleet.push("a")
     for number in range(5):
         owner = fleet.register()
@@ -283,7 +283,7 @@ def test_the_fifth_loss_is_the_last(fleet: Fleet) -> None:
         assert len(reply.dead) == (1 if number == 4 else 0)
 
 
-def test_a_lost_node_charges_all_its_tasks_with_a_loss(fleet: Fleet) -> None:
+def test_every_task_held_by_a_lost_node_is_charged_with_a_loss(fleet: Fleet) -> None:
     owner = hold(fleet, "a", "b")
     fleet.expire_lease(owner)
     requeued = fleet.run(fleet.store.reap_expired(owner, Blame())).requeued
@@ -300,7 +300,7 @@ def test_finished_outcomes_are_settled_before_the_rest_is_requeued(fleet: Fleet)
     assert fleet.run(fleet.store.audit()).ended["done"] == 1
 
 
-def test_the_first_task_is_charged_if_the_running_one_is_unknown(fleet: Fleet) -> None:
+def test_the_first_unfinished_task_is_charged_if_it_is_unknown_which_one_ran(fleet: Fleet) -> None:
     fleet.push("a", "b", "c")
     owner = fleet.register()
     first, *_ = fleet.turn(owner, Q, limit=3).claims
@@ -309,7 +309,7 @@ def test_the_first_task_is_charged_if_the_running_one_is_unknown(fleet: Fleet) -
     assert [(entry.id, entry.crashes, entry.releases) for entry in reply.requeued] == [("b", 1, 0), ("c", 0, 1)]
 
 
-def test_all_held_tasks_are_charged_if_several_may_have_run(fleet: Fleet) -> None:
+def test_all_held_tasks_are_charged_with_a_crash_if_several_may_have_run(fleet: Fleet) -> None:
     fleet.push("a", "b")
     owner = fleet.register()
     fleet.turn(owner, Q, limit=2)
@@ -337,7 +337,7 @@ def test_an_outcome_settled_before_reaping_counts_once(fleet: Fleet) -> None:
     assert fleet.run(fleet.store.audit()).ended["done"] == 1
 
 
-def test_reaping_twice_changes_nothing_the_second_time(fleet: Fleet) -> None:
+def test_reaping_an_owner_a_second_time_changes_nothing(fleet: Fleet) -> None:
     owner = hold(fleet, "a")
     fleet.exit(owner, ["a"])
     before = fleet.snapshot()
@@ -368,7 +368,7 @@ def test_a_cancelled_task_of_a_dead_owner_ends_without_requeue(fleet: Fleet) -> 
     assert fleet.lane() == []
 
 
-def test_reaping_replaces_a_token_the_owner_had_taken(fleet: Fleet) -> None:
+def test_reaping_restores_the_wake_up_that_the_dead_worker_had_taken(fleet: Fleet) -> None:
     fleet.push("a")
     fleet.silence()
     owner = fleet.register()
@@ -395,7 +395,7 @@ def test_renewal_does_not_report_a_deleted_body_as_cancelled(fleet: Fleet) -> No
 # Keys that another program has overwritten
 
 
-def test_a_list_of_another_type_affects_no_other_owner(fleet: Fleet) -> None:
+def test_a_task_list_of_the_wrong_type_affects_only_its_own_owner(fleet: Fleet) -> None:
     bad, good = fleet.register("node:1", lease_ms=1000), fleet.register("node:2", lease_ms=1000)
     fleet.redis.set(fleet.keys.inflight(bad), "text")
     fleet.run(fleet.store.renew(LEASE_MS, [bad, good]))
@@ -416,7 +416,7 @@ def test_a_task_with_an_unusable_lane_becomes_dead(fleet: Fleet) -> None:
     assert fleet.run(fleet.store.audit()).missing == 0
 
 
-def test_an_unusable_lane_stops_no_promotion_of_other_queues(fleet: Fleet) -> None:
+def test_an_unusable_lane_does_not_stop_the_promotion_of_other_queues(fleet: Fleet) -> None:
     fleet.push("a", queue="bad", due="+9000000")
     fleet.push("b", due="+9000000")
     fleet.redis.zadd(fleet.keys.delayed, {"a": 1, "b": 2})
@@ -426,7 +426,7 @@ def test_an_unusable_lane_stops_no_promotion_of_other_queues(fleet: Fleet) -> No
     assert (dead.id, b"unusable_lane" in dead.death_record) == ("a", True)
 
 
-def test_garbage_in_an_inflight_list_becomes_dead_and_duplicates_nothing(fleet: Fleet) -> None:
+def test_garbage_in_a_workers_list_becomes_dead_and_no_task_runs_twice(fleet: Fleet) -> None:
     owner = hold(fleet, "a", "b")
     fleet.redis.lpush(fleet.keys.inflight(owner), " garbage")
     assert fleet.turn(owner, Q, held=["a", "b"]).claims == ()
@@ -437,7 +437,7 @@ def test_garbage_in_an_inflight_list_becomes_dead_and_duplicates_nothing(fleet: 
     assert fleet.run(fleet.store.audit()).missing == 0
 
 
-def test_an_overwritten_owner_counter_loses_no_promoted_task(fleet: Fleet) -> None:
+def test_promotion_loses_no_task_if_the_owner_counter_is_overwritten(fleet: Fleet) -> None:
     fleet.push("a", due="+9000000")
     fleet.redis.set(fleet.keys.lives, "text")
     fleet.redis.zadd(fleet.keys.delayed, {"a": 1, '["bad id!","q","work",[]]': 2})
@@ -447,7 +447,7 @@ def test_an_overwritten_owner_counter_loses_no_promoted_task(fleet: Fleet) -> No
 # Sweep
 
 
-def test_a_sweep_rescues_entries_without_a_token(fleet: Fleet) -> None:
+def test_a_sweep_wakes_a_worker_for_waiting_tasks_without_a_token(fleet: Fleet) -> None:
     fleet.push("a")
     fleet.silence()
     fleet.redis.delete(fleet.keys.ready)
@@ -458,7 +458,7 @@ def test_a_sweep_rescues_entries_without_a_token(fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize("bound", [QueueShare("q", cap=1), QueueShare("q", interval_us=3600_000_000)], ids=str)
-def test_a_sweep_counts_no_rescue_for_a_bounded_queue(fleet: Fleet, bound: QueueShare) -> None:
+def test_a_sweep_does_not_count_waiting_tasks_of_a_capped_queue_as_rescued(fleet: Fleet, bound: QueueShare) -> None:
     for name in ("a", "b"):
         fleet.push(name)
     owner = fleet.register()
@@ -469,7 +469,7 @@ def test_a_sweep_counts_no_rescue_for_a_bounded_queue(fleet: Fleet, bound: Queue
         assert fleet.bell() == 1, "rung anyway: only workers know its cap"
 
 
-def test_a_sweep_does_not_ring_a_paused_queue(fleet: Fleet) -> None:
+def test_a_sweep_wakes_no_worker_for_a_paused_queue(fleet: Fleet) -> None:
     fleet.push("a")
     fleet.run(fleet.store.pause("q"))
     fleet.silence()
@@ -501,7 +501,7 @@ def watched_keys(fleet: Fleet) -> tuple[str, ...]:
     return swept.watched if swept.is_quiet else ()
 
 
-def test_a_quiet_sweep_returns_the_keys_to_watch(fleet: Fleet) -> None:
+def test_a_sweep_that_finds_no_work_returns_the_keys_to_watch(fleet: Fleet) -> None:
     fleet.run(fleet.store.announce("node", b"{}", LEASE_MS, ["q"]))
     keys = fleet.keys
     schedules = [f"{{{keys.namespace}}}:schedules-{what}" for what in ("due", "declared")]
@@ -513,7 +513,7 @@ def test_a_quiet_sweep_returns_the_keys_to_watch(fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize("at", ["lane", "delayed", "paused", "expired"])
-def test_a_sweep_with_tasks_or_expired_owners_is_not_quiet(fleet: Fleet, at: str) -> None:
+def test_a_sweep_that_finds_tasks_or_expired_leases_returns_no_keys_to_watch(fleet: Fleet, at: str) -> None:
     fleet.run(fleet.store.announce("node", b"{}", LEASE_MS, ["q"]))
     assert watched_keys(fleet)
     match at:
@@ -529,20 +529,20 @@ def test_a_sweep_with_tasks_or_expired_owners_is_not_quiet(fleet: Fleet, at: str
     assert watched_keys(fleet) == ()
 
 
-def test_a_sweep_of_pattern_queues_returns_no_keys(fleet: Fleet) -> None:
+def test_a_sweep_returns_no_keys_to_watch_if_queues_belong_to_patterns(fleet: Fleet) -> None:
     domain = Domain("d", (QueueShare("tenant-*"),))
     fleet.run(fleet.store.announce("node", b"{}", LEASE_MS, ["tenant-*"], Announced(domains=(domain,))))
     assert watched_keys(fleet) == ()
 
 
-def test_announcing_returns_whether_queues_may_be_closed(fleet: Fleet) -> None:
+def test_the_announcement_of_a_node_returns_whether_any_queue_may_be_closed(fleet: Fleet) -> None:
     announce = fleet.store.announce("node", b"{}", LEASE_MS, ["q"])
     assert fleet.run(announce) == (1, False)
     fleet.run(fleet.store.pause("q"))
     assert fleet.run(announce) == (1, True)
 
 
-def test_a_gap_in_the_pulse_gives_one_lease_of_grace(fleet: Fleet) -> None:
+def test_after_a_gap_in_sweeps_expired_owners_get_one_more_lease(fleet: Fleet) -> None:
     owner = hold(fleet, "a")
     fleet.expire_lease(owner)
     fleet.redis.hset(fleet.keys.pulse, "at", fleet.now_us() - LEASE_MS * 1000)
@@ -553,21 +553,21 @@ def test_a_gap_in_the_pulse_gives_one_lease_of_grace(fleet: Fleet) -> None:
     assert fleet.inflight(owner) == ["a"]
 
 
-def test_a_clock_set_back_gives_grace(fleet: Fleet) -> None:
+def test_expired_owners_get_more_time_if_the_clock_was_set_back(fleet: Fleet) -> None:
     owner = hold(fleet, "a")
     fleet.expire_lease(owner)
     fleet.redis.hset(fleet.keys.pulse, "at", fleet.now_us() + 3_600_000_000)
     assert sweep(fleet) == ()
 
 
-def test_leases_written_before_the_clock_went_back_are_clamped(fleet: Fleet) -> None:
+def test_a_lease_is_shortened_if_the_clock_was_set_back_after_it_was_written(fleet: Fleet) -> None:
     owner = hold(fleet, "a")
     fleet.redis.zadd(fleet.keys.owners, {owner: fleet.now_us() + 3_600_000_000})
     sweep(fleet)
     assert fleet.score(fleet.keys.owners, owner) <= fleet.now_us() + LEASE_MS * 1000
 
 
-def test_a_poller_with_a_shorter_lease_shortens_no_longer_lease(fleet: Fleet) -> None:
+def test_a_poller_with_a_shorter_lease_does_not_shorten_longer_ones(fleet: Fleet) -> None:
     owner = fleet.register(lease_ms=3 * LEASE_MS)
     fleet.register(lease_ms=LEASE_MS)
     reply = fleet.run(fleet.store.sweep(LEASE_MS))
@@ -575,7 +575,7 @@ def test_a_poller_with_a_shorter_lease_shortens_no_longer_lease(fleet: Fleet) ->
     assert fleet.score(fleet.keys.owners, owner) > fleet.now_us() + 2 * LEASE_MS * 1000
 
 
-def test_a_lease_length_unused_for_two_leases_is_forgotten(fleet: Fleet) -> None:
+def test_a_lease_length_that_nobody_has_used_for_two_leases_is_forgotten(fleet: Fleet) -> None:
     fleet.register(lease_ms=3 * LEASE_MS)
     fleet.redis.hset(fleet.keys.pulse, "lease_at", fleet.now_us() - 6 * LEASE_MS * 1000)
     reply = fleet.run(fleet.store.sweep(LEASE_MS))
@@ -584,7 +584,7 @@ def test_a_lease_length_unused_for_two_leases_is_forgotten(fleet: Fleet) -> None
     assert int(fleet.redis.hget(fleet.keys.pulse, "lease") or 0) == LEASE_MS * 1000
 
 
-def test_a_clock_set_back_shortens_no_lease_in_use(fleet: Fleet) -> None:
+def test_a_clock_that_is_set_back_does_not_shorten_the_leases_in_use(fleet: Fleet) -> None:
     owner = fleet.register(lease_ms=3 * LEASE_MS)
     ahead = 100 * LEASE_MS * 1000  # these times are as if the clock was set back by this much after they were written
     fleet.redis.hset(fleet.keys.pulse, mapping={"at": fleet.now_us() + ahead, "lease_at": fleet.now_us() + ahead})
@@ -594,20 +594,20 @@ def test_a_clock_set_back_shortens_no_lease_in_use(fleet: Fleet) -> None:
     assert int(fleet.redis.hget(fleet.keys.pulse, "lease_at") or 0) == reply.now_us
 
 
-def test_a_pulse_of_another_type_stops_no_registration_or_renewal(fleet: Fleet) -> None:
+def test_owners_register_and_renew_although_the_pulse_key_is_overwritten(fleet: Fleet) -> None:
     fleet.redis.set(fleet.keys.pulse, "overwritten")
     owner = fleet.register()
     assert fleet.run(fleet.store.renew(LEASE_MS, [owner])).lost == ()
 
 
-def test_grace_written_before_the_clock_went_back_is_clamped(fleet: Fleet) -> None:
+def test_the_extra_time_of_owners_is_limited_if_the_clock_was_set_back(fleet: Fleet) -> None:
     sweep(fleet)
     fleet.redis.hset(fleet.keys.pulse, "grace_until", fleet.now_us() + 3_600_000_000)
     reply = fleet.run(fleet.store.sweep(LEASE_MS))
     assert reply.grace_until_us <= reply.now_us + LEASE_MS * 1000
 
 
-def test_orphaned_lists_get_one_lease_and_are_then_reaped(fleet: Fleet) -> None:
+def test_tasks_of_an_unregistered_owner_are_requeued_after_one_lease(fleet: Fleet) -> None:
     owner = hold(fleet, "a")
     fleet.redis.delete(fleet.keys.owners)
     assert fleet.run(fleet.store.adopt_orphans(LEASE_MS, [owner, "node:1:999"])) == 1
@@ -618,14 +618,14 @@ def test_orphaned_lists_get_one_lease_and_are_then_reaped(fleet: Fleet) -> None:
     assert fleet.delayed_lane() == ["a"]
 
 
-def test_an_orphan_is_not_reaped_before_it_is_adopted(fleet: Fleet) -> None:
+def test_an_unregistered_owner_is_not_reaped_before_it_got_a_lease(fleet: Fleet) -> None:
     owner = hold(fleet, "a")
     fleet.redis.zrem(fleet.keys.owners, owner)
     assert fleet.run(fleet.store.reap_expired(owner, Blame())).alive
     assert fleet.inflight(owner) == ["a"]
 
 
-def test_an_owner_that_was_reaped_is_lost_at_its_next_turn(fleet: Fleet) -> None:
+def test_a_reaped_worker_learns_of_its_lost_lease_at_its_next_call(fleet: Fleet) -> None:
     owner = hold(fleet, "a")
     fleet.expire_lease(owner)
     fleet.run(fleet.store.reap_expired(owner, Blame()))

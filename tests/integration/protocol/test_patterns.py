@@ -58,7 +58,7 @@ def test_queues_of_a_pattern_are_served_in_turn(fleet: TimedFleet) -> None:
 
 
 @pytest.mark.usefixtures("picks")
-def test_a_flood_of_one_tenant_delays_the_others_by_one_round(fleet: TimedFleet) -> None:
+def test_a_flooded_tenant_queue_gets_no_more_turns_than_the_others(fleet: TimedFleet) -> None:
     serving = serve(fleet, domain_of([TENANTS]))
     for number in range(40):
         fleet.push(*(f"{number}.{at}" for at in range(500)), queue="t-large")
@@ -70,7 +70,7 @@ def test_a_flood_of_one_tenant_delays_the_others_by_one_round(fleet: TimedFleet)
 
 
 @pytest.mark.usefixtures("picks")
-def test_a_queue_gains_no_credit_while_it_is_empty(fleet: TimedFleet) -> None:
+def test_an_empty_queue_gains_no_claims_in_advance(fleet: TimedFleet) -> None:
     serving = serve(fleet, domain_of([TENANTS]))
     flood(fleet, "t-1", each=60)
     flood(fleet, "t-2", each=1)
@@ -80,7 +80,7 @@ def test_a_queue_gains_no_credit_while_it_is_empty(fleet: TimedFleet) -> None:
     assert order.count("t-2") == 5
 
 
-def test_a_queue_refilled_at_once_gets_no_extra_turn(fleet: TimedFleet) -> None:
+def test_a_queue_that_is_refilled_at_once_is_not_served_more_often(fleet: TimedFleet) -> None:
     """A queue that becomes empty keeps its time in the order until the clock has reached that time."""
     serving = serve(fleet, domain_of([TENANTS]))
     flood(fleet, "t-1", "t-2", "t-3")
@@ -113,32 +113,32 @@ def test_an_exact_name_wins_and_then_the_longest_pattern(fleet: TimedFleet) -> N
 
 
 @pytest.mark.usefixtures("picks")
-def test_patterns_and_names_share_a_tier(fleet: TimedFleet) -> None:
+def test_a_pattern_and_a_named_queue_in_one_tier_are_served_in_turn(fleet: TimedFleet) -> None:
     serving = serve(fleet, domain_of([TENANTS, QueueShare("default")]))
     flood(fleet, "default", "t-1", each=10)
     assert sorted(order_of(fleet, serving, 2)) == ["default", "t-1"]
 
 
-def test_a_domain_announced_late_finds_waiting_tasks(fleet: TimedFleet) -> None:
+def test_a_pattern_announced_later_serves_tasks_that_already_wait(fleet: TimedFleet) -> None:
     flood(fleet, "t-1", "t-2", "other", each=1)
     serving = serve(fleet, domain_of([TENANTS]))
     assert order_of(fleet, serving, 3) == ["t-1", "t-2", ""]
 
 
-def test_an_enqueue_rings_the_pattern_and_not_the_queue(fleet: TimedFleet) -> None:
+def test_an_enqueue_wakes_workers_of_the_pattern_and_not_of_the_queue(fleet: TimedFleet) -> None:
     serve(fleet, domain_of([TENANTS]))
     fleet.push("1", queue="t-1")
     assert (fleet.bell("t-*"), fleet.bell("t-1")) == (1, 0)
 
 
-def test_an_enqueue_also_rings_a_consumer_of_the_queue(fleet: TimedFleet) -> None:
+def test_an_enqueue_also_wakes_a_consumer_of_that_one_queue(fleet: TimedFleet) -> None:
     serve(fleet, domain_of([TENANTS]))
     fleet.run(fleet.store.attend(60_000, fleet.register("consumer:1"), ["t-1"]))
     fleet.push("1", queue="t-1")
     assert (fleet.bell("t-*"), fleet.bell("t-1")) == (1, 1)
 
 
-def test_a_taken_pattern_token_is_passed_on_while_tasks_wait(fleet: TimedFleet) -> None:
+def test_the_wake_up_of_a_pattern_is_passed_on_while_tasks_wait(fleet: TimedFleet) -> None:
     serving = serve(fleet, domain_of([TENANTS]))
     flood(fleet, "t-1", each=2)
     fleet.silence("t-*")
@@ -164,7 +164,7 @@ def closed_until(fleet: TimedFleet) -> list[float]:
     return [score for _, score in found]
 
 
-def test_a_queue_at_its_cap_is_served_after_a_task_ended(fleet: TimedFleet) -> None:
+def test_a_queue_of_a_pattern_at_its_cap_is_served_again_when_a_task_ends(fleet: TimedFleet) -> None:
     serving = serve(fleet, domain_of([QueueShare("t-*", cap=1)]))
     flood(fleet, "t-1", "t-2", each=2)
     owner, other = fleet.register(), fleet.register("node:2")
@@ -212,7 +212,7 @@ def test_a_released_entry_is_credited_to_its_queue(fleet: TimedFleet) -> None:
     assert order.count("t-1") == order.count("t-2") == 4
 
 
-def test_tasks_of_a_dead_owner_are_served_again(fleet: TimedFleet) -> None:
+def test_tasks_of_a_dead_worker_in_a_pattern_queue_are_claimed_again(fleet: TimedFleet) -> None:
     serving = serve(fleet, domain_of([TENANTS]))
     flood(fleet, "t-1", each=1)
     owner = fleet.register()
@@ -236,7 +236,7 @@ def test_a_sweep_marks_queues_with_bare_pushes_as_ready(fleet: TimedFleet) -> No
     assert order_of(fleet, serving, 1) == ["t-1"]
 
 
-def test_more_new_queues_than_one_claim_examines_are_all_served(fleet: TimedFleet) -> None:
+def test_new_queues_of_a_pattern_are_all_served_even_if_there_are_many(fleet: TimedFleet) -> None:
     serving = serve(fleet, domain_of([TENANTS]))
     flood(fleet, *(f"t-{number}" for number in range(120)), each=1)
     order = order_of(fleet, serving, 121)
@@ -307,7 +307,7 @@ def test_a_consumer_receives_the_settings_of_its_pattern(fleet: TimedFleet) -> N
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_foreign_values_in_the_rotation_stop_no_queue(fleet: TimedFleet, seed: int) -> None:
+def test_overwritten_rotation_values_stop_no_queue_of_a_pattern(fleet: TimedFleet, seed: int) -> None:
     serving, owner = serve(fleet, domain_of([TENANTS])), fleet.register()
     flood(fleet, "t-1", "t-2", each=2)
     order_of(fleet, serving, 1, owner)
@@ -327,7 +327,7 @@ def test_foreign_values_in_the_rotation_stop_no_queue(fleet: TimedFleet, seed: i
 
 
 @pytest.mark.parametrize("name", ["patterns", "idle"])
-def test_a_pattern_key_of_another_type_stops_no_call(fleet: TimedFleet, name: str) -> None:
+def test_no_call_fails_if_a_key_of_the_patterns_has_the_wrong_type(fleet: TimedFleet, name: str) -> None:
     serving = serve(fleet, domain_of([TENANTS, QueueShare("default")]))
     fleet.redis.delete(getattr(fleet.keys, name))
     fleet.redis.set(getattr(fleet.keys, name), "x")
@@ -341,7 +341,7 @@ def test_a_pattern_key_of_another_type_stops_no_call(fleet: TimedFleet, name: st
     assert fleet.run(fleet.store.audit()).live == 0
 
 
-def test_the_domain_of_an_expired_master_leaves_no_keys(fleet: TimedFleet) -> None:
+def test_the_patterns_of_an_expired_master_leave_no_keys(fleet: TimedFleet) -> None:
     serve(fleet, domain_of([TENANTS]))
     flood(fleet, "t-1", each=1)
     fleet.clock_us += 2 * HOUR_MS * 1000

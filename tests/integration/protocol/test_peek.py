@@ -92,7 +92,7 @@ def test_cancelled_tasks_and_tombstones_are_not_shown(fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize("place", ["ready", "scheduled", "running", "dead"])
-def test_garbage_is_shown_and_stops_no_peek(fleet: Fleet, place: str) -> None:
+def test_peek_shows_invalid_items_and_continues(fleet: Fleet, place: str) -> None:
     owner = fleet.register()
     garbage = ["\xff", "a b c", "[" * 2000, '["write",[1]]', '["x\x1b","q\x1b","n\x1b",[]]']
     for number, text in enumerate(garbage):
@@ -106,7 +106,7 @@ def test_garbage_is_shown_and_stops_no_peek(fleet: Fleet, place: str) -> None:
     assert all(task.name.isprintable() for task in page.tasks)
 
 
-def test_a_page_costs_the_same_with_100000_waiting_tasks(fleet: Fleet) -> None:
+def test_peek_reads_a_page_at_the_same_cost_with_100000_waiting_tasks(fleet: Fleet) -> None:
     """The cost is the number of commands that the server has counted, including commands that scripts run."""
     costs = []
     for first, last in ((0, 10), (10, MANY)):

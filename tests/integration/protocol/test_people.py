@@ -29,7 +29,7 @@ def test_a_cancelled_waiting_task_is_never_run(fleet: Fleet, due: str) -> None:
     assert (audit.ended["cancelled"], audit.missing) == (1, 0)
 
 
-def test_cancel_returns_running_or_unknown(fleet: Fleet) -> None:
+def test_cancelling_returns_whether_the_task_is_running_or_unknown(fleet: Fleet) -> None:
     fleet.push("a")
     fleet.turn(fleet.register(), Q)
     assert fleet.run(fleet.store.cancel("a")) is CancelStatus.RUNNING
@@ -64,14 +64,14 @@ def test_a_cancel_order_stays_in_its_list_until_it_is_removed(fleet: Fleet) -> N
     assert 0 < fleet.redis.ttl(orders) <= 60
 
 
-def test_unread_cancel_orders_are_bounded(fleet: Fleet) -> None:
+def test_the_list_of_unread_cancel_orders_is_bounded(fleet: Fleet) -> None:
     fleet.claimed("a")
     for _ in range(1005):
         fleet.run(fleet.store.cancel("a"))
     assert fleet.redis.llen(fleet.keys.orders("node")) == 1000
 
 
-def test_a_task_is_marked_cancelled_even_without_an_order(fleet: Fleet) -> None:
+def test_a_running_task_is_cancelled_even_if_no_order_can_be_sent(fleet: Fleet) -> None:
     owner, _ = fleet.claimed("a")
     fleet.redis.set(fleet.keys.orders("node"), "no list")
     assert fleet.run(fleet.store.cancel("a")) is CancelStatus.RUNNING
@@ -132,7 +132,7 @@ def test_a_purge_removes_ready_tasks_and_keeps_scheduled_ones(fleet: Fleet) -> N
     assert (audit.ended["purged"], audit.live, audit.missing) == (2, 1, 0)
 
 
-def test_a_purge_is_bounded(fleet: Fleet) -> None:
+def test_one_call_of_purge_removes_a_bounded_number_of_tasks(fleet: Fleet) -> None:
     fleet.push(*(f"t{number}" for number in range(500)))
     fleet.push("last")
     assert fleet.run(fleet.store.purge("q")).more is True
@@ -252,7 +252,7 @@ def test_an_id_can_be_cancelled_and_enqueued_repeatedly(fleet: Fleet) -> None:
     assert fleet.run(fleet.store.audit()).missing == 0
 
 
-def test_a_tombstone_remains_after_the_later_task_ended(fleet: Fleet) -> None:
+def test_a_cancelled_entry_never_runs_after_its_id_was_used_again(fleet: Fleet) -> None:
     owner, serving = fleet.register(), one_tier("q", "other")
     fleet.run(fleet.store.pause("q"))
     fleet.push("a")
@@ -268,7 +268,7 @@ def test_a_tombstone_remains_after_the_later_task_ended(fleet: Fleet) -> None:
     assert fleet.run(fleet.store.audit()).missing == 0
 
 
-def test_purging_a_tombstone_keeps_the_live_task_of_its_id(fleet: Fleet) -> None:
+def test_purging_a_cancelled_entry_keeps_the_live_task_with_the_same_id(fleet: Fleet) -> None:
     fleet.push("a")
     cancel(fleet, "a")
     assert is_new(fleet, NewTask("a", "other", b"second"))
@@ -303,7 +303,7 @@ def test_a_tombstone_deletes_neither_key_nor_records_of_the_live_task(fleet: Fle
     assert fleet.enqueue(NewTask("b", "q", b"", unique_key="k"))[0].holder == "a"
 
 
-def test_a_dead_task_can_be_revived_beside_its_tombstone(fleet: Fleet) -> None:
+def test_a_dead_task_can_be_revived_while_a_tombstone_of_its_id_remains(fleet: Fleet) -> None:
     fleet.push("a")
     cancel(fleet, "a")
     assert is_new(fleet, NewTask("a", "other", b"second"))

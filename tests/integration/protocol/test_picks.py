@@ -119,7 +119,7 @@ def left_in(fleet: Fleet) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(("domains", "fill"), SCENES, ids=[fill.__name__ for _, fill in SCENES])
-def test_many_picks_have_the_effect_of_many_turns(
+def test_a_turn_with_many_picks_has_the_effect_of_many_turns(
     fleets: tuple[TimedFleet, TimedFleet], domains: tuple[Domain, ...], fill: Callable[[Fleet], None]
 ) -> None:
     found = []
@@ -134,7 +134,9 @@ def test_many_picks_have_the_effect_of_many_turns(
 
 
 @pytest.mark.parametrize("picks", [2, 3, 4, 5])
-def test_many_picks_return_the_wait_of_the_last_turn(fleets: tuple[TimedFleet, TimedFleet], picks: int) -> None:
+def test_a_turn_with_many_picks_returns_the_wait_of_the_last_one(
+    fleets: tuple[TimedFleet, TimedFleet], picks: int
+) -> None:
     serving = pack_tiers((domain_of([QueueShare("rated", interval_us=SECOND_US, burst=2), QueueShare("plain")]),))
     by_one, by_many = fleets
     for fleet in fleets:
@@ -150,7 +152,7 @@ def test_many_picks_return_the_wait_of_the_last_turn(fleets: tuple[TimedFleet, T
     assert ([claim.entry.id for claim in many.claims], many.wait_us) == (held, one.wait_us)
 
 
-def test_fewer_claims_than_picks_mean_that_no_task_is_left(fleet: Fleet) -> None:
+def test_a_turn_returns_fewer_tasks_than_picks_only_if_no_more_are_left(fleet: Fleet) -> None:
     flood(fleet, 300, "q")
     # Make 290 of these tasks cancelled.
     fleet.redis.hset(fleet.keys.tasks, mapping={f"q.{number}": "" for number in range(290)})
@@ -158,7 +160,7 @@ def test_fewer_claims_than_picks_mean_that_no_task_is_left(fleet: Fleet) -> None
     assert (reply.status, len(reply.claims), len(reply.dropped)) == (TurnStatus.OK, 10, 290)
 
 
-def test_a_turn_of_many_picks_is_bounded_and_returns_more(fleet: Fleet) -> None:
+def test_a_turn_of_many_picks_stops_at_its_bound_and_asks_to_be_repeated(fleet: Fleet) -> None:
     for at in range(0, 900, 300):
         fleet.push(*(str(number) for number in range(at, at + 300)))
     # Make these tasks cancelled.
@@ -171,7 +173,7 @@ def test_a_turn_of_many_picks_is_bounded_and_returns_more(fleet: Fleet) -> None:
     assert (rest.status, len(rest.claims), rest.claims[0].entry.id) == (TurnStatus.OK, 45, "600")
 
 
-def test_the_maximum_of_picks_gets_past_cancelled_entries(fleet: Fleet) -> None:
+def test_turns_with_the_most_picks_get_past_many_cancelled_entries(fleet: Fleet) -> None:
     """At the heads of both queues are more entries than one call may check."""
     serving = one_tier("x", "y")
     for at in range(0, 900, 450):
@@ -187,7 +189,7 @@ def test_the_maximum_of_picks_gets_past_cancelled_entries(fleet: Fleet) -> None:
     assert fleet.inflight(owner)[:6] == ["x.1", "y.1", "x.2", "y.2", "x.3", "y.3"]
 
 
-def test_a_lost_reply_of_many_picks_is_repeated(fleet: Fleet) -> None:
+def test_a_turn_with_many_picks_is_repeated_after_a_lost_reply(fleet: Fleet) -> None:
     flood(fleet, 5, "x", "y")
     owner, serving = fleet.register(), one_tier("x", "y")
     claims = fleet.run(fleet.store.turn(owner, serving, Turn(1, picks=50))).claims
@@ -195,7 +197,7 @@ def test_a_lost_reply_of_many_picks_is_repeated(fleet: Fleet) -> None:
     assert (again.status, again.claims, len(claims)) == (TurnStatus.AGAIN, claims, 10)
 
 
-def test_only_queues_with_entries_left_are_rung(fleet: Fleet) -> None:
+def test_a_turn_wakes_workers_only_for_queues_that_still_have_tasks(fleet: Fleet) -> None:
     flood(fleet, 4, "x")
     flood(fleet, 2, "y")
     for queue in ("x", "y"):
@@ -204,7 +206,7 @@ def test_only_queues_with_entries_left_are_rung(fleet: Fleet) -> None:
     assert (fleet.bell("x"), fleet.bell("y")) == (1, 0)
 
 
-def test_a_turn_without_held_names_repeats_no_claim(fleet: Fleet) -> None:
+def test_a_turn_that_does_not_name_held_tasks_gets_only_new_ones(fleet: Fleet) -> None:
     flood(fleet, 9, "q")
     owner = fleet.register()
     fleet.claim(owner, Q, limit=3)
@@ -225,7 +227,7 @@ def crashed(fleet: Fleet, task_id: str, queue: str = "q") -> bytes:
     return str(fleet.redis.lindex(fleet.keys.delayed_lane(queue), 0)).encode()
 
 
-def test_a_quarantined_task_is_claimed_only_by_an_empty_worker(fleet: Fleet) -> None:
+def test_a_task_that_crashed_is_claimed_only_by_an_idle_worker(fleet: Fleet) -> None:
     guilty = crashed(fleet, "guilty")
     serving = tiers([QueueShare("high")], [QueueShare("q"), QueueShare("r")])
     flood(fleet, 2, "high", "q", "r")
@@ -251,7 +253,7 @@ def test_a_quarantined_task_is_claimed_only_by_an_empty_worker(fleet: Fleet) -> 
 
 
 @pytest.mark.parametrize("held", [None, ["guilty"]], ids=["unnamed", "named"])
-def test_nothing_is_claimed_beside_a_quarantined_task(fleet: Fleet, held: list[str] | None) -> None:
+def test_a_worker_claims_nothing_else_with_a_task_that_crashed(fleet: Fleet, held: list[str] | None) -> None:
     guilty = crashed(fleet, "guilty")
     fleet.push("a")
     owner = fleet.register()
@@ -260,7 +262,7 @@ def test_nothing_is_claimed_beside_a_quarantined_task(fleet: Fleet, held: list[s
     assert (reply.status, reply.claims, reply.quarantined) == (TurnStatus.QUARANTINE, (), guilty)
 
 
-def test_another_worker_can_claim_a_quarantined_task_in_the_meantime(fleet: Fleet) -> None:
+def test_a_crashed_task_can_be_claimed_by_an_idle_worker_in_the_meantime(fleet: Fleet) -> None:
     fleet.push("a")
     owner = fleet.register()
     held = fleet.claim(owner, Q)
@@ -274,7 +276,7 @@ def test_another_worker_can_claim_a_quarantined_task_in_the_meantime(fleet: Flee
     assert (reply.status, [claim.entry.id for claim in reply.claims]) == (TurnStatus.OK, ["b"])
 
 
-def test_a_quarantined_task_of_a_paused_queue_blocks_no_claim(fleet: Fleet) -> None:
+def test_a_crashed_task_of_a_paused_queue_does_not_block_other_claims(fleet: Fleet) -> None:
     serving = one_tier("q", "r")
     fleet.push("a", queue="r")
     owner = fleet.register()
@@ -302,7 +304,7 @@ def test_five_hundred_tasks_of_a_dead_owner_are_charged_and_requeued(fleet: Flee
 
 
 @pytest.mark.parametrize("outcome", [DONE, RetryOutcome(0)], ids=["done", "retry"])
-def test_outcomes_are_settled_in_any_order(fleet: Fleet, outcome: Outcome) -> None:
+def test_a_worker_can_settle_its_tasks_in_any_order(fleet: Fleet, outcome: Outcome) -> None:
     flood(fleet, 200, "q")
     owner = fleet.register()
     claims = list(fleet.run(fleet.store.turn(owner, Q, Turn(1, picks=200))).claims)

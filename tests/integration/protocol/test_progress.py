@@ -70,7 +70,7 @@ def test_reaping_deletes_the_progress_of_held_tasks(fleet: Fleet) -> None:
     assert not fleet.redis.exists(fleet.keys.progress)
 
 
-def test_late_and_foreign_progress_is_not_stored(fleet: Fleet) -> None:
+def test_progress_from_an_earlier_attempt_or_another_worker_is_not_stored(fleet: Fleet) -> None:
     owner, claims = claim(fleet, "a")
     other = fleet.register("node:2")
     assert report(fleet, other, claims) == 0
@@ -84,7 +84,7 @@ def test_late_and_foreign_progress_is_not_stored(fleet: Fleet) -> None:
     assert stored(fleet) == {}
 
 
-def test_a_progress_key_of_another_type_stops_no_task(fleet: Fleet) -> None:
+def test_tasks_run_although_the_progress_key_has_the_wrong_type(fleet: Fleet) -> None:
     owner, claims = claim(fleet, "a", "b")
     fleet.redis.set(fleet.keys.progress, "somebody's")
     assert fleet.run(fleet.store.status("a")).state == "running"

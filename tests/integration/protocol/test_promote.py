@@ -60,7 +60,7 @@ def test_promotion_rings_each_queue_it_filled(fleet: Fleet) -> None:
     assert (fleet.bell("q"), fleet.bell("p")) == (1, 1)
 
 
-def test_a_bare_zadd_is_adopted_with_its_own_id(fleet: Fleet) -> None:
+def test_a_scheduled_item_pushed_with_zadd_keeps_its_own_id(fleet: Fleet) -> None:
     schedule_bare(fleet, '["u-1", "mail", "send", [1, 2]]', 5)
     assert fleet.promote().moved == {"mail": 1}
     claim = fleet.turn(fleet.register(), one_tier("mail")).claims[0]
@@ -81,7 +81,7 @@ def test_garbage_in_the_delayed_set_becomes_dead_with_its_bytes(fleet: Fleet) ->
 
 
 @pytest.mark.parametrize("score", ["-inf", -5.0, 0.0])
-def test_scores_of_zero_or_less_are_due(fleet: Fleet, score: float) -> None:
+def test_a_delayed_task_with_a_score_of_zero_or_less_is_due(fleet: Fleet, score: float) -> None:
     fleet.raw("ZADD", fleet.keys.delayed, score, body_of("a"))
     assert fleet.promote().moved == {"q": 1}
     assert fleet.turn(fleet.register(), Q).claims[0].entry.due_us == 0
@@ -106,7 +106,7 @@ def test_an_infinite_or_huge_due_time_is_never_past(fleet: Fleet, score: float) 
     assert fleet.redis.llen(fleet.keys.poller_doorbell) == 1
 
 
-def test_a_dead_task_in_the_delayed_set_stays_dead(fleet: Fleet) -> None:
+def test_a_dead_task_that_is_added_to_the_delayed_set_stays_dead(fleet: Fleet) -> None:
     owner, claim = fleet.claimed("a")
     fleet.turn(owner, Q, (claim, DeadOutcome(b"{}")))
     fleet.redis.zadd(fleet.keys.delayed, {"a": 1})
@@ -116,7 +116,7 @@ def test_a_dead_task_in_the_delayed_set_stays_dead(fleet: Fleet) -> None:
     assert fleet.run(fleet.store.revive(["a"])) == 1
 
 
-def test_a_crash_record_ends_with_a_task_without_a_ticket(fleet: Fleet) -> None:
+def test_the_crash_record_of_a_task_that_lost_its_ticket_is_deleted_at_its_end(fleet: Fleet) -> None:
     fleet.push("a")
     owner = fleet.register()
     fleet.turn(owner, Q)
@@ -133,7 +133,7 @@ def test_a_crash_record_ends_with_a_task_without_a_ticket(fleet: Fleet) -> None:
     assert not fleet.redis.exists(fleet.keys.epitaphs)
 
 
-def test_a_task_without_a_ticket_frees_its_unique_key(fleet: Fleet) -> None:
+def test_a_task_that_lost_its_ticket_still_frees_its_unique_key(fleet: Fleet) -> None:
     fleet.enqueue(NewTask("a", "q", body_of("a"), "+9000000", "k"))
     fleet.redis.delete(fleet.keys.tickets)
     make_due(fleet, "a")
@@ -147,7 +147,7 @@ def test_a_task_without_a_ticket_frees_its_unique_key(fleet: Fleet) -> None:
 # Bare pushes
 
 
-def test_a_classic_bare_item_is_adopted_with_its_own_id(fleet: Fleet) -> None:
+def test_a_bare_item_in_the_four_element_form_keeps_its_own_id(fleet: Fleet) -> None:
     fleet.redis.rpush(fleet.keys.ready_lane("q"), '["u-1","q","send",["x"]]')
     claim = fleet.turn(fleet.register(), Q).claims[0]
     assert claim.entry.id == "u-1"
@@ -155,7 +155,7 @@ def test_a_classic_bare_item_is_adopted_with_its_own_id(fleet: Fleet) -> None:
     assert fleet.run(fleet.store.audit()).accepted == 1
 
 
-def test_a_bare_two_element_item_gets_a_fresh_id(fleet: Fleet) -> None:
+def test_a_bare_item_in_the_two_element_form_gets_a_new_id(fleet: Fleet) -> None:
     fleet.redis.rpush(fleet.keys.ready_lane("q"), '["send",["x"]]', '["send",["y"]]')
     owner = fleet.register()
     first, second = fleet.turn(owner, Q, limit=2).claims
@@ -179,7 +179,7 @@ def test_garbage_in_a_lane_reaches_the_worker_with_its_bytes(fleet: Fleet, garba
     assert claim.entry.id.startswith("adopted-")
 
 
-def test_an_entry_of_an_unknown_task_is_a_bare_item(fleet: Fleet) -> None:
+def test_an_entry_without_a_task_is_treated_as_a_bare_item(fleet: Fleet) -> None:
     forged = "ghost q i 1 1 0 0 0 0 -"
     fleet.redis.rpush(fleet.keys.ready_lane("q"), forged)
     claim = fleet.turn(fleet.register(), Q).claims[0]
@@ -188,7 +188,7 @@ def test_an_entry_of_an_unknown_task_is_a_bare_item(fleet: Fleet) -> None:
         decode_body(claim.body)
 
 
-def test_an_empty_bare_item_is_not_dropped_as_cancelled(fleet: Fleet) -> None:
+def test_an_empty_bare_item_reaches_a_worker_and_is_not_taken_for_cancelled(fleet: Fleet) -> None:
     fleet.redis.rpush(fleet.keys.ready_lane("q"), "")
     reply = fleet.turn(fleet.register(), Q)
     assert reply.dropped == ()
@@ -207,6 +207,6 @@ def test_a_huge_bare_item_is_adopted(fleet: Fleet) -> None:
     assert len(claim.body) == len(giant)
 
 
-def test_a_bare_push_to_an_unmarked_queue_is_claimed(fleet: Fleet) -> None:
+def test_a_bare_push_is_claimed_before_any_sweep_has_seen_its_queue(fleet: Fleet) -> None:
     fleet.redis.rpush(fleet.keys.delayed_lane("q"), '["u-1","q","send",[]]')
     assert fleet.claim(fleet.register(), Q) == ["u-1"]

@@ -64,7 +64,9 @@ def starts_of_task(fleet: TimedFleet, rate: Rate) -> list[int]:
 
 @pytest.mark.parametrize("text", RATES)
 @pytest.mark.parametrize("starts_of", [starts_of_queue, starts_of_task])
-def test_late_starts_keep_the_mean_and_never_exceed_the_rate(timed: TimedFleet, text: str, starts_of: StartsOf) -> None:
+def test_late_starts_keep_the_average_rate_and_never_exceed_it(
+    timed: TimedFleet, text: str, starts_of: StartsOf
+) -> None:
     rate = parse_rate(text)
     starts, slack = starts_of(timed, rate), slack_us(*rate)
     assert starts[-1] - starts[0] <= 1.005 * (STARTS - 1) * rate.interval_us + slack
@@ -72,7 +74,7 @@ def test_late_starts_keep_the_mean_and_never_exceed_the_rate(timed: TimedFleet, 
         assert all(at - first >= k * rate.interval_us - slack for k, at in enumerate(starts[number:]))
 
 
-def test_a_very_late_start_gives_no_extra_starts(timed: TimedFleet) -> None:
+def test_a_very_late_start_is_not_followed_by_extra_starts(timed: TimedFleet) -> None:
     serving, owner = tiers([QueueShare("q", interval_us=SECOND_US // 10)]), timed.register()
     timed.push(*map(str, range(10)))
     assert len(timed.turn(owner, serving).claims) == 1

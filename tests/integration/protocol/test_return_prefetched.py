@@ -28,7 +28,7 @@ def test_finished_tasks_are_settled_and_prefetched_ones_returned(fleet: Fleet) -
     assert fleet.snapshot() == before
 
 
-def test_outcomes_settled_by_a_return_are_stale_from_the_worker(fleet: Fleet) -> None:
+def test_an_outcome_that_the_master_has_settled_is_stale_from_the_worker(fleet: Fleet) -> None:
     owner = fleet.register()
     done, running = _claim(fleet, owner, "done", "running")
     fleet.run(
@@ -39,7 +39,7 @@ def test_outcomes_settled_by_a_return_are_stale_from_the_worker(fleet: Fleet) ->
     assert fleet.run(fleet.store.audit()).ended["done"] == 2
 
 
-def test_a_return_after_the_turn_changes_nothing(fleet: Fleet) -> None:
+def test_returning_prefetched_tasks_after_the_workers_turn_changes_nothing(fleet: Fleet) -> None:
     owner = fleet.register()
     done, running, behind = _claim(fleet, owner, "done", "running", "behind")
     fleet.turn(owner, Q, (done, Done()), (running, Done()), (behind, Release()), limit=0)

@@ -21,7 +21,7 @@ def serve(fleet: Fleet, serving: Packed, times: int, owners: int = 1) -> list[st
 
 
 @pytest.mark.parametrize("owners", [1, 3])
-def test_any_k_claims_serve_each_of_k_flooded_queues_once(fleet: Fleet, owners: int) -> None:
+def test_equally_loaded_queues_of_a_tier_are_served_in_strict_turn(fleet: Fleet, owners: int) -> None:
     flood(fleet, "x", "y", "z")
     order = serve(fleet, one_tier("x", "y", "z"), 30, owners)
     for at in range(len(order) - 2):
@@ -35,7 +35,7 @@ def test_weights_three_to_one_give_three_claims_to_one(fleet: Fleet) -> None:
         assert order[at : at + 4].count("x") == 3
 
 
-def test_a_flooded_queue_gets_no_more_than_its_share(fleet: Fleet) -> None:
+def test_a_flooded_queue_does_not_delay_the_short_queues_of_its_tier(fleet: Fleet) -> None:
     flood(fleet, "x", each=400)
     flood(fleet, "y", "z", each=5)
     order = serve(fleet, one_tier("x", "y", "z"), 15)
@@ -52,7 +52,7 @@ def test_a_refilled_queue_is_served_at_once_and_then_equally(fleet: Fleet) -> No
     assert order.count("y") == 5
 
 
-def test_the_rotation_continues_with_new_owners(fleet: Fleet) -> None:
+def test_queues_are_served_in_turn_even_if_each_claim_is_by_a_new_worker(fleet: Fleet) -> None:
     flood(fleet, "x", "y", "z")
     serving = one_tier("x", "y", "z")
     order = [serve(fleet, serving, 1)[0] for _ in range(9)]
@@ -66,7 +66,7 @@ def test_pools_that_serve_the_same_queues_share_one_rotation(fleet: Fleet) -> No
     assert set(order) == {"x", "y"}
 
 
-def test_a_queue_is_charged_for_each_entry_of_a_claim(fleet: Fleet) -> None:
+def test_a_claim_of_several_tasks_counts_against_their_queue_for_each(fleet: Fleet) -> None:
     flood(fleet, "x", "y")
     serving = one_tier("x", "y")
     owner = fleet.register()
@@ -98,14 +98,14 @@ def test_the_rotation_stays_fair_after_very_many_claims(fleet: Fleet) -> None:
     assert order.count("x") == order.count("y") == 10
 
 
-def test_the_rotation_is_fair_with_times_in_another_format(fleet: Fleet) -> None:
+def test_the_rotation_stays_fair_if_its_stored_times_have_another_format(fleet: Fleet) -> None:
     fleet.redis.hset(fleet.keys.rotation, mapping={"x,y": "1441440 3", "x,y x": "1441440 3", "x,y y": "720720 2"})
     flood(fleet, "x", "y")
     order = serve(fleet, one_tier("x", "y"), 20)
     assert order.count("x") == order.count("y") == 10
 
 
-def test_a_queue_alone_in_its_tier_leaves_nothing_in_the_rotation(fleet: Fleet) -> None:
+def test_a_queue_alone_in_its_tier_leaves_no_rotation_key(fleet: Fleet) -> None:
     flood(fleet, "x")
     owner = fleet.register()
     [claim] = fleet.turn(owner, one_tier("x")).claims

@@ -69,7 +69,7 @@ def test_the_first_node_leads_each_pool_until_it_is_silent(fleet: TimedFleet) ->
     assert exchange(fleet, "a").leader == "b"
 
 
-def test_a_leader_that_keeps_calling_keeps_the_lead(fleet: TimedFleet) -> None:
+def test_a_node_leads_a_pool_for_as_long_as_it_keeps_calling(fleet: TimedFleet) -> None:
     for _ in range(4):
         assert exchange(fleet, "a").leader == "a"
         advance(fleet, TTL_MS / 2000)
@@ -89,7 +89,7 @@ def test_only_the_leader_receives_the_loads_of_live_nodes(fleet: TimedFleet) -> 
     assert fleet.redis.hkeys(fleet.keys.loads("main")) == ["a", "b"]
 
 
-def test_a_node_that_withdraws_leaves_no_load_and_no_lead(fleet: TimedFleet) -> None:
+def test_a_node_that_withdraws_from_a_pool_gives_up_its_load_and_its_lead(fleet: TimedFleet) -> None:
     store = ScalingStore(fleet.keys.namespace)
     for node in ("a", "b"):
         exchange(fleet, node)
@@ -101,7 +101,7 @@ def test_a_node_that_withdraws_leaves_no_load_and_no_lead(fleet: TimedFleet) -> 
     assert fleet.redis.exists(fleet.keys.loads("main")) == 0
 
 
-def test_unscaled_pools_leave_no_keys(fleet: TimedFleet) -> None:
+def test_scaling_keys_expire_when_no_node_scales_the_pool(fleet: TimedFleet) -> None:
     exchange(fleet, "a", decision=b"3")
     keys = fleet.keys.scaling("main"), fleet.keys.loads("main")
     for key in keys:
@@ -114,7 +114,7 @@ def test_unscaled_pools_leave_no_keys(fleet: TimedFleet) -> None:
 # Decisions
 
 
-def test_only_the_leaders_decision_is_in_force(fleet: TimedFleet) -> None:
+def test_only_the_decision_of_the_leader_takes_effect(fleet: TimedFleet) -> None:
     assert exchange(fleet, "a")[1:3] == (NO_DECISION, b"")
     made = exchange(fleet, "a", decision=b"\xff three")
     assert made.decision == b"\xff three"
@@ -122,7 +122,7 @@ def test_only_the_leaders_decision_is_in_force(fleet: TimedFleet) -> None:
     assert exchange(fleet, "b", known=made.number)[1:3] == (made.number, b"")
 
 
-def test_each_decision_has_a_new_number(fleet: TimedFleet) -> None:
+def test_each_scaling_decision_gets_a_new_number(fleet: TimedFleet) -> None:
     numbers = [exchange(fleet, "a", decision=text).number for text in (b"one", b"two", b"two")]
     assert numbers == sorted(set(numbers))
     assert exchange(fleet, "b", known=numbers[0])[1:3] == (numbers[2], b"two")
@@ -138,7 +138,7 @@ def test_a_decision_stays_in_force_when_the_lead_moves(fleet: TimedFleet) -> Non
 # The backlog
 
 
-def test_the_leader_gets_a_row_for_each_named_queue_with_entries(fleet: TimedFleet) -> None:
+def test_the_leader_gets_the_backlog_of_each_named_queue_with_tasks(fleet: TimedFleet) -> None:
     fleet.push("1", "2", queue="mail")
     advance(fleet, 3)
     fleet.push("3", queue="mail")
@@ -161,13 +161,13 @@ def test_running_tasks_of_a_queue_with_entries_are_counted(fleet: TimedFleet) ->
     assert (row.ready, row.running) == (2, 1)
 
 
-def test_raw_pushes_into_a_named_lane_count_at_once(fleet: TimedFleet) -> None:
+def test_bare_pushes_to_a_named_queue_count_as_backlog_at_once(fleet: TimedFleet) -> None:
     fleet.redis.rpush(fleet.keys.ready_lane("mail"), '["work",[]]', "garbage")
     row = backlog(fleet, domain_of([QueueShare("mail")]))["mail"]
     assert (row.ready, row.oldest_seconds) == (2, 0)
 
 
-def test_paused_queues_and_false_conditions_are_not_open(fleet: TimedFleet) -> None:
+def test_a_queue_that_is_paused_or_has_a_false_condition_is_not_open(fleet: TimedFleet) -> None:
     domain = domain_of([QueueShare("a"), QueueShare("b", condition="never"), QueueShare("c", condition="always")])
     announce(fleet, domain)
     conditions = [QueueCondition("never", "lua", "return false"), QueueCondition("always", "lua", "return true")]
@@ -178,7 +178,7 @@ def test_paused_queues_and_false_conditions_are_not_open(fleet: TimedFleet) -> N
     assert {name: row.is_open for name, row in backlog(fleet, domain).items()} == {"a": False, "b": False, "c": True}
 
 
-def test_each_queue_of_a_pattern_has_a_row(fleet: TimedFleet) -> None:
+def test_the_backlog_lists_each_queue_of_a_pattern(fleet: TimedFleet) -> None:
     mixed = domain_of([QueueShare("t-*"), QueueShare("t-named")], ["t-other", "t-other-*"])
     announce(fleet, mixed)
     for queue in ("t-1", "t-2", "t-named", "t-other", "t-other-1", "u-1"):
@@ -188,7 +188,7 @@ def test_each_queue_of_a_pattern_has_a_row(fleet: TimedFleet) -> None:
     assert {row.queues for row in found.values()} == {1}
 
 
-def test_more_than_200_queues_of_a_pattern_are_estimated(fleet: TimedFleet) -> None:
+def test_the_backlog_of_a_pattern_is_estimated_beyond_200_queues(fleet: TimedFleet) -> None:
     announce(fleet, TENANTS)
     for number in range(300):
         fleet.push(f"{number}.1", f"{number}.2", queue=f"t-{number}")
@@ -231,7 +231,7 @@ def test_queues_that_wait_for_a_cap_or_a_rate_are_in_the_backlog(fleet: TimedFle
 # Foreign values
 
 
-def test_foreign_values_stop_neither_leaders_nor_loads(fleet: TimedFleet) -> None:
+def test_overwritten_scaling_values_stop_neither_leaders_nor_loads(fleet: TimedFleet) -> None:
     fleet.redis.hset(fleet.keys.scaling("main"), mapping={"lead": "x", "number": "nan", "decision": "three"})
     fleet.redis.hset(fleet.keys.loads("main"), mapping={"x": "y", "z": "99999999999999999999 load"})
     reply = exchange(fleet, "a")
@@ -251,7 +251,7 @@ def test_a_lane_of_another_type_counts_as_empty(fleet: TimedFleet, queue: str) -
 
 
 @pytest.mark.parametrize("key", ["scaling", "loads"])
-def test_a_key_of_another_type_stops_only_its_pool(fleet: TimedFleet, key: str) -> None:
+def test_a_scaling_key_of_the_wrong_type_affects_only_its_own_pool(fleet: TimedFleet, key: str) -> None:
     fleet.redis.set(getattr(fleet.keys, key)("main"), "garbage")
     with pytest.raises(Refused):
         exchange(fleet, "a")

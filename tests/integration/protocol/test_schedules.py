@@ -37,7 +37,7 @@ def declare(fleet: Fleet, store: ScheduleStore, schedule: Schedule, age: float =
     return status
 
 
-def test_occurrences_are_enqueued_ahead_as_periodic_tasks(
+def test_the_next_occurrences_are_enqueued_in_advance_as_delayed_tasks(
     fleet: Fleet, schedules: ScheduleStore, pollers: Pollers
 ) -> None:
     assert put(fleet, schedules, TICK) is PutStatus.NEW
@@ -137,7 +137,9 @@ def test_declared_and_client_schedules_do_not_replace_each_other(fleet: Fleet, s
     assert (page.total, {kept.name for kept in page.schedules}) == (2, {"tick", "alone"})
 
 
-def test_the_latest_declaration_applies_while_a_node_declares_it(fleet: Fleet, schedules: ScheduleStore) -> None:
+def test_the_latest_declaration_of_a_schedule_applies_while_it_is_renewed(
+    fleet: Fleet, schedules: ScheduleStore
+) -> None:
     declare(fleet, schedules, TICK, age=60)
     assert declare(fleet, schedules, SLOW, age=1, ttl_ms=0) is DeclareStatus.CHANGED
     assert declare(fleet, schedules, SLOW, age=1) is DeclareStatus.KEPT
@@ -147,7 +149,7 @@ def test_the_latest_declaration_applies_while_a_node_declares_it(fleet: Fleet, s
     assert declare(fleet, schedules, TICK, age=62) is DeclareStatus.CHANGED
 
 
-def test_only_schedules_that_no_node_declares_are_removed(
+def test_a_declared_schedule_is_removed_only_when_no_node_declares_it(
     fleet: Fleet, schedules: ScheduleStore, pollers: Pollers
 ) -> None:
     fleet.run(fleet.store.sweep(1))
@@ -167,7 +169,7 @@ def test_no_schedule_is_removed_right_after_a_gap_in_sweeps(fleet: Fleet, schedu
     assert fleet.run(fleet.store.sweep(LEASE_MS)).undeclared == ()
 
 
-def test_a_sweep_returns_the_next_time_of_the_schedules(
+def test_a_sweep_returns_when_the_next_occurrences_must_be_enqueued(
     fleet: Fleet, schedules: ScheduleStore, pollers: Pollers
 ) -> None:
     assert fleet.run(fleet.store.sweep(LEASE_MS)).next_schedule_us is None
@@ -198,7 +200,7 @@ def test_a_schedule_name_without_a_record_is_removed(fleet: Fleet, schedules: Sc
     assert fleet.redis.zcard(fleet.keys.schedules_due) == 0
 
 
-def test_a_foreign_record_counts_as_no_schedule(fleet: Fleet, schedules: ScheduleStore) -> None:
+def test_a_schedule_with_an_invalid_record_counts_as_unknown(fleet: Fleet, schedules: ScheduleStore) -> None:
     for bytes_ in (b"", b"nonsense", b"1 2 3", b"9" * 99 + b" 0 0 0 0 -\n{}"):
         fleet.redis.hset(fleet.keys.schedules, "tick", bytes_)
         assert fleet.run(schedules.pause("tick")) is PauseStatus.UNKNOWN
@@ -206,7 +208,9 @@ def test_a_foreign_record_counts_as_no_schedule(fleet: Fleet, schedules: Schedul
 
 
 @pytest.mark.parametrize("key", ["schedules", "schedules_due", "schedules_alive", "schedules_declared"])
-def test_a_key_of_another_type_stops_only_schedules(fleet: Fleet, schedules: ScheduleStore, key: str) -> None:
+def test_a_schedule_key_of_the_wrong_type_stops_only_schedules(
+    fleet: Fleet, schedules: ScheduleStore, key: str
+) -> None:
     fleet.redis.set(getattr(fleet.keys, key), "x")
     with pytest.raises((Refused, redis.ResponseError)):
         put(fleet, schedules, TICK)
@@ -216,7 +220,9 @@ def test_a_key_of_another_type_stops_only_schedules(fleet: Fleet, schedules: Sch
     assert fleet.run(fleet.store.promote()).moved == {"q": 1}
 
 
-def test_resuming_discards_a_time_that_is_days_ahead(fleet: Fleet, schedules: ScheduleStore, pollers: Pollers) -> None:
+def test_resuming_a_schedule_discards_a_last_time_that_is_days_ahead(
+    fleet: Fleet, schedules: ScheduleStore, pollers: Pollers
+) -> None:
     put(fleet, schedules, TICK)
     for days, expected in ((0.5, True), (2, False)):
         wrong_us = fleet.now_us() + round(days * 86_400) * SECOND_US

@@ -50,7 +50,7 @@ def test_a_dead_or_cancelled_occurrence_does_not_block_the_next(fleet: Fleet, po
     assert fleet.run(fleet.store.promote()).left_out == ()
 
 
-def test_a_manual_run_is_due_at_once_and_blocks_the_next(
+def test_a_manual_run_of_a_schedule_starts_at_once_and_blocks_overlaps(
     fleet: Fleet, schedules: ScheduleStore, pollers: Pollers
 ) -> None:
     put(fleet, schedules, ALONE)

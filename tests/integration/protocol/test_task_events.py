@@ -41,7 +41,7 @@ def test_no_events_are_written_unless_a_master_enables_them(fleet: Fleet) -> Non
     assert not fleet.redis.exists(fleet.keys.events, fleet.keys.events_on)
 
 
-def test_events_are_written_until_the_last_master_disables_them(fleet: Fleet) -> None:
+def test_task_events_are_written_until_no_master_enables_them(fleet: Fleet) -> None:
     announce(fleet, FEW, "one")
     announce(fleet, FEW, "two")
     announce(fleet, 0, "one")
@@ -51,7 +51,7 @@ def test_events_are_written_until_the_last_master_disables_them(fleet: Fleet) ->
     assert recorded(fleet) == [("enqueued", "a")]
 
 
-def test_a_dead_masters_setting_applies_until_another_announces(fleet: Fleet) -> None:
+def test_the_event_setting_of_a_dead_master_applies_until_the_next_heartbeat(fleet: Fleet) -> None:
     announce(fleet, FEW, "gone", ttl_ms=0)
     fleet.push("a")
     announce(fleet, 0, "new")
@@ -59,7 +59,7 @@ def test_a_dead_masters_setting_applies_until_another_announces(fleet: Fleet) ->
     assert recorded(fleet) == [("enqueued", "a")]
 
 
-def test_the_largest_number_of_events_announced_is_kept(fleet: Fleet) -> None:
+def test_the_most_task_events_that_any_master_announced_are_kept(fleet: Fleet) -> None:
     announce(fleet, FEW, "one")
     announce(fleet, 3 * FEW, "two")
     for batch in range(10):
@@ -67,7 +67,7 @@ def test_the_largest_number_of_events_announced_is_kept(fleet: Fleet) -> None:
     assert 3 * FEW <= fleet.redis.xlen(fleet.keys.events) < 4 * FEW
 
 
-def test_events_have_the_known_facts_of_a_task(fleet_with_events: Fleet) -> None:
+def test_task_events_have_the_task_name_owner_attempt_and_lag(fleet_with_events: Fleet) -> None:
     fleet = fleet_with_events
     fleet.enqueue(NewTask("a", "q", body_of("a"), "@1"), NewTask("b", "q", body_of("b"), "+9000000"))
     owner = fleet.register()
@@ -83,7 +83,7 @@ def test_events_have_the_known_facts_of_a_task(fleet_with_events: Fleet) -> None
     assert done.runtime_seconds == RUN.run_us / 1_000_000
 
 
-def test_an_event_has_the_task_name_without_a_run_record(fleet_with_events: Fleet) -> None:
+def test_a_task_event_has_the_task_name_even_without_a_run_record(fleet_with_events: Fleet) -> None:
     owner, claim = fleet_with_events.claimed("a")
     fleet_with_events.turn(owner, Q, (claim, Done()), run=b"", limit=0)
     assert [event.task for event in page(fleet_with_events).events] == ["work"] * 3
@@ -122,7 +122,7 @@ def test_a_cancelled_task_has_one_cancelled_event(
     ]  # fmt: skip
 
 
-def test_a_release_to_an_unusable_lane_is_a_dead_event(fleet_with_events: Fleet) -> None:
+def test_a_release_to_an_unusable_lane_is_recorded_as_a_dead_event(fleet_with_events: Fleet) -> None:
     fleet = fleet_with_events
     owner, claim = fleet.claimed("a")
     fleet.redis.delete(fleet.keys.ready_lane("q"))
@@ -133,7 +133,7 @@ def test_a_release_to_an_unusable_lane_is_a_dead_event(fleet_with_events: Fleet)
 
 
 @pytest.mark.parametrize("key", ["events", "events_on"])
-def test_an_event_key_of_another_type_stops_no_transition(fleet: Fleet, key: str) -> None:
+def test_tasks_run_although_a_key_of_the_events_has_the_wrong_type(fleet: Fleet, key: str) -> None:
     fleet.redis.set(getattr(fleet.keys, key), "in the way")
     announce(fleet, FEW)
     announce(fleet, 0)
@@ -143,7 +143,7 @@ def test_an_event_key_of_another_type_stops_no_transition(fleet: Fleet, key: str
     assert fleet.run(fleet.store.audit()).ended["done"] == 1
 
 
-def test_foreign_events_in_the_stream_are_skipped(fleet_with_events: Fleet) -> None:
+def test_entries_of_other_programs_in_the_event_stream_are_skipped(fleet_with_events: Fleet) -> None:
     fleet = fleet_with_events
     stray: list[dict[Any, Any]] = [{"a": "b"}, {"event": "done", "task_id": "x"}, {b"\xff": b"\xff"}]
     for fields in stray:

@@ -81,7 +81,9 @@ class Work:
 
 
 @pytest.mark.parametrize(("interval_us", "burst"), [(TENTH_US, 1), (SECOND_US // 100, 10), (SECOND_US // 1000, 1)])
-def test_tasks_start_in_order_at_the_rate_and_wait_once(timed: TimedFleet, interval_us: int, burst: int) -> None:
+def test_throttled_tasks_start_in_order_and_each_waits_only_once(
+    timed: TimedFleet, interval_us: int, burst: int
+) -> None:
     timed.push(*(f"{number:03}" for number in range(60)))
     work = Work(timed, interval_us, burst)
     work.run_out()
@@ -106,7 +108,7 @@ def test_tasks_promoted_late_are_throttled_at_most_once_more(timed: TimedFleet) 
     assert sum(work.asked.values()) <= 3 * 40
 
 
-def test_a_throttled_backlog_delays_no_other_rate_or_task(timed: TimedFleet) -> None:
+def test_throttled_tasks_do_not_delay_tasks_with_another_rate_or_none(timed: TimedFleet) -> None:
     timed.push(*(f"a{number}" for number in range(20)), "b", "plain")
     work = Work(timed, workers=1)
     for _ in range(20):
@@ -156,7 +158,7 @@ def test_throttling_a_task_wakes_a_poller(timed: TimedFleet) -> None:
     assert timed.redis.llen(timed.keys.poller_doorbell) == 1
 
 
-def test_a_start_in_the_near_future_is_granted_with_a_wait(timed: TimedFleet) -> None:
+def test_a_throttled_task_that_may_start_soon_is_held_and_not_put_back(timed: TimedFleet) -> None:
     timed.push("a", "b", "c")
     owner = timed.register()
     answers = [throttle(timed, owner, claim_one(timed, owner), interval_us=HELD_US - 10) for _ in range(3)]
@@ -175,7 +177,7 @@ def test_a_repeated_throttle_call_changes_nothing(timed: TimedFleet) -> None:
     }
 
 
-def test_a_task_not_held_or_cancelled_is_not_throttled(timed: TimedFleet) -> None:
+def test_a_task_that_is_cancelled_or_not_held_is_not_throttled(timed: TimedFleet) -> None:
     owner, claim = timed.claimed("a")
     stranger = timed.register("node:2")
     assert throttle(timed, stranger, claim).status is ThrottleStatus.GONE
@@ -186,7 +188,7 @@ def test_a_task_not_held_or_cancelled_is_not_throttled(timed: TimedFleet) -> Non
     assert not timed.redis.exists(timed.keys.rate("r"))
 
 
-def test_a_task_that_would_start_too_late_reserves_no_start(timed: TimedFleet) -> None:
+def test_a_task_that_would_expire_before_its_start_uses_up_no_rate(timed: TimedFleet) -> None:
     timed.push("a", "b", "c")
     owner = timed.register()
     assert throttle(timed, owner, claim_one(timed, owner)).status is START
@@ -233,7 +235,7 @@ def test_a_throttled_task_is_not_charged_with_a_crash(timed: TimedFleet) -> None
     assert timed.run(timed.store.status("b")).crashes == 0
 
 
-def test_throttling_removes_the_start_mark(timed: TimedFleet) -> None:
+def test_throttling_a_task_removes_its_start_mark(timed: TimedFleet) -> None:
     timed.push("a", "b")
     owner = timed.register()
     throttle(timed, owner, claim_one(timed, owner))
@@ -245,7 +247,7 @@ def test_throttling_removes_the_start_mark(timed: TimedFleet) -> None:
     assert claim_one(timed, owner).entry.flag == "-"
 
 
-def test_rate_keys_expire_when_they_have_no_effect(fleet: Fleet) -> None:
+def test_the_key_of_a_rate_expires_when_it_no_longer_delays_a_start(fleet: Fleet) -> None:
     """If a rate applies to a million values of an argument, no keys must be left in the end."""
     owner, claim = fleet.claimed("a")
     asked = RateRequest(claim.entry.text, "r", 3600 * SECOND_US, 2)
@@ -268,7 +270,7 @@ def test_a_changed_rate_applies_from_the_next_call(timed: TimedFleet) -> None:
 
 
 @pytest.mark.parametrize("found", ["", "x", "1 2 3", "9" * 90, "99999999999999999 1 1 1", "1 1 1 0", "-1 2 3 4"])
-def test_an_invalid_rate_state_counts_as_none(timed: TimedFleet, found: str) -> None:
+def test_an_invalid_rate_key_is_ignored(timed: TimedFleet, found: str) -> None:
     timed.redis.set(timed.keys.rate("r"), found)
     throttled(timed)
 
@@ -278,7 +280,7 @@ def test_a_rate_key_of_another_type_is_replaced(timed: TimedFleet) -> None:
     throttled(timed)
 
 
-def test_a_clock_set_back_delays_no_start_beyond_a_full_bucket(timed: TimedFleet) -> None:
+def test_a_clock_that_is_set_back_does_not_delay_throttled_tasks_for_long(timed: TimedFleet) -> None:
     owner, _, _ = throttled(timed)
     timed.run(timed.store.cancel("b"))
     timed.redis.delete(timed.keys.rate("r"))
@@ -289,7 +291,7 @@ def test_a_clock_set_back_delays_no_start_beyond_a_full_bucket(timed: TimedFleet
     assert answer.us <= timed.clock_us + TENTH_US + HELD_US
 
 
-def test_throttled_entries_never_repeat_even_if_the_clock_goes_back(timed: TimedFleet) -> None:
+def test_the_entries_of_throttled_tasks_stay_unique_if_the_clock_is_set_back(timed: TimedFleet) -> None:
     owner, _, (_, until_us) = throttled(timed)
     timed.clock_us = until_us
     timed.promote()

@@ -55,7 +55,7 @@ def test_a_lost_reply_is_repeated_with_the_same_entries(fleet: Fleet) -> None:
     assert fleet.lane() == ["c"]
 
 
-def test_held_tasks_that_the_worker_names_are_not_repeated(fleet: Fleet) -> None:
+def test_a_claim_does_not_repeat_held_tasks_that_the_worker_names(fleet: Fleet) -> None:
     fleet.push("a", "b")
     owner = fleet.register()
     fleet.turn(owner, Q)
@@ -71,7 +71,7 @@ def test_settling_and_claiming_are_one_call(fleet: Fleet) -> None:
     assert fleet.redis.hexists(fleet.keys.tasks, "a") is False
 
 
-def test_a_turn_that_settles_and_claims_keeps_the_running_count(fleet: Fleet) -> None:
+def test_settling_one_task_and_claiming_another_keeps_the_running_count(fleet: Fleet) -> None:
     owner, claim = fleet.claimed("a", "b")
     [claim] = fleet.turn(owner, Q, (claim, Done())).claims
     assert fleet.redis.hget(fleet.keys.counts, "running:q") == "1"
@@ -95,7 +95,7 @@ def test_a_late_settle_after_lease_loss_changes_nothing(fleet: Fleet) -> None:
     assert fleet.snapshot() == before
 
 
-def test_settling_needs_the_inflight_list_and_not_the_registration(fleet: Fleet) -> None:
+def test_an_unregistered_worker_can_still_settle_the_tasks_in_its_list(fleet: Fleet) -> None:
     owner, claim = fleet.claimed("a")
     fleet.redis.zrem(fleet.keys.owners, owner)
     reply = fleet.turn(owner, Q, (claim, Done()))
@@ -113,7 +113,7 @@ def test_a_repeated_release_does_not_affect_the_next_claim(fleet: Fleet) -> None
     assert fleet.inflight(owner) == ["a"]
 
 
-def test_a_retry_waits_in_the_delayed_set_and_counts_a_failure(fleet: Fleet) -> None:
+def test_a_retried_task_waits_until_its_time_and_counts_a_failure(fleet: Fleet) -> None:
     owner, claim = fleet.claimed("a")
     before = fleet.now_us()
     fleet.turn(owner, Q, (claim, RetryOutcome(30 * SECOND_US)))
@@ -132,7 +132,7 @@ def test_a_dead_task_is_set_aside_with_its_death_record(fleet: Fleet) -> None:
     assert page.tasks[0].body == body_of("a")
 
 
-def test_a_release_goes_to_the_head_and_counts_no_failure(fleet: Fleet) -> None:
+def test_a_released_task_returns_to_the_head_and_counts_no_failure(fleet: Fleet) -> None:
     owner, claim = fleet.claimed("a", "b")
     fleet.turn(owner, Q, (claim, Release()), limit=0)
     assert fleet.lane() == ["a", "b"]
@@ -174,7 +174,7 @@ def test_waiting_tasks_that_were_cancelled_are_dropped_at_the_claim(fleet: Fleet
     assert [claim.entry.id for claim in reply.claims] == ["b"]
 
 
-def test_a_bounded_turn_returns_more_and_keeps_the_token(fleet: Fleet) -> None:
+def test_a_turn_that_reaches_its_bound_asks_to_be_repeated(fleet: Fleet) -> None:
     ids = [f"t{number}" for number in range(500)]
     fleet.push(*ids)
     fleet.push("last")
@@ -187,7 +187,7 @@ def test_a_bounded_turn_returns_more_and_keeps_the_token(fleet: Fleet) -> None:
     assert fleet.turn(owner, Q, tokens=["q"]).claims[0].entry.id == "last"
 
 
-def test_a_crashed_entry_is_claimed_alone(fleet: Fleet) -> None:
+def test_a_task_that_crashed_is_claimed_alone(fleet: Fleet) -> None:
     fleet.push("guilty", "b", "c")
     crashed = fleet.register()
     fleet.turn(crashed, Q, limit=1)
@@ -196,7 +196,7 @@ def test_a_crashed_entry_is_claimed_alone(fleet: Fleet) -> None:
     assert fleet.claim(owner, Q, limit=3) == ["guilty"]
 
 
-def test_a_claim_stops_before_a_crashed_entry(fleet: Fleet) -> None:
+def test_a_claim_of_several_tasks_stops_before_one_that_crashed(fleet: Fleet) -> None:
     fleet.push("a", "guilty", "c")
     owner, crashed = fleet.register(), fleet.register()
     fleet.turn(owner, Q)
@@ -206,7 +206,7 @@ def test_a_claim_stops_before_a_crashed_entry(fleet: Fleet) -> None:
     assert fleet.claim(fleet.register(), Q, limit=3) == ["a"]
 
 
-def test_nothing_is_claimed_beside_a_crashed_entry(fleet: Fleet) -> None:
+def test_a_worker_that_holds_a_task_that_crashed_claims_no_other(fleet: Fleet) -> None:
     fleet.push("guilty", "b")
     crashed = fleet.register()
     fleet.turn(crashed, Q)
@@ -216,7 +216,7 @@ def test_nothing_is_claimed_beside_a_crashed_entry(fleet: Fleet) -> None:
     assert fleet.turn(owner, Q, held=["guilty"]).claims == ()
 
 
-def test_a_crashed_entry_is_not_claimed_beside_another(fleet: Fleet) -> None:
+def test_a_worker_that_holds_a_task_does_not_claim_one_that_crashed(fleet: Fleet) -> None:
     fleet.push("a", "guilty")
     owner, crashed = fleet.register(), fleet.register()
     assert fleet.claim(owner, Q) == ["a"]
@@ -244,7 +244,7 @@ def test_strict_tiers_hold_over_many_claims(fleet: Fleet) -> None:
     assert order == ["h1", "h2", "l1", "l2"]
 
 
-def test_one_pick_claims_from_one_queue(fleet: Fleet) -> None:
+def test_a_turn_with_one_pick_claims_from_one_queue(fleet: Fleet) -> None:
     fleet.push("a", queue="x")
     fleet.push("b", queue="y")
     assert len(fleet.claim(fleet.register(), one_tier("x", "y"), limit=5)) == 1
@@ -286,7 +286,7 @@ def test_a_rate_limit_returns_how_long_to_wait(fleet: Fleet) -> None:
     assert 0 < reply.wait_us <= 60 * SECOND_US
 
 
-def test_a_clock_set_back_delays_a_rate_by_one_burst(fleet: Fleet) -> None:
+def test_a_clock_set_back_delays_a_rate_limited_queue_by_at_most_one_burst(fleet: Fleet) -> None:
     limited = tiers([QueueShare("q", interval_us=SECOND_US, burst=2)])
     fleet.push("a")
     fleet.redis.hset(fleet.keys.rates, "q", fleet.now_us() + 3600 * SECOND_US)
@@ -312,7 +312,7 @@ def test_a_lower_tier_is_served_while_the_higher_is_closed(fleet: Fleet) -> None
 # Doorbells
 
 
-def test_a_claim_that_leaves_entries_rings_for_the_next_worker(fleet: Fleet) -> None:
+def test_a_claim_that_leaves_tasks_wakes_the_next_worker(fleet: Fleet) -> None:
     fleet.push("a", "b")
     fleet.silence()
     owner = fleet.register()
@@ -323,7 +323,7 @@ def test_a_claim_that_leaves_entries_rings_for_the_next_worker(fleet: Fleet) -> 
     assert fleet.bell() == 0
 
 
-def test_a_token_is_passed_on_if_another_queue_was_served(fleet: Fleet) -> None:
+def test_a_worker_that_served_another_queue_passes_its_wake_up_on(fleet: Fleet) -> None:
     serving = tiers([QueueShare("high")], [QueueShare("low")])
     fleet.push("l1", queue="low")
     fleet.push("h1", queue="high")
@@ -332,7 +332,7 @@ def test_a_token_is_passed_on_if_another_queue_was_served(fleet: Fleet) -> None:
     assert fleet.bell("low") == 1
 
 
-def test_a_token_is_passed_on_with_a_repeated_reply(fleet: Fleet) -> None:
+def test_a_worker_that_gets_a_repeated_reply_passes_its_wake_up_on(fleet: Fleet) -> None:
     fleet.push("a", "b")
     owner = fleet.register()
     fleet.turn(owner, Q)
@@ -341,14 +341,14 @@ def test_a_token_is_passed_on_with_a_repeated_reply(fleet: Fleet) -> None:
     assert fleet.bell() == 1
 
 
-def test_a_token_taken_by_a_lost_worker_is_passed_on(fleet: Fleet) -> None:
+def test_the_wake_up_taken_by_a_worker_without_a_lease_is_passed_on(fleet: Fleet) -> None:
     fleet.push("a")
     fleet.silence()
     assert fleet.turn("node:1:999", Q, tokens=["q"]).status is TurnStatus.LOST
     assert fleet.bell() == 1
 
 
-def test_a_turn_of_a_reaped_worker_rings_its_nonempty_queues(fleet: Fleet) -> None:
+def test_a_call_of_a_reaped_worker_wakes_others_for_its_waiting_tasks(fleet: Fleet) -> None:
     serving = one_tier("x", "y", "empty")
     fleet.push("a", queue="x")
     fleet.push("b", queue="y")
@@ -358,7 +358,7 @@ def test_a_turn_of_a_reaped_worker_rings_its_nonempty_queues(fleet: Fleet) -> No
     assert [fleet.bell(queue) for queue in ("x", "y", "empty")] == [1, 1, 0]
 
 
-def test_a_counts_key_of_another_type_refuses_a_capped_turn(fleet: Fleet) -> None:
+def test_a_capped_turn_is_refused_if_the_counts_key_has_the_wrong_type(fleet: Fleet) -> None:
     capped = tiers([QueueShare("q", cap=2)])
     fleet.push("a", "b")
     owner = fleet.register()
@@ -370,7 +370,7 @@ def test_a_counts_key_of_another_type_refuses_a_capped_turn(fleet: Fleet) -> Non
     assert fleet.snapshot() == before
 
 
-def test_limits_of_queues_override_the_limit_of_the_turn(fleet: Fleet) -> None:
+def test_the_claim_limit_of_a_queue_overrides_the_limit_of_the_turn(fleet: Fleet) -> None:
     fleet.push("a", "b", "c", queue="5")
     fleet.push("d", "e", "f", queue="7")
     owner = fleet.register()
@@ -392,7 +392,7 @@ def test_a_worker_can_claim_more_without_naming_held_tasks(fleet: Fleet) -> None
     assert fleet.inflight(owner) == ["b", "c"]
 
 
-def test_a_late_turn_settles_but_claims_nothing(fleet: Fleet) -> None:
+def test_a_turn_that_arrives_too_late_settles_tasks_but_claims_none(fleet: Fleet) -> None:
     fleet.push("done", "running", "next")
     owner = fleet.register()
     first = fleet.turn(owner, Q, limit=2)
@@ -406,7 +406,7 @@ def test_a_late_turn_settles_but_claims_nothing(fleet: Fleet) -> None:
 
 @pytest.mark.parametrize(("waiting", "status"), [(9, TurnStatus.BACKLOGGED), (8, TurnStatus.OK)])
 @pytest.mark.parametrize("due", ["", "0"])
-def test_four_entries_left_for_each_owner_are_a_backlog(
+def test_four_tasks_left_for_each_worker_count_as_a_backlog(
     fleet: Fleet, waiting: int, status: TurnStatus, due: str
 ) -> None:
     fleet.push(*map(str, range(waiting)), due=due)
@@ -426,12 +426,14 @@ def test_four_entries_left_for_each_owner_are_a_backlog(
         (tiers([QueueShare("q"), QueueShare("p", condition="shut")]), TurnStatus.OK),
     ],
 )
-def test_a_backlog_is_reported_only_in_an_unbounded_top_tier(fleet: Fleet, serving: Packed, status: TurnStatus) -> None:
+def test_a_backlog_is_reported_only_if_the_top_tier_has_no_limits(
+    fleet: Fleet, serving: Packed, status: TurnStatus
+) -> None:
     fleet.push(*map(str, range(30)))
     assert fleet.turn(fleet.register(), serving).status is status
 
 
-def test_no_backlog_is_reported_for_several_picks_or_a_quarantine(fleet: Fleet) -> None:
+def test_no_backlog_is_reported_for_several_picks_or_a_task_that_crashed(fleet: Fleet) -> None:
     crasher = fleet.register()
     fleet.push(*map(str, range(30)))
     fleet.claim(crasher, Q)
@@ -443,12 +445,12 @@ def test_no_backlog_is_reported_for_several_picks_or_a_quarantine(fleet: Fleet) 
     assert (several.status, len(several.claims)) == (TurnStatus.OK, 2)
 
 
-def test_a_token_for_an_empty_queue_is_not_passed_on(fleet: Fleet) -> None:
+def test_the_wake_up_for_an_empty_queue_is_not_passed_on(fleet: Fleet) -> None:
     fleet.turn(fleet.register(), Q, tokens=["q"])
     assert fleet.bell() == 0
 
 
-def test_a_paused_or_full_queue_is_not_rung(fleet: Fleet) -> None:
+def test_no_worker_is_woken_for_a_queue_that_is_paused_or_at_its_cap(fleet: Fleet) -> None:
     capped = tiers([QueueShare("q", cap=1), QueueShare("p")])
     fleet.push("a", "b")
     fleet.push("c", queue="p")
@@ -461,14 +463,14 @@ def test_a_paused_or_full_queue_is_not_rung(fleet: Fleet) -> None:
     assert (fleet.bell("q"), fleet.bell("p")) == (0, 0)
 
 
-def test_a_release_rings_its_queue(fleet: Fleet) -> None:
+def test_a_released_task_wakes_a_worker_of_its_queue(fleet: Fleet) -> None:
     owner, claim = fleet.claimed("a")
     fleet.silence()
     fleet.turn(owner, Q, (claim, Release()), limit=0)
     assert fleet.bell() == 1
 
 
-def test_a_doorbell_of_another_type_stops_no_transition(fleet: Fleet) -> None:
+def test_tasks_are_claimed_and_settled_although_a_doorbell_has_the_wrong_type(fleet: Fleet) -> None:
     fleet.push("a", "b")
     fleet.silence()
     fleet.redis.set(fleet.keys.doorbell("q"), "text")
@@ -477,7 +479,7 @@ def test_a_doorbell_of_another_type_stops_no_transition(fleet: Fleet) -> None:
     assert fleet.turn(owner, Q, (claim, Done())).claims[0].entry.id == "b"
 
 
-def test_a_lane_of_another_type_stops_its_own_queue_only(fleet: Fleet) -> None:
+def test_a_lane_of_the_wrong_type_stops_only_its_own_queue(fleet: Fleet) -> None:
     fleet.push("a")
     fleet.redis.set(fleet.keys.ready_lane("bad"), "text")
     fleet.redis.sadd(fleet.keys.ready, "bad")
@@ -488,7 +490,7 @@ def test_a_lane_of_another_type_stops_its_own_queue_only(fleet: Fleet) -> None:
     assert fleet.turn(owner, serving, (claim, Done())).stale == ()
 
 
-def test_an_overwritten_count_stops_no_turn(fleet: Fleet) -> None:
+def test_tasks_are_claimed_and_settled_although_counts_are_overwritten(fleet: Fleet) -> None:
     fleet.push("a")
     fleet.redis.hset(fleet.keys.counts, "running:q", "many")
     fleet.redis.hset(fleet.keys.totals, "done", "lots")
@@ -500,14 +502,14 @@ def test_an_overwritten_count_stops_no_turn(fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize("share", [QueueShare("q", cap=4), QueueShare("q", interval_us=1, burst=50)])
-def test_a_bounded_queue_is_claimed_one_task_at_a_time(fleet: Fleet, share: QueueShare) -> None:
+def test_a_queue_with_a_cap_or_rate_is_claimed_one_task_at_a_time(fleet: Fleet, share: QueueShare) -> None:
     fleet.push("a", "b", "c")
     owner, limits = fleet.register(), pack_limits({"q": 3})
     reply = fleet.run(fleet.store.turn(owner, tiers([share]), Turn(1, limits=limits)))
     assert [claim.entry.id for claim in reply.claims] == ["a"]
 
 
-def test_an_idle_turn_needs_few_commands(fleet: Fleet) -> None:
+def test_a_turn_that_finds_no_task_needs_few_commands(fleet: Fleet) -> None:
     owner = fleet.register()
     queues, costs = one_tier("a", "b", "c"), []
     for _ in range(2):  # one of the two turns may have to load the script

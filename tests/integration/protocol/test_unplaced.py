@@ -86,7 +86,7 @@ def test_tasks_of_a_deleted_lane_are_found_and_restored(fleet: Fleet) -> None:
     assert sorted(run_all(fleet)) == ids
 
 
-def test_a_scan_reports_no_task_of_long_lanes(fleet: Fleet) -> None:
+def test_tasks_in_long_lanes_are_not_reported_as_unplaced(fleet: Fleet) -> None:
     for start in range(4):
         fleet.push(*(f"{start}-{n}" for n in range(BATCH)))
     fleet.push(*(f"p-{n}" for n in range(3)), queue="p")
@@ -113,7 +113,7 @@ def test_a_cancelled_task_without_an_entry_is_ended(fleet: Fleet) -> None:
     assert (audit.ended["cancelled"], audit.live, audit.missing) == (1, 0, 0)
 
 
-def test_a_cancelled_later_incarnation_leaves_no_keys(fleet: Fleet) -> None:
+def test_a_cancelled_task_leaves_no_keys_after_its_id_was_reused(fleet: Fleet) -> None:
     fleet.push("a")
     fleet.run(fleet.store.cancel("a"))
     fleet.push("a")
@@ -171,7 +171,7 @@ def test_a_task_restored_twice_or_by_mistake_runs_once(fleet: Fleet) -> None:
     assert fleet.run(fleet.store.dead_page(0, 1)).total == 0
 
 
-def test_a_restored_task_can_be_cancelled_retried_and_unique(fleet: Fleet) -> None:
+def test_a_restored_task_keeps_its_unique_key_and_can_be_cancelled(fleet: Fleet) -> None:
     fleet.enqueue(NewTask("a", "q", body_of("a"), unique_key="k"))
     fleet.push("b")
     fleet.redis.delete(fleet.keys.ready_lane("q"))
@@ -208,7 +208,7 @@ def test_a_task_that_moves_during_a_scan_is_not_reported(fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize("given_back", [False, True])
-def test_a_scan_reads_all_entries_of_a_lane_that_moves(fleet: Fleet, given_back: bool) -> None:
+def test_a_scan_misses_no_entry_of_a_lane_that_changes_meanwhile(fleet: Fleet, given_back: bool) -> None:
     fleet.push(*(f"t{n}" for n in range(BATCH)))
     fleet.push(*(f"t{n}" for n in range(BATCH, 2 * BATCH)))
     owner = fleet.register()
@@ -233,14 +233,14 @@ def test_a_tombstone_does_not_hide_an_unplaced_task(fleet: Fleet) -> None:
     assert not fleet.redis.exists(fleet.keys.former)
 
 
-def test_a_body_with_an_invalid_id_becomes_dead(fleet: Fleet) -> None:
+def test_an_unplaced_task_with_an_invalid_id_becomes_dead(fleet: Fleet) -> None:
     fleet.redis.hset(fleet.keys.tasks, "not a name", body_of("a"))
     assert walk(fleet) == ["not a name"]
     assert restore(fleet, "not a name") == [RestoreStatus.DEAD]
     assert walk(fleet) == []
 
 
-def test_scans_change_nothing(fleet: Fleet) -> None:
+def test_a_scan_for_unplaced_tasks_changes_nothing(fleet: Fleet) -> None:
     every_place(fleet)
     fleet.push("lost", queue="p")
     lose_entry(fleet, "lost", "p")
