@@ -59,14 +59,14 @@ CONFIG = [value for value in values() if value.path[0] == "config"]
 
 
 @pytest.mark.parametrize("situation", SITUATIONS)
-def test_the_product_accepts_the_configuration_without_a_warning(situation: str, tmp_path: Path) -> None:
+def test_rota_accepts_the_configuration_of_the_chart_without_a_warning(situation: str, tmp_path: Path) -> None:
     objects = render(SITUATIONS[situation])
     warnings = [each for each in loaded(objects, tmp_path).warnings if "without http.token_file" not in each]
     assert warnings == []
 
 
 @pytest.mark.parametrize("situation", SITUATIONS)
-def test_every_value_of_the_configuration_arrives(situation: str, tmp_path: Path) -> None:
+def test_every_configuration_value_of_the_chart_reaches_rota(situation: str, tmp_path: Path) -> None:
     given = with_changes(default_values(), SITUATIONS[situation])["config"]
     if given.get("pools"):
         del given["workers"]
@@ -82,7 +82,7 @@ def differences(given: Any, found: Any, path: str = "") -> list[str]:
 
 
 @pytest.mark.parametrize("value", CONFIG, ids=str)
-def test_each_configuration_key_changed_alone_arrives(value: Value, tmp_path: Path) -> None:
+def test_each_configuration_key_that_is_changed_alone_reaches_rota(value: Value, tmp_path: Path) -> None:
     path = value.path[1:]
     new = _another(value)
     basis = deepcopy(BASIS)
@@ -136,7 +136,7 @@ def _keys(table: Object, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
     return found
 
 
-def test_the_secret_holds_the_url_and_no_other_object_does() -> None:
+def test_the_redis_url_is_in_the_secret_and_in_no_other_object() -> None:
     objects = render(EVERYTHING)
     url = EVERYTHING["redis"]["url"]
     assert only(objects, "Secret")["stringData"] == {"url": url}
@@ -175,7 +175,7 @@ def test_a_changed_url_replaces_the_pods() -> None:
     assert one != other
 
 
-def test_the_drain_time_and_the_pods_grace_period_change_together() -> None:
+def test_a_reload_cannot_change_the_drain_time_without_the_grace_period() -> None:
     """A running pod keeps its terminationGracePeriodSeconds, so a reload must not change its drain time."""
     one, other = (render({"config": {"limits": {"drain_seconds": seconds}}}) for seconds in (25, 300))
     assert only(one, "ConfigMap") == only(other, "ConfigMap")

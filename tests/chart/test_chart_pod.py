@@ -57,7 +57,7 @@ def test_defaults_of_the_chart_match_the_product() -> None:
     assert limits == {key: getattr(Limits(), key) for key in limits}
 
 
-def test_nothing_delays_the_signal_to_the_master() -> None:
+def test_the_stop_signal_of_the_pod_reaches_the_master_without_delay() -> None:
     found = container({})
     assert "lifecycle" not in found
     assert "command" not in found, "the entry point of the image is the master itself"
@@ -123,7 +123,7 @@ def test_a_starting_pod_has_the_time_that_the_product_needs(boot_seconds: float,
     assert boot_seconds + PROVIDER_SECONDS < patience < boot_seconds + 60 + period + 1
 
 
-def test_every_probe_depends_on_the_response_of_the_fleet() -> None:
+def test_every_probe_is_an_http_request_to_the_fleet() -> None:
     for name in ("livenessProbe", "startupProbe", "readinessProbe"):
         assert set(container({})[name]) == {"httpGet", "periodSeconds", "timeoutSeconds", "failureThreshold"}
 
@@ -169,7 +169,7 @@ def test_only_the_fleets_user_can_read_the_secret_files(values: Object) -> None:
     assert not any("secretKeyRef" in str(each) for each in container(values)["env"])
 
 
-def test_only_one_folder_is_writable(values: Object) -> None:
+def test_the_pod_can_write_only_to_tmp_and_shared_memory(values: Object) -> None:
     writable = [each["mountPath"] for each in container(values)["volumeMounts"] if not each.get("readOnly")]
     assert writable == ["/tmp", *(["/dev/shm"] if values else [])]
 
@@ -207,12 +207,12 @@ def test_selectors_select_the_pods(values: Object) -> None:
     assert not any(each.items() <= other.items() for each in found), "the pod of `helm test` is none of the fleet"
 
 
-def test_keda_sets_the_number_of_pods_instead() -> None:
+def test_with_keda_the_deployment_sets_no_number_of_pods() -> None:
     assert "replicas" not in only(render({"keda": {"enabled": True}}), "Deployment")["spec"]
     assert only(render({"replicas": 7}), "Deployment")["spec"]["replicas"] == 7
 
 
-def test_the_helm_test_pod_checks_what_the_fleet_runs(values: Object) -> None:
+def test_the_helm_test_pod_runs_rota_check_in_the_environment_of_the_fleet(values: Object) -> None:
     check = only(render(values), "Pod")["spec"]
     (checking,) = check["containers"]
     fleet = container(values)

@@ -41,7 +41,7 @@ def test_the_chart_with_everything_turned_on_renders_every_kind() -> None:
     assert {each["kind"] for each in render(EVERYTHING)} == KINDS
 
 
-def test_misspelt_keys_of_any_kind_are_found() -> None:
+def test_the_schema_check_finds_misspelt_keys_in_objects_of_every_kind() -> None:
     for each in render(EVERYTHING):
         table = each.get("spec", each)
         assert faults({**each, **({"spec": {**table, "unknwn": 1}} if "spec" in each else {"unknwn": 1})}), each["kind"]
@@ -69,7 +69,7 @@ def test_yamllint_accepts_the_rendered_yaml(situation: str, tmp_path: Path) -> N
     assert not any("[error]" in line for line in errors), linted.stdout
 
 
-def test_a_package_contains_the_rules_and_dashboards_themselves(tmp_path: Path) -> None:
+def test_a_chart_package_has_rules_and_dashboards_as_files_and_not_links(tmp_path: Path) -> None:
     packed = run("helm", "package", str(CHART), "--destination", str(tmp_path))
     assert packed.returncode == 0, packed.stderr
     (archive,) = tmp_path.glob("*.tgz")
@@ -98,6 +98,6 @@ def test_notes_name_the_secret_that_is_missing() -> None:
     assert "kubectl create secret" not in given
 
 
-def test_objects_have_the_requested_names() -> None:
+def test_kubernetes_objects_have_the_requested_names() -> None:
     assert only(render({"fullnameOverride": "shop"}), "Deployment")["metadata"]["name"] == "shop"
     assert only(render({"nameOverride": "fleet"}), "Deployment")["metadata"]["name"] == "rota-fleet"

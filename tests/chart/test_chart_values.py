@@ -18,7 +18,7 @@ _JOINED = {"helm": "/", "helm3": "."}
 
 
 @pytest.mark.parametrize("value", OF_CHART, ids=str)
-def test_a_value_changed_alone_has_an_effect_and_is_valid(value: Value) -> None:
+def test_each_chart_value_has_an_effect_if_it_alone_is_changed(value: Value) -> None:
     for new in value.another():
         changed = [base for base in SITUATIONS.values() if _is_changed(base, change(value, new))]
         assert changed, f"{value} = {new!r} changes nothing"
@@ -114,12 +114,12 @@ def test_an_unknown_key_is_refused_with_its_table(helm: str) -> None:
         ({"volumes": [{"name": "x", "emptydir": {}}]}, "/volumes/0"),
     ],
 )
-def test_the_schema_also_checks_parts_of_a_pod(given: Object, path: str) -> None:
+def test_the_values_schema_also_checks_parts_of_a_pod(given: Object, path: str) -> None:
     assert f"{path}'" in _refusal(given, "helm")
 
 
 @pytest.mark.parametrize("table", ["queues", "tasks", "pools", "conditions", "schedules"])
-def test_a_name_that_the_product_refuses_is_refused(table: str) -> None:
+def test_the_chart_refuses_names_that_rota_refuses(table: str) -> None:
     refusal = _refusal({"config": {table: {"two words": {}}}}, "helm")
     assert f"at '/config/{table}': additional properties 'two words' not allowed" in refusal
 
@@ -134,7 +134,7 @@ def test_a_name_that_the_product_refuses_is_refused(table: str) -> None:
         ({"keda": {"minReplicas": 20}}, "keda.maxReplicas: expected at least keda.minReplicas (20), got 10"),
     ],
 )
-def test_values_that_do_not_fit_together_are_refused_with_a_path(given: Object, message: str) -> None:
+def test_the_chart_refuses_values_that_contradict_each_other(given: Object, message: str) -> None:
     assert message in _refusal(given, "helm")
 
 

@@ -40,7 +40,7 @@ def test_no_derived_file_is_missing(derived: dict[Path, str]) -> None:
     assert set(derived) == set(COMMITTED)
 
 
-def test_the_schema_is_a_schema_and_uses_all_of_its_definitions() -> None:
+def test_the_values_schema_is_valid_and_uses_all_of_its_definitions() -> None:
     schema = json.loads(SCHEMA.read_text())
     Draft7Validator.check_schema(schema)
     text = SCHEMA.read_text()

@@ -30,7 +30,7 @@ def table() -> dict[str, str]:
     return {name: default for names, default, _ in rows for name in re.findall(r"`([^`]+)`", names)}
 
 
-def test_the_product_accepts_the_fleet_with_the_values_of_the_page(tmp_path: Path) -> None:
+def test_rota_accepts_the_fleet_with_the_values_on_the_kubernetes_page(tmp_path: Path) -> None:
     objects = render(INSTALLED)
     assert [fault for each in objects for fault in faults(each)] == []
     config = loaded_of_release("shop", INSTALLED, tmp_path)
@@ -70,7 +70,7 @@ def test_error_messages_on_the_page_match_helm() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in YAML if name.startswith(("networkPolicy", "keda"))])
-def test_other_values_on_the_page_are_valid(name: str) -> None:
+def test_the_example_values_on_the_kubernetes_page_are_valid(name: str) -> None:
     objects = render(yaml.safe_load(YAML[name]))
     assert objects != render()
     assert [fault for each in objects for fault in faults(each)] == []
@@ -92,7 +92,7 @@ def test_the_overlay_on_the_page_can_be_built(tmp_path: Path) -> None:
     assert (config.namespace, config.workers) == ("shop", 8)
 
 
-def test_every_value_is_in_the_table() -> None:
+def test_every_chart_value_is_in_the_table_of_the_page() -> None:
     rows = table()
     missing = [str(value) for value in values() if not any(f"{value}.".startswith(f"{row}.") for row in rows)]
     assert missing == []

@@ -31,7 +31,7 @@ def groups(name: str) -> list[Any]:
     return found
 
 
-def test_the_rules_match_the_repository() -> None:
+def test_the_rules_of_the_prometheusrule_match_the_repository() -> None:
     assert rule()["spec"]["groups"] == groups("recording.yml") + groups("alerts.yml")
 
 
@@ -41,7 +41,7 @@ def test_promtool_accepts_the_rules_of_the_object(tmp_path: Path) -> None:
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
-def test_links_begin_with_the_given_addresses() -> None:
+def test_links_in_alerts_and_dashboards_begin_with_the_configured_addresses() -> None:
     links = {"docs": "https://docs.example/", "grafana": "https://grafana.example"}
     assert LINK.search(yaml.safe_dump(rule()))
     linked = render({"prometheusRule": {"enabled": True}, "dashboards": {"enabled": True}, "links": links})
@@ -80,7 +80,7 @@ def triggers(**values: Any) -> dict[str, Object]:
     return {each["name"]: each for each in scaled["spec"]["triggers"]}
 
 
-def test_with_ranges_the_fleet_states_how_many_workers_it_needs() -> None:
+def test_for_pools_with_a_range_keda_uses_the_workers_that_the_fleet_wants() -> None:
     (trigger,) = triggers(keda={"enabled": True, "workersPerPod": 8}, pools=["mail"], config=POOLS).values()
     assert trigger["metadata"]["threshold"] == "8"
     query = trigger["metadata"]["query"]
@@ -89,7 +89,7 @@ def test_with_ranges_the_fleet_states_how_many_workers_it_needs() -> None:
     assert set(re.findall(r"\brota_\w+", query)) <= BY_NAME.keys()
 
 
-def test_queries_use_metrics_that_the_product_has() -> None:
+def test_keda_queries_use_only_metrics_that_rota_has() -> None:
     for trigger in triggers().values():
         query = trigger["metadata"]["query"]
         promql_parser.parse(query)
@@ -98,7 +98,7 @@ def test_queries_use_metrics_that_the_product_has() -> None:
         assert used <= BY_NAME.keys()
 
 
-def test_without_metrics_the_number_of_pods_does_not_fall() -> None:
+def test_the_number_of_pods_does_not_fall_if_metrics_are_missing() -> None:
     spec = only(render({"keda": {"enabled": True}}), "ScaledObject")["spec"]
     assert spec["fallback"]["behavior"] == "currentReplicasIfHigher"
     assert spec["minReplicaCount"] >= 1
@@ -176,7 +176,7 @@ def test_prometheus_returns_the_number_of_pods_to_run(
     assert tested.returncode == 0, tested.stdout + tested.stderr
 
 
-def test_pods_of_one_pool_are_counted_by_their_name() -> None:
+def test_keda_counts_the_pods_of_a_release_by_their_name() -> None:
     values = {"pools": ["mail"], "config": {"pools": {"mail": {"workers": 2}}}}
     query = triggers(**values)["lateness"]["metadata"]["query"]
     assert 'rota_start_time_seconds{fleet="rota",pod=~"rota-[a-z0-9]+-[a-z0-9]+"}' in query

@@ -96,7 +96,7 @@ def test_diagram_matches_the_imports() -> None:
     assert {(at, to) for at, to in imports if to not in _reached_from(at, drawn)} == set(), "imports without a way"
 
 
-def test_files_named_for_changes_exist() -> None:
+def test_every_file_that_the_architecture_page_names_exists() -> None:
     section = _page().partition("## Where do I change ...")[2].partition("\n## ")[0]
     places = _PLACE.findall(section)
     assert len(places) > 25

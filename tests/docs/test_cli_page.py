@@ -23,20 +23,20 @@ def commands(group: click.Group, prefix: str = "rota") -> set[str]:
     return found
 
 
-def test_the_page_lists_every_command() -> None:
+def test_the_cli_page_lists_every_command() -> None:
     rows = re.findall(r"^\| `(rota(?: [a-z]+)+)", PAGE, re.MULTILINE)
 
     assert set(rows) == commands(app)
     assert len(rows) == len(set(rows))
 
 
-def test_the_page_lists_every_exit_code_with_its_meaning() -> None:
+def test_the_cli_page_lists_every_exit_code_with_its_meaning() -> None:
     rows = re.findall(r"^\| (\d+) \| (.+) \|$", PAGE, re.MULTILINE)
 
     assert {int(code): meaning for code, meaning in rows} == {int(code): text for code, text in MEANINGS.items()}
 
 
-def test_the_page_lists_every_signal_of_the_master() -> None:
+def test_the_cli_page_lists_every_signal_of_the_master() -> None:
     rows = re.findall(r"^\| `([A-Z0-9]+)` \| ", PAGE, re.MULTILINE)
 
     assert {signal.Signals[f"SIG{name}"] for name in rows} == set(master_signals.MEANINGS)

@@ -48,7 +48,7 @@ def shown(field: inspect.Field) -> str:
     return "" if default is None else json.dumps(default)
 
 
-def test_the_page_lists_every_key_with_its_default() -> None:
+def test_the_configuration_page_lists_every_key_with_its_default() -> None:
     assert documented() == in_the_code()
 
 
@@ -129,7 +129,7 @@ def _another(field: inspect.Field) -> Any:
             return _OTHERS.get(type(other), "5/s" if field.name == "rate" else "another")
 
 
-def test_the_page_lists_the_reload_effect_of_every_key() -> None:
+def test_the_configuration_page_says_what_a_reload_of_each_key_does() -> None:
     in_code = effects_in_the_code()
     del in_code["redis_url_file"]  # this key only sets redis_url, which is compared
     assert effects_documented() == in_code

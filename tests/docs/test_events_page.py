@@ -12,7 +12,7 @@ def _constants() -> dict[str, str]:
     return {name: value for name, value in vars(log_events).items() if name.isupper() and isinstance(value, str)}
 
 
-def test_the_page_lists_every_event_exactly_once() -> None:
+def test_the_events_page_lists_every_log_event_exactly_once() -> None:
     rows = _ROW.findall((ROOT / "docs/events.md").read_text(encoding="utf-8"))
     assert sorted(rows) == sorted(_constants().values())
 

@@ -30,12 +30,12 @@ def test_every_test_named_as_evidence_exists(page: str) -> None:
 
 
 @pytest.mark.parametrize("page", _PAGES)
-def test_every_named_file_exists(page: str) -> None:
+def test_every_file_named_as_evidence_exists(page: str) -> None:
     assert [name for name in _NAMED_FILE.findall(_page(page)) if not _path(name).exists()] == []
 
 
 @pytest.mark.parametrize("page", _PAGES)
-def test_every_row_names_a_test_or_says_not_yet(page: str) -> None:
+def test_every_feature_and_fault_has_a_test_or_is_marked_not_yet(page: str) -> None:
     rows = _ROW.findall(_page(page))
     assert [number for number, text in rows if not re.search(r"`test_\w+`|not yet", text.rpartition("|")[2])] == []
 

@@ -93,11 +93,11 @@ def test_the_glossary_has_no_homonyms_and_no_synonyms() -> None:
         ("| **claim** | fetch, dequeue | to take tasks |\n| **lease** | the same | a time |", []),
     ],
 )
-def test_homonyms_are_found(rows: str, words: list[str]) -> None:
+def test_the_glossary_check_finds_words_with_two_meanings(rows: str, words: list[str]) -> None:
     assert homonyms(terms_in(rows)) == words
 
 
-def test_synonyms_are_found() -> None:
+def test_the_glossary_check_finds_things_with_two_words() -> None:
     rows = "| **release** | requeue | to give back |\n| **return** | requeue, nack | to give back |"
     assert synonyms(terms_in(rows)) == ["requeue", "requeue"]
 

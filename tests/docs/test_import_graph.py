@@ -92,7 +92,7 @@ def test_client_folder_imports_have_no_cycle() -> None:
     assert cycles_in(folders) == set()
 
 
-def test_long_cycles_are_found() -> None:
+def test_the_check_for_import_cycles_finds_long_ones() -> None:
     assert cycles_in({"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": set()}) == {frozenset("abc")}
 
 

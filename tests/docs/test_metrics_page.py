@@ -41,7 +41,7 @@ def test_metric_tables_are_up_to_date() -> None:
 
 
 @pytest.mark.parametrize("buckets", [LAG_BUCKETS, m.RUNTIME_BUCKETS, m.COMMAND_BUCKETS])
-def test_the_page_names_the_buckets(buckets: tuple[float, ...]) -> None:
+def test_the_metrics_page_names_the_buckets_of_every_histogram(buckets: tuple[float, ...]) -> None:
     assert f": {' '.join(f'{bound:g}'.removeprefix('0') for bound in buckets)}" in PAGE
 
 
@@ -62,7 +62,7 @@ def by_redis(reading: QueueReading = READING) -> int:
     return sum(1 for definition in m.ALL for labels, _ in samples.series(definition) if "q" in labels)
 
 
-def test_the_page_states_the_cost_of_a_queue() -> None:
+def test_the_metrics_page_states_how_many_series_a_queue_adds() -> None:
     samples = Samples()
     put_settings(samples, (queue_settings("q"),), "1", 0.0)
     put_running(samples, (), (queue_settings("q"),))
@@ -79,7 +79,7 @@ def test_the_page_states_the_cost_of_a_queue() -> None:
     assert cost("queue of a pattern that is among the largest") == by_redis(OF_A_PATTERN)
 
 
-def test_the_page_states_the_cost_of_a_process() -> None:
+def test_the_metrics_page_states_how_many_series_a_process_adds() -> None:
     samples = Samples()
     member = Member(8, Role.WORKER, 1, Phase.IDLE, 0.0)
     put_processes(samples, (member,))
@@ -88,7 +88,7 @@ def test_the_page_states_the_cost_of_a_process() -> None:
     assert cost("living process") == total(samples)
 
 
-def test_the_page_states_the_cost_of_tasks_and_pools() -> None:
+def test_the_metrics_page_states_how_many_series_tasks_and_pools_add() -> None:
     values = {"outcome": 6, "reason": 10, "state": len(m.WORKER_STATES), "count": 4, "cause": len(CAUSES)}
     of_a_range = {m.FLEET_WORKERS_WANTED, m.POOL_WORKERS, m.SCALING_LIMITED}
 

@@ -72,7 +72,7 @@ def lines(name: str) -> dict[str, str]:
     return {name: value.strip("= ") for name, _, value in rows}
 
 
-def test_every_command_of_the_page_is_run() -> None:
+def test_every_command_on_the_operations_page_is_tested() -> None:
     assert [str(block) for block in blocks(PATH) if block.language in _SHELLS and not block.verb] == []
 
 
@@ -93,7 +93,7 @@ def value_of(node: ast.AST) -> Fraction:
 
 
 @pytest.mark.parametrize(("expression", "result"), _CALCULATION.findall(WORDS))
-def test_the_examples_are_calculated_correctly(expression: str, result: str) -> None:
+def test_calculations_on_the_operations_page_are_correct(expression: str, result: str) -> None:
     digits = len(result.partition(".")[2])
     assert round(value_of(ast.parse(expression, mode="eval")), digits) == Fraction(result)
 
@@ -106,7 +106,7 @@ def mean_wait(workers: int, utilisation: float) -> float:
     return share / (workers * (1 - utilisation))
 
 
-def test_the_waits_for_a_worker_match_the_formula() -> None:
+def test_the_table_of_mean_waits_for_a_worker_matches_the_formula() -> None:
     shares = [
         int(percent) / 100 for percent in re.findall(r"(\d+) %", PAGE.partition("| workers |")[2].splitlines()[0])
     ]
@@ -117,7 +117,7 @@ def test_the_waits_for_a_worker_match_the_formula() -> None:
 # The rules of the doctor
 
 
-def test_the_formula_for_memory_matches_the_doctor() -> None:
+def test_the_memory_formula_on_the_operations_page_matches_the_doctor() -> None:
     fleet, worker = FLEET_BYTES // MEGABYTE, WORKER_BYTES // MEGABYTE
     assert f"memory = {fleet} MB + 2 * code + (workers + 1) * ({worker} MB + growth)" in PAGE
     assert f"/ {LOW_SERVER_SHARE:g}\n" in PAGE.partition("maxmemory = (backlog")[2].splitlines(keepends=True)[0]
@@ -125,7 +125,7 @@ def test_the_formula_for_memory_matches_the_doctor() -> None:
     assert "three quarters" in WORDS.partition("Choose `maxmemory`")[2]
 
 
-def test_the_numbers_of_workers_match_the_code() -> None:
+def test_the_numbers_of_workers_on_the_operations_page_match_the_code() -> None:
     assert f"A node has at most {MAX_WORKERS} workers." in WORDS
     assert f"the doctor notes more than {MANY_WORKERS} for each processor." in WORDS
 
@@ -137,7 +137,7 @@ def limit_of(setting: str, where: str) -> str:
 
 
 @pytest.mark.parametrize("workers", [1, 64, 500])
-def test_the_limits_of_the_page_are_enough_for_the_doctor(workers: int) -> None:
+def test_doctor_accepts_the_limits_that_the_operations_page_recommends(workers: int) -> None:
     files, for_each = re.findall(r"\d+", limit_of("ulimit -n", "node"))[:2]
     for_all = int(re.findall(r"\d+", limit_of("ulimit -u", "node"))[0])
 
@@ -151,14 +151,14 @@ def test_the_limits_of_the_page_are_enough_for_the_doctor(workers: int) -> None:
     assert found(enough - 1, 10_000) == ["open-files-low"]
 
 
-def test_the_limits_of_a_master_match_the_code() -> None:
+def test_the_limits_of_a_master_on_the_operations_page_match_the_code() -> None:
     files, memory, written = (NEEDED[limit].least for limit in (RLIMIT_NOFILE, RLIMIT_AS, RLIMIT_FSIZE))
     assert f"below {files} a master does not start" in limit_of("ulimit -n", "node")
     assert limit_of("ulimit -v", "node") == f"none, or {memory} MB and more"
     assert limit_of("ulimit -f", "node") == f"none, or {written} MB and more"
 
 
-def test_the_other_limits_match_the_doctor() -> None:
+def test_the_other_limits_on_the_operations_page_match_the_doctor() -> None:
     assert limit_of("/dev/shm", "node").startswith(f"more than {SMALL_SHARED_BYTES // MEGABYTE} MB")
     assert limit_of("clock", "node") == f"synchronised to {CLOCK_SECONDS:g} s"
     assert limit_of("`vm.overcommit_memory`", "node") == "0 or 1"
@@ -203,7 +203,7 @@ def test_each_alert_is_a_page_or_a_ticket_by_its_severity() -> None:
         assert sorted(listed) == sorted(name for name, rule in ALERTS.items() if rule["labels"]["severity"] == severity)
 
 
-def test_the_limits_outside_of_rota_match_the_doctor() -> None:
+def test_the_limits_outside_of_rota_on_the_page_match_the_doctor() -> None:
     limits = {what: limit for what, limit, _ in rows_of("surroundings")}
     assert limits["memory of Redis"] == f"{LOW_SERVER_SHARE:.0%} of `maxmemory`".replace("%", " %")
     assert limits["a replica"] == f"{BEHIND_SECONDS} s behind"
@@ -305,7 +305,7 @@ RESULTS: Final = (
 )
 
 
-def test_the_queries_return_the_numbers_of_the_example(tmp_path: Path) -> None:
+def test_queries_on_the_operations_page_return_the_numbers_of_its_example(tmp_path: Path) -> None:
     [queries] = [block.text.split("\n\n") for block in blocks(PATH) if "[7d:5m]" in block.text]
     expected = [
         {"expr": query, "eval_time": f"{MINUTES}m", "exp_samples": [{"labels": labels, "value": value}]}

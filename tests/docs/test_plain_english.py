@@ -19,7 +19,7 @@ def _most_frequent() -> str:
     return ", ".join(f"{phrase} ({count})" for phrase, count in phrases.most_common(_SHOWN))
 
 
-def test_dialect_phrases_only_become_fewer() -> None:
+def test_the_number_of_phrases_of_our_early_dialect_never_increases() -> None:
     ceiling = json.loads(CEILING.read_text(encoding="utf-8"))
     count = counted()
     assert count.phrases <= ceiling["phrases"], f"rewrite the new ones; the most frequent: {_most_frequent()}"
@@ -41,7 +41,7 @@ def test_dialect_phrases_are_found_across_lines(text: str, phrases: list[str]) -
 
 
 @pytest.mark.parametrize("opening", ["What is held", "How long it lasts", "The same for groups", "It is closed"])
-def test_an_opening_without_subject_or_verb_is_headless(opening: str) -> None:
+def test_a_docstring_without_subject_or_verb_is_found(opening: str) -> None:
     assert HEADLESS.match(opening)
     assert is_headless(Passage(CEILING, 1, opening, is_docstring=True))
     assert not is_headless(Passage(CEILING, 1, opening, is_docstring=False))

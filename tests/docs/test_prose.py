@@ -22,7 +22,7 @@ _STORIES = [page for page in markdown_files() if verbs(page) and "install" not i
 
 
 @pytest.mark.parametrize("block", _READABLE, ids=str)
-def test_code_in_prose_is_well_formed(block: Block) -> None:
+def test_code_blocks_on_pages_can_be_parsed(block: Block) -> None:
     _PARSERS[block.language](block.text)
 
 
@@ -39,7 +39,7 @@ def story(tmp_path: Path) -> Iterator[Story]:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("page", _STORIES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_following_the_page_works(page: Path, story: Story) -> None:
+def test_each_page_works_if_its_examples_are_run_in_order(page: Path, story: Story) -> None:
     if page.parent != ROOT:
         story.folder = story.folder / page.parent.relative_to(ROOT)
         story.folder.mkdir(exist_ok=True)

@@ -53,7 +53,7 @@ def test_the_worked_example_matches_the_rule() -> None:
     assert f"in 55.2 / (12 - 3.0) = {decision.drain_seconds:.1f} s" in PAGE
 
 
-def test_the_price_of_a_short_objective_is_correct() -> None:
+def test_the_cost_of_a_short_objective_on_the_scaling_page_is_correct() -> None:
     words = " ".join(PAGE.split())
     found = re.search(r"tasks of 100 ms needs (\d) workers for an objective of 10 s, and (\d) workers for", words)
     assert found is not None
@@ -61,6 +61,6 @@ def test_the_price_of_a_short_objective_is_correct() -> None:
     assert int(found[2]) == tail_slots(2.0, 0.1, 1.0, 0.01, 0.99)
 
 
-def test_every_cause_has_its_guard_on_the_page() -> None:
+def test_the_scaling_page_lists_a_guard_for_every_cause() -> None:
     guards = PAGE.partition("## Guards")[2].partition("\n## ")[0]
     assert set(re.findall(r"\| `(\w+)` \|$", guards, re.MULTILINE)) == set(CAUSES)

@@ -16,7 +16,7 @@ SENDERS = ("core/manager_messages.py", "effects/notify_socket.py")
 CODE = "".join((MASTER / name).read_text(encoding="utf-8") for name in SENDERS)
 
 
-def test_the_page_lists_every_message_to_the_manager() -> None:
+def test_the_service_page_lists_every_message_to_the_service_manager() -> None:
     rows = re.findall(r"^\| ((?:`[A-Z_]+=\w*`(?:, )?)+) \|", PAGE, re.MULTILINE)
     listed = {name for row in rows for name in re.findall(r"`([A-Z_]+)=", row)}
 

@@ -49,7 +49,7 @@ def test_group_diagram_matches_the_phases() -> None:
     assert drawn == {phase.value for phase in GroupPhase}
 
 
-def test_every_state_of_a_child_can_end() -> None:
+def test_every_state_of_a_child_process_can_lead_to_exited() -> None:
     for state in ChildState:
         assert state is ChildState.EXITED or ChildState.EXITED in TRANSITIONS[state]
 

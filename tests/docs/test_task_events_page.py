@@ -8,7 +8,7 @@ def test_event_table_lists_every_event() -> None:
     assert ways().keys() == set(EventName)
 
 
-def test_task_moves_and_events_match() -> None:
+def test_every_move_of_a_task_has_a_task_event() -> None:
     moves: set[tuple[str, str]] = {(source, target) for source, facts in STATES.items() for target in facts.moves}
     # These events also come from items that other programs pushed.
     moves |= {(NOTHING, state) for state in (State.READY, State.SCHEDULED)}

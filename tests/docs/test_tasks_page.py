@@ -44,12 +44,12 @@ def _rows(heading: str) -> list[Row]:
 DECLARED, CALLED = _rows("Options of `@rota.task`"), _rows("Options of one call")
 
 
-def test_the_page_has_a_row_for_every_option() -> None:
+def test_the_tasks_page_has_a_row_for_every_option() -> None:
     assert sorted(row.option for row in DECLARED) == sorted(["name", *TaskArguments.__annotations__])
     assert sorted(row.option for row in CALLED) == sorted(CallOptions.__annotations__)
 
 
-def test_the_page_lists_every_default() -> None:
+def test_the_tasks_page_lists_every_default() -> None:
     said = {row.option: eval(row.default.strip("`"), _KNOWN) for row in DECLARED if row.default.startswith("`")}
     said["retry_on"] = (said["retry_on"],)
     assert said == {field.name: field.default for field in fields(TaskOptions)}

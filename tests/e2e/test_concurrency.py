@@ -94,7 +94,7 @@ def test_only_running_tasks_of_a_killed_worker_start_again(fleet: RunningFleet) 
     assert fleet.books_balance()
 
 
-def test_a_task_that_kills_its_process_is_dead_after_three_crashes_alone(fleet: RunningFleet) -> None:
+def test_only_the_task_that_kills_its_process_becomes_dead_and_others_end(fleet: RunningFleet) -> None:
     others = [attend(fleet, f"other-{n}") for n in range(PLACES - 1)]
     poison = attend(fleet, "poison", "kills")
     until(lambda: fleet.log("worker.exited"), "the first crash")

@@ -101,7 +101,7 @@ def test_doctor_finds_a_second_application_in_the_namespace(fleets: Fleets) -> N
     assert "nodes-one-host" in found  # both nodes run on this machine
 
 
-def test_doctor_reports_only_nodes_with_different_options(fleets: Fleets) -> None:
+def test_doctor_reports_nodes_only_if_their_options_differ(fleets: Fleets) -> None:
     tiers = [["high"], ["default"]]
     one = fleets.node("one", tiers=tiers).start()
     fleets.node("two", tiers=tiers).start()

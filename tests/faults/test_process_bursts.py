@@ -99,7 +99,7 @@ def ended_by_signals(fleet: RunningFleet) -> list[dict[str, object]]:
     return [line for line in deaths if line.get("signal") not in (None, "SIGKILL")]
 
 
-def test_no_combination_of_signals_without_a_stop_ends_the_master(fleets: Fleets, chance: random.Random) -> None:
+def test_pending_signals_that_include_no_stop_keep_the_master_running(fleets: Fleets, chance: random.Random) -> None:
     fleet = fleets.start(workers=1)
     sets = list(every_set(NO_STOPS))
     for numbers in chance.sample(sets, len(sets)):
@@ -114,9 +114,7 @@ def test_no_combination_of_signals_without_a_stop_ends_the_master(fleets: Fleets
     assert ended_in_order(fleet)
 
 
-def test_every_combination_of_signals_with_a_stop_ends_the_master_cleanly(
-    fleets: Fleets, chance: random.Random
-) -> None:
+def test_pending_signals_that_include_a_stop_end_the_master_cleanly(fleets: Fleets, chance: random.Random) -> None:
     fleet = fleets.make(workers=1)
     drawn = [[stop, *chance.sample(NO_STOPS, chance.randint(1, 7))] for stop in STOPS]
     as_filed: list[int] = [*AS_FILED, signal.SIGCONT]

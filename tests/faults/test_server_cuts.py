@@ -82,7 +82,7 @@ def test_an_idle_fleet_with_frequent_cuts_does_not_reconnect_in_a_busy_loop(shak
     fleet.wait_for("end")
 
 
-def test_frequent_script_flushes_under_load_delay_and_lose_no_task(shaken: Shaken) -> None:
+def test_frequent_script_flushes_under_load_lose_and_repeat_no_task(shaken: Shaken) -> None:
     fleet = shaken.start(workers=WORKERS)
     late = [Call("note", ["due"], queue="default", delay=n / 20) for n in range(60)]
     fleet.client.enqueue_many(late)

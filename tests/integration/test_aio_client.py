@@ -95,7 +95,7 @@ def test_concurrent_calls_share_one_connection_and_waits_share_another(
     until(lambda: connections() == 0, "the connections to be closed")
 
 
-def test_cancelling_an_enqueue_after_it_was_sent_raises_a_repeatable_uncertain(
+def test_an_enqueue_cancelled_after_it_was_sent_can_be_repeated_safely(
     link: FaultyLink, namespace: str, fleet: Fleet
 ) -> None:
     async def program() -> None:

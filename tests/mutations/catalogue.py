@@ -163,7 +163,11 @@ MUTATIONS: Final = (
     Mutation(
         "a kill by the hard time limit is a crash, even if the task has another kill policy",
         PythonFunction("rota_supervisor.master.core.child_exit", "settlements_of", bugs.no_verdicts),
-        Tests("tests/unit/test_kill_policies.py", "task_over_its_hard_limit or retry_left", r"ValueError: not enough values .*"),
+        Tests(
+            "tests/unit/test_kill_policies.py",
+            "task_over_its_hard_limit or retry_left",
+            r"ValueError: not enough values .*",
+        ),
     ),
     Mutation(
         "tasks that run beside the one that exceeded its limit are charged with the kill",
@@ -249,7 +253,9 @@ MUTATIONS: Final = (
         "a recall does not check whether the running task that it names still runs",
         # If the running task is not found, all entries that the worker holds count as not started.
         RedisAnswer("return_prefetched", "LPOS", "return original(command, key, ...) or 0"),
-        Tests("tests/integration/protocol/test_return_prefetched.py", "after_the_workers_turn", r"assert before == after"),
+        Tests(
+            "tests/integration/protocol/test_return_prefetched.py", "after_the_workers_turn", r"assert before == after"
+        ),
     ),
     Mutation(
         "clients that wait are not woken, and notice an end only when they query all tasks again",
@@ -357,7 +363,7 @@ MUTATIONS: Final = (
     Mutation(
         "a preview of a reload shares mutable state with the running master",
         PythonFunction("rota_supervisor.master.core.state", "MasterState.detached", bugs.share_what_changes),
-        Tests("tests/simulation/test_detached_states.py", "change_the_original", "reached the original"),
+        Tests("tests/simulation/test_detached_states.py", "the_original", "reached the original"),
     ),
     Mutation(
         "a schedule is removed when one node drops it, although another still declares it",

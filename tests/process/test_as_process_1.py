@@ -98,7 +98,7 @@ def test_adopted_orphans_are_reaped(fleet: Mastered) -> None:
 
 
 @pytest.mark.parametrize("init", INITS.values(), ids=INITS)
-def test_sigterm_to_any_init_program_drains(fleet: Mastered, init: list[str]) -> None:
+def test_sigterm_to_any_init_program_drains_the_fleet(fleet: Mastered, init: list[str]) -> None:
     require(*init)
     fleet.prefix += init
     fleet.start()
@@ -115,7 +115,7 @@ def test_sigterm_to_any_init_program_drains(fleet: Mastered, init: list[str]) ->
     assert fleet.rota_json("audit")["live"] == 0
 
 
-def test_sigterm_to_every_process_drains(fleet: Mastered) -> None:
+def test_sigterm_to_every_process_drains_the_fleet(fleet: Mastered) -> None:
     """If a unit has `KillMode=control-group`, systemd sends SIGTERM to all its processes in this way. The test signals
     the children first.
     """
@@ -170,7 +170,7 @@ def test_exit_code_of_a_failed_start_reaches_the_parent(fleet: Mastered) -> None
     assert fleet.launch().exit_code() == 78
 
 
-def test_stop_command_from_another_container_waits_for_the_end(fleet: Mastered) -> None:
+def test_the_stop_command_in_another_container_waits_until_the_fleet_ended(fleet: Mastered) -> None:
     fleet.start()
     fleet.push("hold", "a")
     until(lambda: fleet.starts("a"))

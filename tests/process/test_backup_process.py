@@ -96,7 +96,7 @@ def check_that_no_fleet_starts(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("old")
-def test_a_terminal_shows_the_progress(tmp_path: Path) -> None:
+def test_an_export_shows_its_progress_in_a_terminal(tmp_path: Path) -> None:
     folder = tmp_path / "old"
     with in_terminal([ROTA, "export", "all.jsonl"], folder, environment(folder)) as terminal:
         assert terminal.exit_code() == 0
@@ -106,7 +106,7 @@ def test_a_terminal_shows_the_progress(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("old")
-def test_an_export_goes_into_a_pipe_and_reports_a_full_disk(tmp_path: Path) -> None:
+def test_an_export_can_be_piped_and_reports_a_full_disk(tmp_path: Path) -> None:
     folder = tmp_path / "old"
     done = rota(folder, "export", "-")
     lines = done.stdout.splitlines()

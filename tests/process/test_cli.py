@@ -320,7 +320,7 @@ def test_check_warns_if_max_series_omits_queues(rota: Rota) -> None:
     assert "max_series" not in rota("check", "--no-imports", ROTA_METRICS__MAX_SERIES=enough).err
 
 
-def test_unserved_queues_can_be_a_warning(rota: Rota) -> None:
+def test_check_can_report_unserved_queues_as_a_warning_only(rota: Rota) -> None:
     done = rota("check", ROTA_TIERS='[["default"]]', ROTA_UNSERVED_QUEUES="warn")
 
     assert done.code == 0
@@ -378,7 +378,7 @@ def test_enqueue_at_the_front_warns_if_no_fleet_exists(rota: Rota, redis_client:
     assert head.startswith(b"a1 ")
 
 
-def test_enqueue_of_a_live_id_is_a_duplicate(rota: Rota) -> None:
+def test_enqueueing_a_live_id_at_the_shell_reports_a_duplicate(rota: Rota) -> None:
     for duplicate in (False, True):
         done = rota("task", "enqueue", "any", "--queue", "default", "--id", "a1", "--json")
         assert done.json == {"id": "a1", "duplicate": duplicate}
@@ -392,7 +392,7 @@ def test_enqueue_of_a_live_id_is_a_duplicate(rota: Rota) -> None:
         (["greet", "a", "b"], "the arguments do not fit greet(name)"),
     ],
 )
-def test_enqueue_that_contradicts_the_imports_exits_with_2(
+def test_an_enqueue_that_does_not_match_the_imported_tasks_exits_with_2(
     rota: Rota, process: Rota, arguments: list[str], message: str
 ) -> None:
     refused_enqueue(process, rota, arguments, message)
@@ -418,7 +418,9 @@ def refused_enqueue(enqueuing: Rota, looking: Rota, arguments: list[str], messag
     assert looking("audit", "--json").out.startswith('{"accepted": 0')
 
 
-def test_wait_forbidden_by_the_acl_exits_with_69(process: Rota, server: Server, redis_client: "redis.Redis") -> None:
+def test_enqueue_with_wait_exits_with_69_if_the_acl_forbids_waiting(
+    process: Rota, server: Server, redis_client: "redis.Redis"
+) -> None:
     redis_client.acl_setuser(
         "half", enabled=True, passwords=["+pw"], keys=["*"], commands=["+@all", "-blpop"], reset=True
     )
@@ -430,7 +432,7 @@ def test_wait_forbidden_by_the_acl_exits_with_69(process: Rota, server: Server, 
     assert "permission" in done.err
 
 
-def test_unknown_id_exits_with_1(rota: Rota) -> None:
+def test_commands_exit_with_1_for_an_unknown_task_id(rota: Rota) -> None:
     for arguments in (
         ["task", "show", "none"],
         ["task", "cancel", "none"],
@@ -626,7 +628,7 @@ def test_dead_tasks_are_listed_shown_and_revived(rota: Rota, dead_task: str) -> 
     assert rota("dead", "ls", "--json").json == []
 
 
-def test_garbage_without_a_queue_is_not_revived(
+def test_a_dead_item_that_names_no_queue_cannot_be_revived(
     rota: Rota, server: Server, redis_client: "redis.Redis", namespace: str, dead_task: str
 ) -> None:
     redis_client.zadd(Keys(namespace).delayed, {"nonsense": 1})

@@ -55,7 +55,7 @@ def test_output_to_a_full_disk_is_reported_as_lost(server: Server, tmp_path: Pat
             assert (done.returncode, len(said), "Traceback" in done.stderr) == (OUTPUT_LOST, 1, False), done.stderr
 
 
-def test_full_disk_under_standard_error_keeps_the_exit_code(tmp_path: Path) -> None:
+def test_the_exit_code_is_kept_if_standard_error_is_on_a_full_disk(tmp_path: Path) -> None:
     with Path("/dev/full").open("w") as full:
         done = subprocess.run([ROTA, "no-such-command"], stderr=full, cwd=tmp_path, check=False)
     assert done.returncode == 2
@@ -122,7 +122,7 @@ def test_too_small_stack_limit_is_reported() -> None:
     assert (done.returncode, done.stderr) == (CONFIG, expected)
 
 
-def test_missing_proc_is_reported(tmp_path: Path) -> None:
+def test_a_machine_without_proc_is_reported(tmp_path: Path) -> None:
     hidden = [
         "unshare",
         "--user",

@@ -87,7 +87,7 @@ def test_crash_loop_ends_when_a_task_succeeds(fleets: Fleets) -> None:
     assert fleet.log("task.dead") == []
 
 
-def test_failing_starts_become_fatal_and_are_still_retried(fleets: Fleets) -> None:
+def test_a_pool_whose_starts_fail_is_reported_as_fatal_and_still_retried(fleets: Fleets) -> None:
     fleet = fleet_of_two_pools(fleets)
     (fleet.folder / "no-start").touch()
     [survivor] = [row["pid"] for row in fleet.children("worker") if row["pool"] == "rest"]
@@ -133,7 +133,7 @@ def test_reload_ends_the_back_off_at_once(fleets: Fleets) -> None:
     until(fleet.is_whole, "a whole fleet, long before that")
 
 
-def test_first_boot_continues_if_one_pool_works(fleets: Fleets) -> None:
+def test_a_fleet_starts_even_if_only_one_of_its_pools_works(fleets: Fleets) -> None:
     fleet = fleets.make(restarts=QUICK, pools={"mail": {}, "rest": {}})
     (fleet.folder / "picky.py").write_text(PICKY)
     fleet.edit(imports=["tasks", "picky"])

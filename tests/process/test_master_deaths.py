@@ -126,7 +126,7 @@ def test_every_finished_task_of_a_killed_worker_is_logged(fleet: Mastered) -> No
     assert sorted(ended) == sorted([*texts, "native"])
 
 
-def test_worker_that_overwrites_its_slot_harms_only_itself(fleet: Mastered) -> None:
+def test_a_worker_that_overwrites_its_slot_affects_no_other_process(fleet: Mastered) -> None:
     fleet.start()
     fleet.push("scribble", "odd")
     [odd] = until(lambda: fleet.starts("odd"))

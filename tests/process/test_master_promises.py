@@ -99,7 +99,7 @@ def test_workers_killed_at_once_are_replaced(fleet: Mastered) -> None:
 
 
 @ON_ONE_SERVER
-def test_a_stopped_worker_is_killed_after_the_beat_limit(fleet: Mastered) -> None:
+def test_a_worker_stopped_by_sigstop_is_killed_after_its_heartbeat_limit(fleet: Mastered) -> None:
     fleet.configure("workers = 2\n[limits]\nbeat_seconds = 2")
     fleet.start()
     stopped = min(fleet.until_workers(2))

@@ -201,7 +201,7 @@ def test_watched_file_is_reloaded_automatically(fleet: Mastered) -> None:
     assert len(fleet.log("config.reloaded")) == 3
 
 
-def test_development_reload_only_loads_working_code(fleet: Mastered) -> None:
+def test_the_reload_option_of_development_loads_only_code_that_works(fleet: Mastered) -> None:
     fleet.start("--reload")
     first = fleet.until_workers(2)
     until(lambda: _watched_folders(fleet.pid))
@@ -350,7 +350,7 @@ def test_changed_listen_address_restarts_only_the_exporter(fleet: Mastered) -> N
     assert fleet.until_workers(2) == workers
 
 
-def test_shadowing_file_and_early_client_are_harmless(fleet: Mastered) -> None:
+def test_a_file_that_shadows_a_module_and_an_early_socket_do_no_harm(fleet: Mastered) -> None:
     (fleet.folder / "selectors.py").write_text("raise RuntimeError('shadowed')\n")
     (fleet.folder / "tasks.py").write_text(
         f"import socket\nCLIENT = socket.create_connection(('127.0.0.1', {fleet.server.port}))\n{TASKS}"

@@ -79,7 +79,7 @@ def test_burst_exits_when_no_task_is_ready_or_running(fleet: Mastered) -> None:
     assert fleet.inflight() == []
 
 
-def test_stop_by_control_socket_logs_only_events(fleet: Mastered) -> None:
+def test_a_stop_command_leaves_nothing_but_events_in_the_log(fleet: Mastered) -> None:
     fleet.start()
     assert fleet.rota("stop").returncode == 0
     assert fleet.exit_code() == 0
@@ -97,7 +97,7 @@ def test_stop_by_control_socket_logs_only_events(fleet: Mastered) -> None:
     ],
     ids=["does not import", "dies at import", "dies in a hook", "unserved queue"],
 )
-def test_first_boot_that_always_fails_is_abandoned(fleet: Mastered, module: str, code: int, said: str) -> None:
+def test_a_first_start_that_always_fails_ends_with_an_error(fleet: Mastered, module: str, code: int, said: str) -> None:
     (fleet.folder / "broken.py").write_text(module)
     fleet.configure('imports = ["tasks", "broken"]\n[restarts]\nbackoff_seconds = 0.01\nbackoff_max_seconds = 0.02')
     fleet.launch()
@@ -108,7 +108,7 @@ def test_first_boot_that_always_fails_is_abandoned(fleet: Mastered, module: str,
     assert not (fleet.folder / "control").exists()
 
 
-def test_ignored_sigchld_in_the_parent_is_harmless(fleet: Mastered) -> None:
+def test_a_fleet_works_although_its_parent_process_ignores_sigchld(fleet: Mastered) -> None:
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
         fleet.start()

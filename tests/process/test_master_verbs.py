@@ -96,7 +96,7 @@ def test_tstp_quiets_a_fleet_and_cont_resumes_it(fleet: Mastered) -> None:
     assert worker in fleet.until_workers(3)
 
 
-def test_quiet_command_survives_sigcont_and_restart(fleet: Mastered) -> None:
+def test_a_fleet_quieted_by_command_stays_quiet_after_sigcont_and_restart(fleet: Mastered) -> None:
     fleet.start()
     before = fleet.until_workers(2)
     os.kill(fleet.pid, signal.SIGSTOP)

@@ -164,7 +164,7 @@ class _NoFleet(BaseHTTPRequestHandler):
     def log_message(self, *_: object) -> None: ...
 
 
-def test_other_web_server_is_reported_without_its_page(run_rota: Rota) -> None:
+def test_rota_top_reports_another_web_server_without_printing_its_page(run_rota: Rota) -> None:
     with HTTPServer(("127.0.0.1", 0), _NoFleet) as other:
         thread = threading.Thread(target=other.handle_request)
         thread.start()
@@ -198,7 +198,9 @@ def test_unreachable_server_error_mentions_the_missing_configuration(
 @pytest.mark.parametrize(
     ("seconds", "expected"), [("7", ""), ("x", "expected seconds, more than 0, got "), ("0", "expected seconds")]
 )
-def test_client_timeout_variable_is_known_and_validated(run_rota: Rota, seconds: str, expected: str) -> None:
+def test_the_environment_variable_of_the_client_timeout_is_validated(
+    run_rota: Rota, seconds: str, expected: str
+) -> None:
     code, _, err = run_rota("config", "print", ROTA_TIMEOUT_SECONDS=seconds)
     assert code == (78 if expected else 0)
     assert f"ROTA_TIMEOUT_SECONDS: {expected}" in err if expected else not err

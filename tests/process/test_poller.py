@@ -59,7 +59,7 @@ def test_tasks_are_never_promoted_before_they_are_due(harness: ChildHarness) -> 
     assert sorted(seen) == seen
 
 
-def test_hand_added_member_is_promoted_within_seconds(harness: ChildHarness) -> None:
+def test_an_item_added_by_zadd_is_promoted_within_seconds(harness: ChildHarness) -> None:
     harness.start_poller()
     _until_parked(harness)
     seconds = int(harness.connection.execute("TIME")[0])
@@ -94,7 +94,7 @@ def test_task_lost_too_often_is_dead_with_the_reason(harness: ChildHarness) -> N
     assert harness.death_record(task_id)["reason"] == "lost"
 
 
-def test_tasks_of_an_unregistered_in_flight_list_are_returned(harness: ChildHarness) -> None:
+def test_tasks_held_by_an_unregistered_owner_are_returned(harness: ChildHarness) -> None:
     harness.enqueue("note", "a")
     (owner,) = harness.run(harness.store.register(500, ["node:1"]))
     assert _claim(harness, owner)
@@ -126,7 +126,7 @@ def test_poller_survives_a_list_name_that_is_not_text(harness: ChildHarness) -> 
     assert poller.process.poll() is None
 
 
-def test_sweep_rings_a_queue_whose_token_was_lost(harness: ChildHarness) -> None:
+def test_a_sweep_wakes_workers_of_a_queue_whose_wake_up_was_lost(harness: ChildHarness) -> None:
     harness.enqueue("note", "a")
     harness.connection.execute("DEL", harness.store.keys.doorbell("default"), harness.store.keys.ready)
     harness.start_poller()

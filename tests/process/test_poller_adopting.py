@@ -76,7 +76,7 @@ def test_pushed_and_due_items_are_adopted_in_time(
 
 
 @ON_ONE_SERVER
-def test_another_poller_listens_after_the_listener_is_killed(
+def test_another_poller_adopts_pushed_items_after_the_first_is_killed(
     harness: ChildHarness, sources: tuple[LegacySource, LegacySource]
 ) -> None:
     first = harness.start_poller(adopts=sources)
@@ -117,7 +117,7 @@ def test_poller_adopts_items_without_client_tracking(
 
 
 @ON_ONE_SERVER
-def test_source_of_a_wrong_type_is_logged_once_and_skipped(
+def test_a_legacy_list_of_the_wrong_type_is_logged_once_and_skipped(
     harness: ChildHarness, sources: tuple[LegacySource, LegacySource]
 ) -> None:
     harness.connection.execute("SET", sources[1].key, "no set")

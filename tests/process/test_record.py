@@ -11,7 +11,7 @@ from support.waiting import until
 pytestmark = ON_ONE_SERVER
 
 
-def test_a_recorded_run_replays_to_the_same_effects(fleet: Mastered) -> None:
+def test_replaying_a_recorded_run_causes_the_same_effects(fleet: Mastered) -> None:
     recorded = fleet.folder / "recorded.jsonl"
     fleet.start("--record", str(recorded))
     fleet.push("hold", "x")

@@ -104,7 +104,7 @@ def check_refusal(place: Place, unfit: Unfit) -> None:
         ),
     ],
 )
-def test_run_without_server_or_configuration_is_explained(tmp_path: Path, unfit: Unfit) -> None:
+def test_run_explains_what_is_missing_without_server_or_configuration(tmp_path: Path, unfit: Unfit) -> None:
     check_refusal(Place(tmp_path, "redis://127.0.0.1:1", "unfit"), unfit)
 
 
@@ -344,7 +344,7 @@ def test_reload_keeps_the_port_chosen_at_the_start(place: Place) -> None:
 
 
 @ON_ONE_SERVER
-def test_burst_with_the_default_port_runs_beside_another_fleet(place: Place) -> None:
+def test_run_with_burst_works_although_another_fleet_has_the_default_port(place: Place) -> None:
     unset_listen(place)
     with default_port_taken():
         done = place.call("run", "--burst")
@@ -352,7 +352,7 @@ def test_burst_with_the_default_port_runs_beside_another_fleet(place: Place) -> 
 
 
 @ON_ONE_SERVER
-def test_explicit_port_in_use_exits_with_73(place: Place) -> None:
+def test_run_exits_with_73_if_its_configured_port_is_in_use(place: Place) -> None:
     with default_port_taken():
         done = place.call("run", ROTA_HTTP__LISTEN=Config().http.listen)
     assert done.returncode == 73

@@ -33,7 +33,7 @@ def another_start(fleet: Mastered, *arguments: str) -> "subprocess.Popen[str]":
     )
 
 
-def test_one_of_many_simultaneous_starts_runs(fleet: Mastered) -> None:
+def test_of_many_simultaneous_starts_exactly_one_runs(fleet: Mastered) -> None:
     pid_file = fleet.folder / "rota.pid"
     starts = [another_start(fleet, "--pid-file", "rota.pid") for _ in range(STARTS)]
     try:
@@ -81,7 +81,7 @@ def test_unusable_pid_file_is_refused_and_left_unchanged(fleet: Mastered, path: 
     assert (fleet.folder / "rota.toml").read_text() == before
 
 
-def test_process_titles_keep_the_environment_readable(fleet: Mastered) -> None:
+def test_processes_have_titles_and_their_environment_stays_readable(fleet: Mastered) -> None:
     fleet.environment = {"SEEN": "yes"}
     fleet.start()
     until(lambda: len(fleet.children(state="ready")) == len(fleet.children()) == 4, "all its children are ready")
@@ -116,7 +116,9 @@ def test_start_works_without_standard_descriptors_or_home(fleet: Mastered, setup
 
 
 @pytest.mark.parametrize(("flag", "variable", "colored"), [("", "", True), ("--no-color", "", False), ("", "1", False)])
-def test_colors_can_be_turned_off(fleet: Mastered, flag: str, variable: str, colored: bool) -> None:
+def test_colors_of_the_log_and_of_commands_can_be_turned_off(
+    fleet: Mastered, flag: str, variable: str, colored: bool
+) -> None:
     """Without colors, neither the log of the master and its children nor the tables and errors of commands contain
     escape sequences.
     """

@@ -21,7 +21,7 @@ def end_of(child: SpawnedChild) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child.pid, 0)[1])
 
 
-def test_prestarted_child_is_handed_out_once(spawner: Spawner) -> None:
+def test_a_child_started_in_advance_is_used_only_once(spawner: Spawner) -> None:
     spawner.prestart(Role.ZYGOTE)
     first, second = spawner.start(Role.ZYGOTE), spawner.start(Role.ZYGOTE)
     assert first.pid < second.pid
@@ -30,7 +30,7 @@ def test_prestarted_child_is_handed_out_once(spawner: Spawner) -> None:
         assert end_of(child) > 0, "it leaves when its channel closes"
 
 
-def test_the_kernel_ends_children_that_were_never_greeted() -> None:
+def test_children_that_the_master_has_not_set_up_yet_die_with_it() -> None:
     spawner = Spawner()
     spawner.prestart(Role.ZYGOTE)
     children = [spawner.start(role) for role in (Role.ZYGOTE, Role.POLLER)]

@@ -63,7 +63,7 @@ def test_stop_signal_lets_all_running_tasks_finish(harness: ChildHarness, tmp_pa
     assert (harness.ran()[-1], harness.inflight(worker.owner)) == ("worker stop", 0)
 
 
-def test_outcomes_survive_a_cut_connection_and_count_once(harness: ChildHarness, tmp_path: Path) -> None:
+def test_outcomes_of_concurrent_tasks_count_once_after_a_cut_connection(harness: ChildHarness, tmp_path: Path) -> None:
     worker, go = start(harness), tmp_path / "go"
     held = fill(harness, go)
     for line in harness.connection.execute("CLIENT", "LIST").splitlines():
@@ -78,7 +78,7 @@ def test_outcomes_survive_a_cut_connection_and_count_once(harness: ChildHarness,
     assert harness.run(harness.store.audit()).ended["done"] == PLACES + 1
 
 
-def test_forked_copy_exits_at_the_end_of_its_step(harness: ChildHarness, tmp_path: Path) -> None:
+def test_a_process_forked_by_an_async_task_exits_at_the_end_of_its_step(harness: ChildHarness, tmp_path: Path) -> None:
     worker, go = start(harness), tmp_path / "go"
     beside = harness.enqueue("wait_in_loop", str(go))
     until(lambda: "waiting" in harness.ran())
@@ -93,7 +93,7 @@ def test_forked_copy_exits_at_the_end_of_its_step(harness: ChildHarness, tmp_pat
     assert worker.exit_code() == 0
 
 
-def test_fenced_worker_starts_nothing_and_settles_finished_tasks(harness: ChildHarness, tmp_path: Path) -> None:
+def test_a_fenced_worker_settles_finished_tasks_but_starts_no_others(harness: ChildHarness, tmp_path: Path) -> None:
     worker, go = start(harness), tmp_path / "go"
     held = fill(harness, go)
     worker.slot.renewed_ns = boottime_ns() - 3600 * 10**9
@@ -126,7 +126,7 @@ def test_claims_beyond_the_concurrency_are_returned(harness: ChildHarness, tmp_p
     assert harness.ran().count("found") == PLACES + 2
 
 
-def test_unstarted_claims_return_in_order(harness: ChildHarness) -> None:
+def test_tasks_that_a_fenced_worker_did_not_start_are_returned_in_order(harness: ChildHarness) -> None:
     worker = start(harness)
     worker.slot.renewed_ns = boottime_ns() - 3600 * 10**9
     worker.process.send_signal(WAKE_SIGNAL)
@@ -138,7 +138,7 @@ def test_unstarted_claims_return_in_order(harness: ChildHarness) -> None:
     assert [line.split(b" ")[0].decode() for line in lane] == ids
 
 
-def test_worker_without_its_slot_settles_and_starts_nothing(harness: ChildHarness, tmp_path: Path) -> None:
+def test_a_worker_whose_slot_was_overwritten_settles_and_starts_no_task(harness: ChildHarness, tmp_path: Path) -> None:
     worker, go = start(harness), tmp_path / "go"
     held = [
         harness.enqueue("overwrite_slot_in_loop", str(go)),
@@ -154,7 +154,9 @@ def test_worker_without_its_slot_settles_and_starts_nothing(harness: ChildHarnes
     assert "never" not in harness.ran()
 
 
-def test_claims_received_after_slot_loss_are_returned(harness: ChildHarness, link: FaultyLink, tmp_path: Path) -> None:
+def test_tasks_claimed_before_a_worker_lost_its_slot_are_returned(
+    harness: ChildHarness, link: FaultyLink, tmp_path: Path
+) -> None:
     settings = settings_for(harness.server, harness.namespace, concurrency=PLACES)
     server = dataclasses.replace(settings.server, redis_url=link.url)
     worker = harness.start(dataclasses.replace(settings, server=server)).until_phase(Phase.IDLE)
@@ -174,7 +176,7 @@ def test_claims_received_after_slot_loss_are_returned(harness: ChildHarness, lin
     assert "never" not in harness.ran()
 
 
-def test_unregistered_owner_finishes_its_tasks_and_exits(harness: ChildHarness, tmp_path: Path) -> None:
+def test_a_worker_that_was_reaped_finishes_its_tasks_and_exits(harness: ChildHarness, tmp_path: Path) -> None:
     worker, go = start(harness), tmp_path / "go"
     fill(harness, go)
     harness.run(harness.store.reap_exited(worker.owner, Blame()))
@@ -190,7 +192,7 @@ def test_busy_worker_without_a_master_exits_at_once(harness: ChildHarness, tmp_p
     assert worker.exit_code() == EXIT_ORPHANED
 
 
-def test_worker_stops_at_max_tasks_and_requests_a_successor(harness: ChildHarness) -> None:
+def test_a_concurrent_worker_claims_no_more_after_max_tasks(harness: ChildHarness) -> None:
     worker = start(harness, max_tasks=PLACES + 1)
     for number in range(3 * PLACES):
         harness.enqueue("note", str(number))
@@ -210,7 +212,7 @@ def test_throttled_task_does_not_count_as_an_attempt(harness: ChildHarness) -> N
     assert sorted(harness.ran()[1:]) == ["in time", "once"]
 
 
-def test_task_that_wakes_a_leaving_worker_runs_elsewhere(harness: ChildHarness) -> None:
+def test_a_task_whose_wake_up_reached_a_stopping_worker_runs_elsewhere(harness: ChildHarness) -> None:
     worker = start(harness)
     until(lambda: b"cmd=blpop" in harness.connection.execute("CLIENT", "LIST"))
     worker.process.send_signal(signal.SIGSTOP)

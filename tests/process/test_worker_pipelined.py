@@ -173,7 +173,9 @@ def _start_another(harness: ChildHarness) -> None:
 
 
 @pytest.mark.parametrize("holds_a_task", [False, True])
-def test_only_the_running_task_of_a_killed_worker_is_blamed(draining: _Draining, *, holds_a_task: bool) -> None:
+def test_only_the_running_task_of_a_killed_worker_is_charged_with_a_crash(
+    draining: _Draining, *, holds_a_task: bool
+) -> None:
     draining.until_a_turn_is_under_way(holds_a_task=holds_a_task)
     draining.worker.kill()
     slot, harness = draining.worker.slot, draining.harness
@@ -187,7 +189,7 @@ def test_only_the_running_task_of_a_killed_worker_is_blamed(draining: _Draining,
     draining.check_each_ran_once(but=ran[0] if ran else "")
 
 
-def test_stopping_worker_returns_claims_of_the_open_turn(draining: _Draining) -> None:
+def test_a_stopping_worker_returns_tasks_of_a_claim_still_in_flight(draining: _Draining) -> None:
     draining.until_a_turn_is_under_way(holds_a_task=False)
     draining.worker.terminate()
     draining.go_on()
@@ -197,7 +199,7 @@ def test_stopping_worker_returns_claims_of_the_open_turn(draining: _Draining) ->
     draining.check_each_ran_once()
 
 
-def test_quiet_worker_returns_claims_of_the_open_turn(draining: _Draining) -> None:
+def test_a_quiet_worker_returns_tasks_of_a_claim_still_in_flight(draining: _Draining) -> None:
     draining.until_a_turn_is_under_way(holds_a_task=True)
     _request_quiet(draining.worker, quiet=True)
     draining.go_on()
@@ -208,7 +210,7 @@ def test_quiet_worker_returns_claims_of_the_open_turn(draining: _Draining) -> No
     draining.check_each_ran_once()
 
 
-def test_turns_over_a_slow_link_still_claim_in_time(draining: _Draining) -> None:
+def test_a_worker_on_a_slow_link_still_claims_its_next_tasks_in_time(draining: _Draining) -> None:
     # The delay applies to each direction. It is longer than the rest of the time in which a turn may claim.
     draining.link.delay(0.012)
     before = draining.scripts_run
@@ -223,7 +225,7 @@ def _request_quiet(worker: Child, *, quiet: bool) -> None:
     worker.process.send_signal(WAKE_SIGNAL)
 
 
-def test_fenced_worker_returns_claims_of_the_open_turn(draining: _Draining) -> None:
+def test_a_fenced_worker_returns_tasks_of_a_claim_still_in_flight(draining: _Draining) -> None:
     draining.until_a_turn_is_under_way(holds_a_task=True)
     draining.worker.slot.renewed_ns = boottime_ns() - round(LEASE_SECONDS * 1e9)
     draining.go_on()
@@ -233,14 +235,14 @@ def test_fenced_worker_returns_claims_of_the_open_turn(draining: _Draining) -> N
     draining.check_each_ran_once()
 
 
-def test_claims_of_a_lost_reply_are_recovered(draining: _Draining) -> None:
+def test_tasks_of_a_claim_whose_reply_was_lost_run_once(draining: _Draining) -> None:
     draining.until_a_turn_is_under_way(holds_a_task=False)
     draining.link.cut()
     draining.go_on()
     draining.check_each_ran_once()
 
 
-def test_recalled_claims_of_the_open_turn_run_elsewhere(draining: _Draining) -> None:
+def test_tasks_that_the_master_returns_during_a_claim_run_elsewhere(draining: _Draining) -> None:
     running = draining.until_a_turn_is_under_way(holds_a_task=True)
     assert running is not None
     until(lambda: boottime_ns() - running.claimed_ns > RECALLED_AFTER_NS)
@@ -255,7 +257,7 @@ def test_recalled_claims_of_the_open_turn_run_elsewhere(draining: _Draining) -> 
     draining.check_each_ran_once()
 
 
-def test_turn_that_arrives_after_a_recall_claims_nothing(draining: _Draining) -> None:
+def test_a_claim_that_arrives_too_late_takes_no_tasks(draining: _Draining) -> None:
     running = draining.until_a_turn_is_under_way(holds_a_task=True, holds_request=True)
     assert running is not None
     held, turns = draining.held_by_owner(), draining.scripts_run

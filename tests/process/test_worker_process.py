@@ -18,7 +18,7 @@ from support.faulty_link import FaultyLink
 from support.waiting import until
 
 
-def test_stop_signal_interrupts_the_doorbell_at_once(harness: ChildHarness) -> None:
+def test_a_stop_signal_wakes_a_sleeping_worker_at_once(harness: ChildHarness) -> None:
     worker = harness.start(settings_for(harness.server, harness.namespace)).until_phase(Phase.IDLE)
     until(lambda: b"cmd=blpop" in harness.connection.execute("CLIENT", "LIST"))
     before_ns = boottime_ns()
@@ -83,7 +83,7 @@ def test_outcomes_of_a_killed_worker_are_settled_from_its_slot(harness: ChildHar
     assert harness.run(harness.store.audit()).ended["done"] == 1
 
 
-def test_slot_of_a_killed_worker_names_its_unsettled_task(harness: ChildHarness) -> None:
+def test_the_slot_of_a_killed_worker_names_its_unfinished_task(harness: ChildHarness) -> None:
     task_id = harness.enqueue("hold", "a")
     worker = harness.start(settings_for(harness.server, harness.namespace))
     until(lambda: "start a 1" in harness.ran())
@@ -98,7 +98,7 @@ def test_slot_of_a_killed_worker_names_its_unsettled_task(harness: ChildHarness)
     until(lambda: "start a 2" in harness.ran())
 
 
-def test_claim_with_a_lost_reply_is_run(harness: ChildHarness) -> None:
+def test_a_worker_runs_a_task_whose_claim_reply_was_lost(harness: ChildHarness) -> None:
     worker = harness.start(settings_for(harness.server, harness.namespace, "served")).until_phase(Phase.IDLE)
     # This turn claims a task for the owner of the worker without its knowledge, like a turn whose reply was lost.
     harness.enqueue("note", "taken over", queue="elsewhere")
@@ -110,7 +110,7 @@ def test_claim_with_a_lost_reply_is_run(harness: ChildHarness) -> None:
     until(lambda: harness.inflight(worker.owner) == 0)
 
 
-def test_unregistered_idle_owner_stops_at_once(harness: ChildHarness) -> None:
+def test_an_idle_worker_that_was_reaped_stops_at_once(harness: ChildHarness) -> None:
     worker = harness.start(settings_for(harness.server, harness.namespace)).until_phase(Phase.IDLE)
     harness.run(harness.store.reap_exited(worker.owner, Blame()))
     harness.enqueue("note", "not by this one")
@@ -119,7 +119,7 @@ def test_unregistered_idle_owner_stops_at_once(harness: ChildHarness) -> None:
     assert harness.events("worker.lost")
 
 
-def test_worker_with_a_doubtful_lease_starts_nothing_until_renewal(harness: ChildHarness) -> None:
+def test_a_worker_with_a_doubtful_lease_starts_no_task_until_its_renewal(harness: ChildHarness) -> None:
     worker = harness.start(settings_for(harness.server, harness.namespace)).until_phase(Phase.IDLE)
     worker.slot.renewed_ns = boottime_ns() - round(LEASE_SECONDS * 1e9)
     harness.enqueue("note", "a")
@@ -145,7 +145,7 @@ def test_idle_worker_without_a_master_exits_at_once(harness: ChildHarness) -> No
     assert harness.ran() == ["worker start"]
 
 
-def test_cut_connection_keeps_the_outcome_and_repeats_nothing(harness: ChildHarness) -> None:
+def test_a_worker_reports_its_outcome_once_after_a_cut_connection(harness: ChildHarness) -> None:
     worker = harness.start(settings_for(harness.server, harness.namespace)).until_phase(Phase.IDLE)
     task_id = harness.enqueue("hold", "a")
     until(lambda: "start a 1" in harness.ran())
@@ -171,7 +171,7 @@ def test_worker_at_max_tasks_waits_for_its_replacement(harness: ChildHarness) ->
     assert harness.ran() == ["worker start", *map(str, range(6)), "worker stop"]
 
 
-def test_worker_requests_replacement_within_jitter_and_keeps_working(harness: ChildHarness) -> None:
+def test_a_worker_works_on_after_it_requested_its_replacement_within_jitter(harness: ChildHarness) -> None:
     worker = harness.start(settings_for(harness.server, harness.namespace, max_tasks=100, max_tasks_jitter=1.0))
     for number in range(100):
         harness.enqueue("note", str(number))
@@ -179,7 +179,7 @@ def test_worker_requests_replacement_within_jitter_and_keeps_working(harness: Ch
     assert worker.slot.recycle_reason is RecycleReason.MAX_TASKS
 
 
-def test_oversized_worker_requests_replacement_and_keeps_working(harness: ChildHarness) -> None:
+def test_a_worker_that_uses_too_much_memory_works_until_it_is_replaced(harness: ChildHarness) -> None:
     worker = harness.start(settings_for(harness.server, harness.namespace, max_rss_mb=60)).until_phase(Phase.IDLE)
     harness.enqueue("grow", 4)
     until(lambda: "grown by 4" in harness.ran())
@@ -199,7 +199,7 @@ def _request_quiet(worker: Child, *, quiet: bool) -> None:
     worker.process.send_signal(WAKE_SIGNAL)
 
 
-def test_worker_started_quiet_claims_only_after_resume(
+def test_a_worker_that_starts_quiet_claims_no_task_until_a_resume(
     harness: ChildHarness,
 ) -> None:
     task_id = harness.enqueue("note", "a")
@@ -210,7 +210,7 @@ def test_worker_started_quiet_claims_only_after_resume(
     worker.until_phase(Phase.IDLE)
 
 
-def test_quiet_interrupts_the_doorbell_and_leaves_tasks_to_others(harness: ChildHarness) -> None:
+def test_quieting_wakes_a_sleeping_worker_and_leaves_tasks_to_others(harness: ChildHarness) -> None:
     worker = harness.start(settings_for(harness.server, harness.namespace)).until_phase(Phase.IDLE)
     until(lambda: b"cmd=blpop" in _client_of(harness, worker.owner))
     before_ns = boottime_ns()
@@ -226,7 +226,7 @@ def test_quiet_interrupts_the_doorbell_and_leaves_tasks_to_others(harness: Child
     assert worker.exit_code() == 0
 
 
-def test_quiet_lets_the_task_finish_and_returns_other_claims(harness: ChildHarness) -> None:
+def test_a_worker_that_is_quieted_finishes_its_task_and_returns_the_others(harness: ChildHarness) -> None:
     worker = harness.start(settings_for(harness.server, harness.namespace)).until_phase(Phase.IDLE)
     # After these short tasks, the worker claims several tasks at once.
     for number in range(100):
@@ -266,7 +266,7 @@ def test_failing_start_hook_ends_the_worker_before_claiming(harness: ChildHarnes
     assert harness.ran() == ["worker start"]
 
 
-def test_flushed_scripts_are_reloaded_by_a_waiting_worker(
+def test_a_sleeping_worker_still_claims_after_a_script_flush(
     harness: ChildHarness,
 ) -> None:
     worker = harness.start(settings_for(harness.server, harness.namespace)).until_phase(Phase.IDLE)
@@ -278,7 +278,7 @@ def test_flushed_scripts_are_reloaded_by_a_waiting_worker(
     assert not harness.events("redis.lost")
 
 
-def test_corrupt_doorbell_does_not_mix_up_replies(harness: ChildHarness) -> None:
+def test_a_doorbell_key_of_the_wrong_type_does_not_mix_up_replies(harness: ChildHarness) -> None:
     bell = harness.store.keys.doorbell("default")
     worker = harness.start(settings_for(harness.server, harness.namespace)).until_phase(Phase.IDLE)
     until(lambda: b"cmd=blpop" in _client_of(harness, worker.owner))
@@ -293,7 +293,7 @@ def test_corrupt_doorbell_does_not_mix_up_replies(harness: ChildHarness) -> None
     until(lambda: harness.run(harness.store.audit()).live == 0)
 
 
-def test_token_of_an_unclaimed_queue_is_passed_on(harness: ChildHarness) -> None:
+def test_a_worker_woken_for_a_queue_passes_the_wake_up_on_if_it_claims_from_another(harness: ChildHarness) -> None:
     worker = harness.start(settings_for(harness.server, harness.namespace, "high", "low")).until_phase(Phase.IDLE)
     until(lambda: b"cmd=blpop" in _client_of(harness, worker.owner))
     # The two items are pushed together. When the token of `low` wakes the worker, its turn finds `high` first.
@@ -322,7 +322,7 @@ def _parked_behind(link: FaultyLink, harness: ChildHarness) -> Child:
     return worker
 
 
-def test_leaving_worker_returns_claims_of_a_pending_reply(harness: ChildHarness, link: FaultyLink) -> None:
+def test_a_stopping_worker_returns_tasks_of_a_claim_not_yet_answered(harness: ChildHarness, link: FaultyLink) -> None:
     worker = _parked_behind(link, harness)
     _hold_doorbell_replies(link)
     task_id = harness.enqueue("note", "not by this one")
@@ -338,7 +338,7 @@ def test_leaving_worker_returns_claims_of_a_pending_reply(harness: ChildHarness,
     assert harness.ran() == ["worker start", "worker stop"]
 
 
-def test_leaving_worker_without_a_server_does_not_wait_long(harness: ChildHarness, link: FaultyLink) -> None:
+def test_a_stopping_worker_does_not_wait_long_for_a_missing_server(harness: ChildHarness, link: FaultyLink) -> None:
     worker = _parked_behind(link, harness)
     _hold_doorbell_replies(link)
     harness.enqueue("note", "for another")

@@ -172,7 +172,7 @@ def test_task_can_enqueue_into_its_own_fleet(harness: ChildHarness) -> None:
     until(lambda: "passed on" in harness.ran())
 
 
-def test_start_is_counted_if_the_worker_is_killed(harness: ChildHarness) -> None:
+def test_the_start_of_a_task_is_counted_even_if_its_worker_is_killed(harness: ChildHarness) -> None:
     harness.enqueue("hold", "a")
     worker = harness.start(settings_for(harness.server, harness.namespace))
     until(lambda: "start a 1" in harness.ran())
@@ -191,7 +191,9 @@ def test_start_is_counted_if_the_worker_is_killed(harness: ChildHarness) -> None
         ("fork_in_loop", "return", 0),
     ],
 )
-def test_forked_copy_ends_with_the_task(harness: ChildHarness, name: str, how: str, code: int) -> None:
+def test_a_process_forked_by_a_task_exits_at_the_end_of_the_task(
+    harness: ChildHarness, name: str, how: str, code: int
+) -> None:
     task_id = harness.enqueue(name, how)
     harness.start(settings_for(harness.server, harness.namespace))
     until(lambda: harness.state(task_id) == "done")
@@ -203,7 +205,7 @@ def test_forked_copy_ends_with_the_task(harness: ChildHarness, name: str, how: s
     until(lambda: len(harness.events("task.done")) == 2)
 
 
-def test_forked_copy_ends_with_the_hook(harness: ChildHarness) -> None:
+def test_a_process_forked_by_a_hook_exits_at_the_end_of_the_hook(harness: ChildHarness) -> None:
     task_id = harness.enqueue("fork_in_hook")
     harness.start(settings_for(harness.server, harness.namespace))
     until(lambda: harness.state(task_id) == "dead")
@@ -213,7 +215,7 @@ def test_forked_copy_ends_with_the_hook(harness: ChildHarness) -> None:
     assert len(harness.events("task.dead")) == 1
 
 
-def test_forked_process_can_be_stopped_at_once(harness: ChildHarness) -> None:
+def test_a_process_started_by_a_task_can_be_terminated_at_once(harness: ChildHarness) -> None:
     harness.enqueue("stop_a_process")
     worker = harness.start(settings_for(harness.server, harness.namespace))
     until(lambda: f"process {-signal.SIGTERM}" in harness.ran())
@@ -222,7 +224,7 @@ def test_forked_process_can_be_stopped_at_once(harness: ChildHarness) -> None:
     assert worker.process.poll() is None
 
 
-def test_crash_in_a_dead_hook_does_not_blame_the_task(harness: ChildHarness) -> None:
+def test_a_crash_in_the_on_dead_hook_is_not_charged_to_the_task(harness: ChildHarness) -> None:
     task_id = harness.enqueue("die_with_hook")
     worker = harness.start(settings_for(harness.server, harness.namespace))
     assert worker.exit_code() == 9
@@ -245,7 +247,7 @@ def test_time_of_start_hooks_counts_as_lag(harness: ChildHarness) -> None:
     assert float(harness.ran()[1]) == pytest.approx(line["lag_seconds"])
 
 
-def test_task_cancelled_after_a_lost_claim_reply_is_cancelled(harness: ChildHarness) -> None:
+def test_a_task_cancelled_after_its_claim_reply_was_lost_does_not_run(harness: ChildHarness) -> None:
     worker = harness.start(settings_for(harness.server, harness.namespace, "served")).until_phase(Phase.IDLE)
     task_id = harness.enqueue("note", "never", queue="elsewhere")
     harness.run(harness.store.turn(worker.owner, pack_tiers([domain_of([QueueShare("elsewhere")])]), Turn(1)))
@@ -281,7 +283,9 @@ def test_result_is_kept_for_its_ttl(harness: ChildHarness) -> None:
         ("'x' * 2000", "max_result_kb"),
     ],
 )
-def test_task_with_an_unstorable_result_is_done(harness: ChildHarness, expression: str, said: str) -> None:
+def test_a_task_whose_result_cannot_be_stored_still_ends_as_done(
+    harness: ChildHarness, expression: str, said: str
+) -> None:
     task_id = harness.enqueue("answer", expression, result_ttl=60)
     settings = settings_for(harness.server, harness.namespace, max_result_kb=1)
     log_settings = dataclasses.replace(settings.log, tasks="failures")
@@ -295,7 +299,7 @@ def test_task_with_an_unstorable_result_is_done(harness: ChildHarness, expressio
     assert (line["level"], line["result_refused"]) == ("warning", found.ended.run.refused)
 
 
-def test_unremembered_task_leaves_no_record(harness: ChildHarness) -> None:
+def test_a_task_that_opts_out_of_stored_ends_leaves_no_record(harness: ChildHarness) -> None:
     task_id = harness.enqueue("unremembered")
     worker = harness.start(settings_for(harness.server, harness.namespace))
     until(lambda: "unremembered" in harness.ran())

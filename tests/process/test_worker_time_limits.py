@@ -29,7 +29,7 @@ def _interrupt(harness: ChildHarness, worker: Child) -> None:
 
 
 @pytest.mark.parametrize("name", ["overstay", "overstay_in_loop"])
-def test_task_over_its_soft_limit_fails_unless_it_returns(harness: ChildHarness, name: str) -> None:
+def test_a_task_over_its_soft_limit_is_done_if_it_returns_and_else_fails(harness: ChildHarness, name: str) -> None:
     worker = harness.start(settings_for(harness.server, harness.namespace)).until_phase(Phase.IDLE)
     ending = harness.enqueue(name, "ends")
     _interrupt(harness, worker)
@@ -45,7 +45,7 @@ def test_task_over_its_soft_limit_fails_unless_it_returns(harness: ChildHarness,
     assert [line["outcome"] for line in harness.events("task.done")] == ["done"]
 
 
-def test_task_that_beats_is_not_interrupted(harness: ChildHarness) -> None:
+def test_a_task_that_sends_heartbeats_is_not_interrupted_by_signals(harness: ChildHarness) -> None:
     worker = harness.start(settings_for(harness.server, harness.namespace)).until_phase(Phase.IDLE)
     task_id = harness.enqueue("beat_on")
     _rain(worker, lambda: harness.state(task_id) == "done")
@@ -53,7 +53,7 @@ def test_task_that_beats_is_not_interrupted(harness: ChildHarness) -> None:
     assert harness.run(harness.store.audit()).ended["done"] == 1
 
 
-def test_short_soft_limit_override_wakes_the_master(harness: ChildHarness) -> None:
+def test_a_short_soft_time_limit_wakes_the_master_when_the_task_starts(harness: ChildHarness) -> None:
     settings = settings_for(
         harness.server, harness.namespace, overrides={"hold": TaskOverride(soft_time_limit_seconds=0.25)}
     )

@@ -43,7 +43,7 @@ OTHERS: Final = (
 )
 
 
-def test_events_of_a_detached_copy_never_change_the_original(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_applying_events_to_a_copied_state_never_changes_the_original(monkeypatch: pytest.MonkeyPatch) -> None:
     met: Counter[type] = Counter()
 
     def take_a_copy_first(state: MasterState, event: Event, now: float) -> list[Effect]:
@@ -66,7 +66,7 @@ def test_events_of_a_detached_copy_never_change_the_original(monkeypatch: pytest
 
 
 @pytest.mark.parametrize("event", OTHERS, ids=lambda event: type(event).__name__)
-def test_unsimulated_events_of_a_copy_never_change_the_original(event: Event) -> None:
+def test_events_not_simulated_never_change_the_original_of_a_copied_state(event: Event) -> None:
     core = Core(Config(workers=1))
     core.child(Role.WORKER, 8)
     core.state.scaling_rounds.is_exchanging = True  # ScalingSeen resets this, so it has an effect

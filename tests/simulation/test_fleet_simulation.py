@@ -79,12 +79,12 @@ def _report_of(failed: list[Run]) -> str:
     return f"{shown}\n\nfailing seeds: {[run.seed for run in failed]}"
 
 
-def test_a_seed_replays_exactly() -> None:
+def test_a_simulation_with_the_same_seed_runs_identically() -> None:
     for seed in range(40):
         assert "\n".join(simulate(seed).trace).encode() == "\n".join(lived(seed).trace).encode()
 
 
-def test_the_seeds_meet_every_situation() -> None:
+def test_the_simulated_seeds_reach_every_listed_situation() -> None:
     text = "\n".join(line for seed in sorted(TRACED_SEEDS) for line in lived(seed).trace)
     assert [what for what in MET if what not in text] == []
 

@@ -45,7 +45,7 @@ def test_zygote_with_a_closed_channel_gets_no_fork_request() -> None:
         node.lose()
 
 
-def test_zygote_ready_at_channel_close_gets_no_fork_request() -> None:
+def test_a_zygote_whose_channel_closes_as_it_is_ready_gets_no_fork_request() -> None:
     world = World(4)
     with simulated(world, 4):
         node = world.start("a", CONFIG)
@@ -64,7 +64,7 @@ def test_zygote_ready_at_channel_close_gets_no_fork_request() -> None:
         node.lose()
 
 
-def test_old_generation_is_renewed_with_its_own_lease() -> None:
+def test_workers_of_an_old_generation_keep_their_own_lease_length() -> None:
     world = World(2)
     with simulated(world, 2):
         node = _running(world, Config(workers=1, imports=("good.0",), lease=LeaseConfig(20.0, 5.0)))

@@ -111,13 +111,13 @@ def test_no_part_of_an_unquoted_password_is_shown(url: str, shown: str) -> None:
 
 
 @pytest.mark.parametrize("url", ["http://localhost", "localhost:6379", "", "redis+cluster://x"])
-def test_an_unknown_scheme_is_refused_with_the_supported_ones(url: str) -> None:
+def test_an_unknown_url_scheme_is_refused_with_the_supported_ones(url: str) -> None:
     with pytest.raises(ValueError, match="must begin with redis://, rediss:// or unix://"):
         parse_address(url)
 
 
 @pytest.mark.parametrize("url", ["redis://localhost:port", "redis://localhost:99999", "redis://localhost/one"])
-def test_an_invalid_port_or_database_is_refused(url: str) -> None:
+def test_a_url_with_an_invalid_port_or_database_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match="is not a Redis URL"):
         parse_address(url)
 
@@ -131,14 +131,14 @@ def test_an_invalid_port_or_database_is_refused(url: str) -> None:
         ("unix:///run/redis.sock?password=hunter2", "password"),
     ],
 )
-def test_an_unsupported_option_is_refused_by_name(url: str, option: str) -> None:
+def test_an_unsupported_option_of_a_url_is_refused_by_name(url: str, option: str) -> None:
     with pytest.raises(ValueError, match=f"has the option '{option}'") as refusal:
         parse_address(url)
     assert "hunter2" not in str(refusal.value)
 
 
 @pytest.mark.parametrize("url", ["redis://[::1", "redis://me:hunter2@[::1", "redis://me:hunter2@\u2100"])
-def test_an_invalid_host_is_refused(url: str) -> None:
+def test_a_url_with_an_invalid_host_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match="is not a Redis URL: its host is not valid") as refusal:
         parse_address(url)
     assert repr(redact(url)) in str(refusal.value)
@@ -146,7 +146,7 @@ def test_an_invalid_host_is_refused(url: str) -> None:
 
 
 @pytest.mark.parametrize("url", ["redis://me:hunter2@localhost:x", "http://me:hunter2@localhost"])
-def test_an_error_does_not_contain_the_password(url: str) -> None:
+def test_an_error_about_a_redis_url_does_not_contain_the_password(url: str) -> None:
     with pytest.raises(ValueError, match=r"\*\*\*") as refusal:
         parse_address(url)
     assert "hunter2" not in str(refusal.value)

@@ -94,7 +94,7 @@ def test_the_status_page_and_rota_top_warn_while_an_alert_fires(alert: str) -> N
     assert any(said[0] in text for text in shown)
 
 
-def test_a_healthy_fleet_meets_no_condition() -> None:
+def test_a_healthy_fleet_meets_no_alert_condition() -> None:
     assert [row["level"] for row in headlines(healthy())] == ["good"]
 
 

@@ -18,7 +18,7 @@ def test_backoff_delays_double_up_to_the_maximum() -> None:
     assert [backoff.next_seconds() for _ in range(6)] == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.0, 1.0])
 
 
-def test_jitter_takes_at_most_half_of_the_delay() -> None:
+def test_jitter_reduces_a_backoff_delay_by_at_most_half() -> None:
     backoff = Backoff(0.1, 1.0, _shortest)
     assert [backoff.next_seconds() for _ in range(3)] == pytest.approx([0.05, 0.1, 0.2])
 

@@ -78,7 +78,7 @@ def test_exporting_and_importing_sets_and_hashes_preserves_any_bytes(values: lis
         ([], "it is not a record of an export"),
     ],
 )
-def test_a_record_that_is_not_valid_is_refused_with_the_reason(record: Any, reason: str) -> None:
+def test_an_invalid_export_record_is_refused_with_the_reason(record: Any, reason: str) -> None:
     with pytest.raises(RecordError, match=reason):
         parse_line(json.dumps(record).encode() + b"\n")
 

@@ -25,7 +25,7 @@ def test_a_quantile_is_the_smallest_value_that_covers_its_share(share: float, ex
     assert quantile(range(100, 0, -1), share) == expected
 
 
-def test_ratios_compare_results_of_the_same_round_only() -> None:
+def test_benchmark_ratios_compare_only_results_of_the_same_round() -> None:
     results = [drained(0, "rota", 60), drained(0, "classic", 20), drained(1, "rota", 10), drained(2, "classic", 5)]
     ours, theirs = (of(results, "drain", name, "rate") for name in ("rota", "classic"))
     assert ratios(ours, theirs) == [3.0]
@@ -38,7 +38,7 @@ def test_missing_benchmark_measurements_are_ignored() -> None:
     assert spread([3.0, 1.0, 2.0]) == Spread(2.0, 1.0, 3.0)
 
 
-def test_the_best_rival_is_the_one_with_the_highest_median() -> None:
+def test_the_best_competitor_is_the_one_with_the_highest_median() -> None:
     results = [drained(turn, "rota", 60) for turn in range(3)]
     results += [drained(turn, "steady", 10) for turn in range(3)]
     results += [drained(0, "lucky", 30), drained(1, "lucky", 1), drained(2, "lucky", 1)]
@@ -49,7 +49,7 @@ def test_the_best_rival_is_the_one_with_the_highest_median() -> None:
     assert ratio_to_best(every, "drain", "rate")(results, ALONE) is None
 
 
-def test_for_lag_the_best_rival_has_the_lowest_median() -> None:
+def test_for_lag_the_best_competitor_is_the_one_with_the_lowest_median() -> None:
     lags = {"rota-c100": 3.0, "quick": 2.0, "slow": 9.0}
     results = [Result("steady", 0, name, {"lag_ms_p99": lag}) for name, lag in lags.items()]
     find = ratio_to_best(every, "steady", "lag_ms_p99", "rota-c100", least=True)
@@ -72,7 +72,7 @@ def test_benchmark_targets_are_reported_as_met_or_missed_only_if_measured() -> N
     assert "none of them" in targets.table([], ALONE)
 
 
-def test_the_tables_on_the_page_match_the_published_run() -> None:
+def test_the_tables_on_the_benchmark_page_match_the_published_run() -> None:
     text = page.PAGE.read_text()
     assert set(page.names(text)) == set(page.TABLES)
     assert page.rewritten(text, json.loads(page.REFERENCE.read_text())) == text, (

@@ -84,7 +84,7 @@ def test_a_pending_stop_signal_causes_no_busy_loop_while_waiting_for_a_reply(
     assert polls == 1
 
 
-def test_the_masters_death_ends_every_wait(signals: StopSignals, death: Pipe, reply: Pipe) -> None:
+def test_the_death_of_the_master_ends_every_wait_of_a_child(signals: StopSignals, death: Pipe, reply: Pipe) -> None:
     waiter = Waiter(signals, death.reading, no_beat, LONG_SECONDS)
     death.write()
     with pytest.raises(Orphaned):
@@ -95,7 +95,7 @@ def test_the_masters_death_ends_every_wait(signals: StopSignals, death: Pipe, re
         waiter.pause(LONG_SECONDS)
 
 
-def test_a_long_wait_sends_heartbeats_from_its_start(signals: StopSignals, death: Pipe, reply: Pipe) -> None:
+def test_a_long_wait_of_a_child_sends_heartbeats_from_its_start(signals: StopSignals, death: Pipe, reply: Pipe) -> None:
     beats: list[float] = []
     waiter = Waiter(signals, death.reading, lambda: beats.append(time.monotonic()), 0.02)
     began = time.monotonic()

@@ -78,7 +78,7 @@ def test_the_operators_time_limit_overrides_those_of_the_task_and_the_fleet() ->
     ]
 
 
-def test_a_task_may_have_a_longer_limit_than_the_fleet() -> None:
+def test_a_task_may_have_a_longer_time_limit_than_the_fleet() -> None:
     ready = _prepare(b'["resize",[1]]', options=check_options({"time_limit": 3600}))
     assert isinstance(ready, Runnable)
     assert ready.settings.limit_ns == 3600 * 10**9

@@ -32,7 +32,7 @@ def test_memory_is_unknown_for_a_pid_that_is_not_a_child_of_the_master(pid: int)
     assert with_memory([{"pid": pid}], os.getpid()) == [{"pid": pid, **UNKNOWN}]
 
 
-def test_memory_is_shown_in_megabytes() -> None:
+def test_rota_status_shows_memory_in_megabytes() -> None:
     row = {"rss_bytes": 3 * MEGABYTE, "pss_bytes": 2 * MEGABYTE, "shared_bytes": 0, "private_bytes": None}
 
     (shown,) = in_megabytes([row])

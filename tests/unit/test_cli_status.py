@@ -60,7 +60,7 @@ def shown(capsys: pytest.CaptureFixture[str], **fields: Any) -> str:
     return capsys.readouterr().out
 
 
-def test_no_line_is_longer_than_a_hundred_columns(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_line_of_rota_status_is_longer_than_a_hundred_columns(capsys: pytest.CaptureFixture[str]) -> None:
     busy = child(state="registering", pool=LONG, tasks=[running(LONG, 86_399.0)], beat_age_seconds=86_399.0)
     busy["tasks"][0] |= {"progress": {"done": 10**15, "total": 10**15, "note": LONG}}
     busy |= {"shared_mb": 10_240.5, "private_mb": 10_240.5, "slot": 1023, "generation": 99_999}
@@ -98,7 +98,7 @@ def test_a_pool_of_concurrent_workers_shows_how_many_tasks_may_run(capsys: pytes
     assert "3 of 40" in shown(capsys, pools=[{**pool, **counts}])
 
 
-def test_pools_in_back_off_are_described(capsys: pytest.CaptureFixture[str]) -> None:
+def test_rota_status_describes_pools_in_back_off(capsys: pytest.CaptureFixture[str]) -> None:
     row = {"role": "worker", "pool": "mail", "state": "fatal", "failures_in_a_row": 12, "next_try_seconds": 3.1}
     said = shown(capsys, held=[{**row, "last_error": "exit code 3"}])
     assert "held back    pool mail is in fatal: 12 failures in a row, next try in 3.1 s; last: exit code 3" in said
@@ -114,7 +114,7 @@ def test_a_tasks_progress_is_shown_after_its_name(capsys: pytest.CaptureFixture[
     assert "resize 40 \\u001b[2Jpages  0.0 s" in said
 
 
-def test_consumers_are_shown_if_there_are_any(capsys: pytest.CaptureFixture[str]) -> None:
+def test_rota_status_shows_consumers_if_there_are_any(capsys: pytest.CaptureFixture[str]) -> None:
     assert "CONSUMER" not in shown(capsys, consumers=[])
     row = {"owner": "consumer-host-7-ab:0:3", "held": 2, "lease_left_seconds": 29.5, "queues": "mail"}
     [header, line] = shown(capsys, consumers=[row]).splitlines()[-2:]
@@ -131,7 +131,7 @@ def test_upcoming_schedules_are_shown_if_there_are_any(capsys: pytest.CaptureFix
     assert second.split()[-2:] == ["paused", "report"]
 
 
-def test_memory_is_shown_if_it_was_measured(capsys: pytest.CaptureFixture[str]) -> None:
+def test_rota_status_shows_memory_if_it_was_measured(capsys: pytest.CaptureFixture[str]) -> None:
     assert "PRIVATE" not in shown(capsys)
     assert "PRIVATE MB" in shown(capsys, processes=[child(shared_mb=98.0, private_mb=4.4), child(private_mb=None)])
 
@@ -156,7 +156,7 @@ def test_a_duration_is_shown_in_its_largest_units(seconds: float, text: str) -> 
     assert text.startswith(in_words(seconds, 1))
 
 
-def test_a_closed_queue_is_shown_with_reason_and_duration(capsys: pytest.CaptureFixture[str]) -> None:
+def test_rota_status_shows_a_closed_queue_with_reason_and_duration(capsys: pytest.CaptureFixture[str]) -> None:
     paused = {"queue": "mail", "condition": "", "error": "", "seconds": 7380.0}
     failing = {"queue": "billing", "condition": "office", "error": "condition:1: no", "seconds": 61.0}
     said = shown(capsys, quiet_seconds=90.0, closed=[paused, failing])

@@ -82,7 +82,7 @@ VALUES = st.recursive(
 
 
 @given(st.lists(VALUES, max_size=3), st.dictionaries(st.text(), VALUES, max_size=3))
-def test_the_quick_check_and_the_full_check_agree(args: list[Any], kwargs: dict[str, Any]) -> None:
+def test_the_quick_and_the_full_check_of_arguments_agree(args: list[Any], kwargs: dict[str, Any]) -> None:
     faults = [*_faults("args", args, _OUTER_LEVELS), *_faults("kwargs", kwargs, _OUTER_LEVELS)]
     if faults:
         where, fault = faults[0]
@@ -95,7 +95,7 @@ def test_the_quick_check_and_the_full_check_agree(args: list[Any], kwargs: dict[
 
 @pytest.mark.parametrize("innermost", [[], {}, [1]], ids=str)
 @pytest.mark.parametrize("levels", [MAX_DEPTH - _OUTER_LEVELS - 1, MAX_DEPTH - _OUTER_LEVELS])
-def test_both_checks_have_the_same_depth_limit(innermost: Any, levels: int) -> None:
+def test_the_quick_and_the_full_check_of_arguments_have_one_depth_limit(innermost: Any, levels: int) -> None:
     nested = innermost
     for level in range(levels):
         nested = [nested] if level % 2 else {"a": nested}
@@ -118,7 +118,7 @@ def test_keys_of_objects_in_arguments_must_be_text() -> None:
     assert "kwargs has a key '\\ud800' that is text with a lone surrogate" in fault(**{"\ud800": 1})
 
 
-def test_a_value_that_contains_itself_is_refused() -> None:
+def test_an_argument_that_contains_itself_is_refused() -> None:
     loop: list[Any] = []
     loop.append(loop)
     assert "nested deeper than 64 levels, or contains itself" in fault(loop)

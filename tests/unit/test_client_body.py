@@ -23,12 +23,12 @@ def test_a_body_without_options_has_four_elements() -> None:
     assert json.loads(raw) == ["id-1", "email", "send", [1, "zwei", None]]
 
 
-def test_keyword_arguments_and_options_are_the_fifth_element() -> None:
+def test_keyword_arguments_and_options_are_the_fifth_element_of_a_body() -> None:
     raw = encode_body(Body("id-1", "email", "send", [], {"to": "a"}, {"retries": 2}, {"trace": "00-ab"}))
     assert json.loads(raw)[4] == {"kwargs": {"to": "a"}, "options": {"retries": 2}, "trace": "00-ab"}
 
 
-def test_unknown_fields_of_the_fifth_element_are_kept() -> None:
+def test_unknown_fields_of_the_fifth_element_of_a_body_are_kept() -> None:
     raw = b'["i","q","f",[],{"trace":{"a":1},"kwargs":{"x":1}}]'
     assert decode_body(raw) == Body("i", "q", "f", [], {"x": 1}, {}, {"trace": {"a": 1}})
     assert json.loads(encode_body(decode_body(raw)))[4] == {"trace": {"a": 1}, "kwargs": {"x": 1}}
@@ -95,7 +95,7 @@ def test_a_malformed_body_is_refused_with_the_reason(raw: bytes, reason: str) ->
 
 @pytest.mark.parametrize("depth", [MAX_DEPTH, 100_000])
 @pytest.mark.parametrize(("opening", "closing"), [(b"[", b"]"), (b'{"a":', b"}")])
-def test_deep_nesting_is_refused(depth: int, opening: bytes, closing: bytes) -> None:
+def test_a_body_with_deep_nesting_is_refused(depth: int, opening: bytes, closing: bytes) -> None:
     nested = opening * depth + b"1" + closing * depth
     with pytest.raises(BodyError, match="nested deeper"):
         decode_body(b'["i","q","f",[' + nested + b"]]")

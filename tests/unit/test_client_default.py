@@ -143,7 +143,7 @@ class TestDefaultClient:
         rota.configure(namespace="shop")
         assert default_client().namespace == "shop"
 
-    def test_a_namespace_that_cannot_be_used_is_refused(self) -> None:
+    def test_an_invalid_namespace_is_refused(self) -> None:
         with pytest.raises(rota.InvalidName, match=r"namespace '\{shop\}' is not usable"):
             Client("redis://localhost", namespace="{shop}")
         rota.configure(redis_url="redis://one", namespace="a b")
@@ -177,7 +177,7 @@ def test_blocking_and_asyncio_default_clients_use_separate_redis_clients() -> No
 
 
 @pytest.mark.usefixtures("bare")
-def test_a_client_and_a_url_together_are_refused() -> None:
+def test_a_redis_client_and_a_url_together_are_refused() -> None:
     own = redis.Redis()
     with pytest.raises(TypeError, match="either redis or redis_url"):
         rota.configure(redis=own, redis_url="redis://here")

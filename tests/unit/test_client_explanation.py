@@ -79,7 +79,9 @@ def pool_outlook(queues: list[QueueInOrder], *claims: EntryInOrder) -> PoolOutlo
         ),
     ],
 )
-def test_each_reason_why_a_queue_is_not_next_is_explained(found: QueueInOrder, outlook: Outlook, why: str) -> None:
+def test_each_reason_why_the_next_claim_skips_a_queue_is_explained(
+    found: QueueInOrder, outlook: Outlook, why: str
+) -> None:
     [queue] = pool_outlook([found]).queues
     assert (queue.outlook, queue.why) == (outlook, why)
 

@@ -11,7 +11,7 @@ from rota.errors import InvalidName
 from rota.tasks.options import TaskOptions, check_options, effective_options
 
 
-def test_the_defaults_are_the_documented_ones() -> None:
+def test_the_default_task_options_are_the_documented_ones() -> None:
     options = check_options({})
     assert options == TaskOptions()
     assert (options.queue, options.retries, options.backoff, options.base) == ("default", 10, "exponential", 2)
@@ -22,7 +22,7 @@ def test_the_defaults_are_the_documented_ones() -> None:
     assert (options.result_ttl, options.remember) == (0, True)
 
 
-def test_an_unknown_option_is_refused_with_the_known_ones() -> None:
+def test_an_unknown_task_option_is_refused_with_the_known_ones() -> None:
     with pytest.raises(
         TypeError,
         match=r"no option 'result_tll', did you mean 'result_ttl'. its options are name, queue, .*result_ttl, remember",
@@ -123,7 +123,7 @@ def test_booleans_and_endless_durations_are_refused() -> None:
             seconds(endless, "delay")
 
 
-def test_instants_are_exact_to_the_microsecond() -> None:
+def test_due_times_are_exact_to_the_microsecond() -> None:
     when = datetime(2024, 2, 29, 12, 0, 0, 123_457, tzinfo=timezone(timedelta(hours=5, minutes=30)))
     assert unix_microseconds(when, "at") == 1_709_188_200_123_457
     assert utc_datetime(1_709_188_200_123_457) == when

@@ -100,7 +100,7 @@ def test_the_arguments_of_a_schedule_are_checked_against_the_signature() -> None
         def report(shop: int) -> None: ...
 
 
-def test_two_schedules_of_one_name_are_refused() -> None:
+def test_two_schedules_with_the_same_name_are_refused() -> None:
     @rota.task(name="report", every=30)
     def report() -> None: ...
 

@@ -42,7 +42,7 @@ def test_a_call_by_name_without_options_has_a_body_of_four_elements(resize: obje
     assert task == NewTask("id-1", "email", b'["id-1","email","send",[1,[2,3]]]', foreign="send")
 
 
-def test_each_call_has_a_new_id() -> None:
+def test_each_call_of_a_task_has_a_new_id() -> None:
     ids = [prepared(by_name()).id for _ in range(500)]
     assert len(set(ids)) == 500
     for fresh in ids:
@@ -67,7 +67,7 @@ def test_arguments_are_sent_as_the_caller_wrote_them(resize: rota.Task[[int, str
     assert json.loads(mixed.body)[3:] == [[7], {"kwargs": {"size": "l"}}]
 
 
-def test_an_unknown_name_needs_a_queue() -> None:
+def test_a_call_of_an_undeclared_task_must_name_a_queue() -> None:
     with pytest.raises(
         InvalidName,
         match="send: no task with that name is declared in this process: if a fleet declares it, pass the queue",
@@ -107,7 +107,7 @@ def test_delay_and_at_set_the_due_time(options: dict[str, Any], due: str) -> Non
     assert prepared(by_name(**options)).due == due
 
 
-def test_contradictory_options_are_refused() -> None:
+def test_contradictory_options_of_a_call_are_refused() -> None:
     with pytest.raises(ValueError, match="send: pass delay or at, not both"):
         prepared(by_name(delay=1, at=datetime.now(UTC)))
     with pytest.raises(ValueError, match="has no time zone"):
@@ -175,7 +175,9 @@ class TestUniqueKeys:
         assert len(keys) == 5
         assert "" not in keys
 
-    def test_positional_and_keyword_arguments_have_the_same_key(self, resize: rota.Task[[int, str], None]) -> None:
+    def test_positional_and_keyword_arguments_result_in_the_same_unique_key(
+        self, resize: rota.Task[[int, str], None]
+    ) -> None:
         positional = prepared(resize.using(unique=True).call(7, "s"))
         by_keyword = prepared(Call("resize", kwargs={"size": "s", "image_id": 7}, unique=True))
         assert positional.unique_key == by_keyword.unique_key
@@ -188,7 +190,7 @@ class TestUniqueKeys:
         assert first.unique_key == second.unique_key != third.unique_key
         assert first.hold_ms == 2000
 
-    def test_a_key_that_is_not_json_is_refused(self) -> None:
+    def test_a_unique_key_that_is_not_json_is_refused(self) -> None:
         with pytest.raises(InvalidArguments, match="the unique key of send"):
             prepared(by_name(unique=lambda _: object()))
 

@@ -54,7 +54,7 @@ def test_each_public_name_is_the_object_from_its_module() -> None:
     assert rota.__version__
 
 
-def test_errors_are_subclasses_of_the_expected_builtin_ones() -> None:
+def test_public_errors_are_subclasses_of_the_expected_builtin_errors() -> None:
     expected = {
         rota.InvalidArguments: TypeError,
         rota.InvalidName: ValueError,

@@ -37,7 +37,7 @@ def test_exponential_backoff_doubles_up_to_the_longest_delay() -> None:
     assert delays == [2, 4, 8, 1024, 2048, 3600, 3600]
 
 
-def test_jitter_spreads_from_zero_to_the_whole_delay() -> None:
+def test_jitter_spreads_a_retry_delay_from_zero_to_its_whole_length() -> None:
     options = TaskOptions()
     assert delay_seconds(options, 3, random=0.0) == 0
     assert delay_seconds(options, 3, random=0.25) == 2
@@ -71,7 +71,7 @@ class Mute(Exception):
         raise RuntimeError("no text")
 
 
-def test_an_exception_without_a_text_is_shown_by_its_name() -> None:
+def test_an_exception_without_a_message_is_shown_by_its_class_name() -> None:
     assert "Mute" in end(TaskOptions(retries=0), 1, Mute()).why
     assert "Mute" in end(TaskOptions(dead_on=(Mute,)), 1, Mute()).why
     assert "Mute" in end(TaskOptions(retry_on=(KeyError,)), 1, Mute()).why
@@ -105,7 +105,7 @@ def test_system_exit_and_soft_time_limits_are_retried_like_other_failures(except
     assert delay_seconds(TaskOptions(), 1, exception) == 1
 
 
-def test_a_task_can_choose_its_delay() -> None:
+def test_a_task_can_choose_the_delay_of_its_retry() -> None:
     assert delay_seconds(TaskOptions(), 1, Retry(delay=90)) == 90
     assert delay_seconds(TaskOptions(), 1, Retry(timedelta(hours=2))) == 7200
     assert delay_seconds(TaskOptions(jitter=False), 3, Retry()) == 8

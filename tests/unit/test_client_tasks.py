@@ -53,7 +53,7 @@ def test_a_task_is_found_by_its_name() -> None:
     assert [task.options.queue for task in default_registry] == ["default", "sums"]
 
 
-def test_two_tasks_of_one_name_are_refused_with_both_locations() -> None:
+def test_two_tasks_with_the_same_name_are_refused_with_both_locations() -> None:
     rota.task(add)
     with pytest.raises(DuplicateTask) as caught:
         rota.task(name="add")(elsewhere())
@@ -61,7 +61,7 @@ def test_two_tasks_of_one_name_are_refused_with_both_locations() -> None:
     assert f"{__name__}.elsewhere.<locals>.add" in str(caught.value)
 
 
-def test_declaring_the_same_function_again_replaces_it() -> None:
+def test_declaring_the_same_function_again_replaces_its_task() -> None:
     rota.task(name="add")(elsewhere())
     again = rota.task(name="add", retries=1)(elsewhere())
     assert default_registry.get("add") is again
@@ -162,7 +162,7 @@ def keyword_default(a: int, *rest: int, b: int = 2, **others: int) -> None: ...
     ids=lambda f: f.__name__,
 )
 @given(st.lists(st.integers(), max_size=4), st.dictionaries(st.sampled_from("abc"), st.integers(), max_size=2))
-def test_arguments_must_fit_the_signature(
+def test_arguments_must_fit_the_signature_of_the_task(
     function: Callable[..., None], args: list[int], kwargs: dict[str, int]
 ) -> None:
     task = Task(function, "fit", TaskOptions())

@@ -16,5 +16,5 @@ def public(client: type) -> dict[str, list[str]]:
     }
 
 
-def test_the_asyncio_client_has_the_methods_of_the_blocking_one() -> None:
+def test_the_asyncio_client_has_the_same_methods_as_the_blocking_client() -> None:
     assert public(rota.AsyncClient) == public(rota.Client)

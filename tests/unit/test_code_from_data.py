@@ -90,7 +90,7 @@ def looks_up_a_variable(name: str, call: ast.Call) -> bool:
     return name in LOOKUPS and not all(isinstance(each, ast.Constant) for each in names)
 
 
-def test_no_module_evaluates_text() -> None:
+def test_no_module_evaluates_text_as_code() -> None:
     found = {path for path, tree in trees().items() if any(name in EVALUATORS for name, _ in calls(tree))}
     assert found == set()
 

@@ -40,7 +40,7 @@ def open_around(text: str, now: str) -> list[str]:
         ("00:00-24:00 UTC", (OpenTimes(WEEK, 0, 1440),)),
     ],
 )
-def test_hours_are_parsed_into_times_and_a_zone(text: str, times: tuple[OpenTimes, ...]) -> None:
+def test_opening_hours_are_parsed_into_times_and_a_time_zone(text: str, times: tuple[OpenTimes, ...]) -> None:
     assert parse_hours(text) == Hours(times, text.rpartition(" ")[2])
 
 
@@ -121,7 +121,7 @@ def test_hours_over_midnight_belong_to_the_day_on_which_they_begin() -> None:
     ]
 
 
-def test_adjacent_hours_are_merged() -> None:
+def test_adjacent_opening_hours_are_merged() -> None:
     assert open_around("00:00-24:00 UTC", "2026-06-03 12:00") == ["06-01 00:00 06-13 00:00"]
     assert longest_closed(parse_hours("00:00-12:00 12:00-24:00 UTC")) == timedelta(0)
 

@@ -37,13 +37,13 @@ def faults(
     return [str(fault) for fault in caught.value.faults]
 
 
-def test_without_a_file_everything_has_its_default(tmp_path: Path) -> None:
+def test_without_a_configuration_file_every_setting_has_its_default(tmp_path: Path) -> None:
     found = load_config(Sources(tmp_path / "rota.toml"))
 
     assert found.config == Config()
 
 
-def test_a_file_that_was_named_must_exist(tmp_path: Path) -> None:
+def test_a_configuration_file_named_explicitly_must_exist(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         load_config(Sources(tmp_path / "none.toml", required=True))
 
@@ -226,7 +226,7 @@ def test_all_faults_are_reported_at_once(tmp_path: Path) -> None:
     "text",
     ["workers = ", "[queues.a]\n[queues.a]", "workers = 1\nworkers = 2", "\x00", "a.b.c = 1\na.b = 2"],
 )
-def test_a_file_that_is_not_toml_is_a_fault(tmp_path: Path, text: str) -> None:
+def test_a_configuration_file_that_is_not_toml_is_refused(tmp_path: Path, text: str) -> None:
     [fault] = faults(tmp_path, text)
 
     assert "rota.toml: is not valid TOML: " in fault
@@ -242,7 +242,7 @@ def test_a_file_that_is_not_toml_is_a_fault(tmp_path: Path, text: str) -> None:
         f"x = {'{x = ' * 400}1{'}' * 400}",
     ],
 )
-def test_a_file_that_is_nested_too_deeply_is_a_fault(tmp_path: Path, text: str) -> None:
+def test_a_configuration_file_that_is_nested_too_deeply_is_refused(tmp_path: Path, text: str) -> None:
     [fault] = faults(tmp_path, text)
 
     assert fault.endswith("rota.toml: has tables and lists nested more than 8 levels deep: no setting needs that")
@@ -252,7 +252,7 @@ def test_a_file_that_is_nested_too_deeply_is_a_fault(tmp_path: Path, text: str) 
 @pytest.mark.parametrize(
     ("variable", "left", "right"), [("TIERS", "[", "]"), ("QUEUES", '{"a":', "1}"), ("DEAD", "[", "]")]
 )
-def test_a_variable_that_is_nested_too_deeply_is_a_fault(
+def test_an_environment_variable_that_is_nested_too_deeply_is_refused(
     tmp_path: Path, variable: str, left: str, right: str, levels: int
 ) -> None:
     middle = "1" if left == '{"a":' else ""
@@ -264,7 +264,7 @@ def test_a_variable_that_is_nested_too_deeply_is_a_fault(
     assert len(fault) < 200
 
 
-def test_a_file_that_is_not_text_is_a_fault(tmp_path: Path) -> None:
+def test_a_configuration_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "rota.toml"
     file.write_bytes(b"\xff\xfe")
 
@@ -284,7 +284,7 @@ def test_flags_override_the_environment_which_overrides_the_file(tmp_path: Path)
     assert loaded(tmp_path, text, {"ROTA_WORKERS": "3"}).config.pollers == 2
 
 
-def test_the_origin_of_each_set_value_is_recorded(tmp_path: Path) -> None:
+def test_the_origin_of_each_configured_setting_is_recorded(tmp_path: Path) -> None:
     found = loaded(tmp_path, "workers = 2\npollers = 2", {"ROTA_WORKERS": "3"}, Flags(imports=("shop",)))
 
     assert found.origins == {
@@ -340,7 +340,7 @@ def test_environment_variables_can_configure_queues_named_in_rota_tiers(tmp_path
     assert loaded(tmp_path, "", environment).config.queues["sold-email"].weight == 3
 
 
-def test_a_variable_can_define_a_pool(tmp_path: Path) -> None:
+def test_an_environment_variable_can_define_a_pool(tmp_path: Path) -> None:
     config = loaded(tmp_path, "", {"ROTA_POOLS__MAIL__WORKERS": "4"}).config
 
     assert config.pools["mail"].workers == 4
@@ -373,7 +373,7 @@ def test_an_empty_environment_variable_does_not_set_a_number(tmp_path: Path) -> 
         ("ROTA_LOG__LEVEL", "loud", 'log.level: expected one of "debug", "error", "info", "warning", got "loud"'),
     ],
 )
-def test_a_fault_in_the_environment_names_the_variable(tmp_path: Path, variable: str, text: str, fault: str) -> None:
+def test_an_error_in_the_environment_names_the_variable(tmp_path: Path, variable: str, text: str, fault: str) -> None:
     [found] = faults(tmp_path, "", {variable: text})
 
     assert found.startswith(fault)
@@ -408,7 +408,7 @@ def test_a_condition_that_closes_a_queue_for_long_causes_a_warning(
 # The server's address
 
 
-def test_the_url_can_come_from_a_file(tmp_path: Path) -> None:
+def test_the_redis_url_can_come_from_a_separate_file(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("redis://:pw@db.example/1\n")
 
     found = loaded(tmp_path, 'redis_url_file = "secret"')
@@ -429,13 +429,13 @@ def test_the_redis_url_comes_from_the_source_with_the_highest_precedence(tmp_pat
     assert found.config.redis_url == "redis://from-variable"
 
 
-def test_a_secret_file_that_cannot_be_read_is_a_fault(tmp_path: Path) -> None:
+def test_a_secret_file_that_cannot_be_read_is_reported(tmp_path: Path) -> None:
     [fault] = faults(tmp_path, 'redis_url_file = "none"')
 
     assert fault == f"redis_url_file: {tmp_path / 'none'} cannot be read: No such file or directory"
 
 
-def test_a_fault_does_not_quote_a_secret_file_without_a_url(tmp_path: Path) -> None:
+def test_an_error_about_a_secret_file_without_a_url_does_not_quote_it(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("hunter2\n")
 
     [fault] = faults(tmp_path, 'redis_url_file = "secret"')
@@ -455,11 +455,11 @@ def test_a_fault_does_not_quote_a_secret_file_without_a_url(tmp_path: Path) -> N
         "redis_url = { password = 'hunter2' }",
     ],
 )
-def test_no_fault_shows_the_password(tmp_path: Path, text: str) -> None:
+def test_no_configuration_error_shows_the_password(tmp_path: Path, text: str) -> None:
     assert "hunter2" not in " ".join(faults(tmp_path, text))
 
 
-def test_no_output_shows_the_password(tmp_path: Path) -> None:
+def test_no_printed_configuration_shows_the_password(tmp_path: Path) -> None:
     found = loaded(tmp_path, 'redis_url = "redis://:hunter2@localhost:1/2"')
 
     assert as_values(found.config)["redis_url"] == "redis://:***@localhost:1/2"

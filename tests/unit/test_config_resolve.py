@@ -71,7 +71,7 @@ def test_workers_receive_the_weight_cap_and_rate_of_each_queue() -> None:
         ("999999999/s", Rate(1, 99_999_999)),
     ],
 )
-def test_a_rate_spreads_starts_evenly(text: str, rate: Rate) -> None:
+def test_a_rate_spreads_task_starts_evenly(text: str, rate: Rate) -> None:
     assert parse_rate(text) == rate
 
 
@@ -115,7 +115,7 @@ def test_queues_of_pools_without_workers_do_not_count_as_served() -> None:
     assert taken_queues(Config(workers=3), {"default": 3}) == ["default"]
 
 
-def test_queues_without_workers_are_a_warning() -> None:
+def test_queues_without_workers_cause_a_warning() -> None:
     pools = {"mail": PoolConfig(workers=0, queues=("a",)), "rest": PoolConfig(queues=("b",))}
     told = warnings_of_pools(Config(tiers=(("a", "b"),), pools=pools))
     assert told == ['no worker takes queue "a": its pools have no workers (mail)']

@@ -66,7 +66,7 @@ def compiled(text: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.skipif(not COMPILER.exists(), reason="make board-types installs what this needs")
-def test_grafana_has_a_type_for_every_field_of_a_dashboard(tmp_path: Path) -> None:
+def test_every_dashboard_matches_the_types_of_grafana(tmp_path: Path) -> None:
     found = compiled(program(), tmp_path)
     assert found.returncode == 0, found.stdout
 

@@ -140,7 +140,7 @@ def dockerfile() -> list[Step]:
     return steps
 
 
-def test_hadolint_has_nothing_to_report() -> None:
+def test_hadolint_reports_no_problem_in_the_dockerfile() -> None:
     command = [PROGRAMS / "hadolint", DOCKER / "Dockerfile"]
     checked = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (checked.returncode, checked.stdout) == (0, ""), checked.stderr

@@ -113,12 +113,12 @@ ALSO: Final = {
 }
 
 
-def test_a_healthy_fleet_has_no_findings() -> None:
+def test_doctor_has_no_findings_about_a_healthy_fleet() -> None:
     assert ids_in(WELL) == []
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_each_cause_has_exactly_its_finding(name: str) -> None:
+def test_each_problem_causes_exactly_its_own_doctor_finding(name: str) -> None:
     assert set(ids_in(CASES[name])) == {name} | ALSO.get(name, set())
 
 
@@ -126,7 +126,7 @@ def test_every_doctor_finding_has_a_test_case() -> None:
     assert CASES.keys() | OF_CHECKS == FINDINGS.keys()
 
 
-def test_every_finding_in_the_code_is_in_the_table() -> None:
+def test_every_doctor_finding_in_the_code_is_in_the_table() -> None:
     sources = "".join(map(inspect.getsource, (machine_rules, server_rules, fleet_rules, checks)))
     named = set(re.findall(r'(?:Finding|_all)\(\s*"([a-z-]+)"', sources))
     assert named <= FINDINGS.keys()
@@ -134,7 +134,7 @@ def test_every_finding_in_the_code_is_in_the_table() -> None:
 
 
 @pytest.mark.parametrize("kind", FINDINGS.values(), ids=lambda kind: kind.id)
-def test_each_finding_explains_its_meaning_and_its_remedy(kind: object) -> None:
+def test_each_doctor_finding_explains_its_meaning_and_its_remedy(kind: object) -> None:
     found = FINDINGS[kind.id]  # type: ignore[attr-defined]  # pytest passes it as an object
     for text in (found.means, found.remedy):
         assert text.endswith((".", "`."))
@@ -142,7 +142,7 @@ def test_each_finding_explains_its_meaning_and_its_remedy(kind: object) -> None:
         assert text.isprintable()
 
 
-def test_findings_are_listed_worst_first_then_in_table_order() -> None:
+def test_doctor_lists_the_worst_findings_first() -> None:
     names = ["shm-small", "redis-timeout", "redis-unreachable", "limit-too-low", "open-files-low"]
     ordered = [finding.id for finding in in_order(Finding(name, "") for name in names)]
     assert ordered == ["limit-too-low", "redis-unreachable", "open-files-low", "redis-timeout", "shm-small"]
@@ -161,7 +161,7 @@ def test_findings_are_listed_worst_first_then_in_table_order() -> None:
         (["redis-evicts-keys"], False, ExitCode.CONFIG),
     ],
 )
-def test_the_most_severe_error_decides_the_exit_code(names: list[str], strict: bool, code: ExitCode) -> None:
+def test_the_most_severe_error_decides_the_exit_code_of_doctor(names: list[str], strict: bool, code: ExitCode) -> None:
     assert exit_code_of([Finding(name, "") for name in names], strict=strict) == code
 
 

@@ -16,7 +16,7 @@ def test_nodes_with_equal_settings_are_one_fleet() -> None:
     assert ids_in(with_nodes(*(node(f"web-{number}.aa", WEB) for number in range(5)))) == []
 
 
-def test_two_applications_that_share_a_queue_are_an_error() -> None:
+def test_doctor_reports_two_applications_that_share_a_queue() -> None:
     found = with_nodes(
         node("web-1.aa", WEB, [["images"], ["default"]]), node("mail-1.bb", MAIL, [["mail"], ["default"]])
     )
@@ -47,7 +47,7 @@ def test_local_code_that_shares_no_task_with_any_node_is_another_fleet() -> None
 
 
 @pytest.mark.parametrize("state", ["starting", "draining"])
-def test_a_starting_or_leaving_node_is_not_compared(state: str) -> None:
+def test_doctor_does_not_compare_nodes_that_are_starting_or_draining(state: str) -> None:
     assert ids_in(with_nodes(node("web-1.aa", WEB), node("web-1.bb", MAIL, state=state))) == []
 
 
@@ -56,7 +56,7 @@ def test_a_recently_killed_node_is_not_reported_as_a_different_node() -> None:
     assert ids_in(with_nodes(killed, node("web-1.bb", WEB))) == []
 
 
-def test_lost_nodes_are_reported_but_stopped_ones_are_not() -> None:
+def test_doctor_reports_lost_nodes_but_not_stopped_ones() -> None:
     lost, stopped = node("web-1.aa", left_seconds=-60), node("web-2.bb", left_seconds=-60, state="draining")
     assert seen_in(with_nodes(lost, stopped), "node-lost") == "web-1.aa has been silent for 1 m 20 s"
 

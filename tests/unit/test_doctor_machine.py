@@ -121,7 +121,7 @@ def test_the_memory_limit_of_a_real_control_group_is_read() -> None:
 # This machine
 
 
-def test_limits_in_the_kernels_format_are_parsed() -> None:
+def test_process_limits_in_the_kernels_format_are_parsed() -> None:
     text = (
         "Limit                     Soft Limit           Hard Limit           Units     \n"
         "Max open files            1024                 1048576              files     \n"
@@ -131,7 +131,7 @@ def test_limits_in_the_kernels_format_are_parsed() -> None:
     assert parse_limits(text) == {"open files": 1024, "processes": None, "nice priority": 0}
 
 
-def test_facts_of_this_process_and_machine_are_read() -> None:
+def test_doctor_can_read_the_limits_of_this_process_and_machine() -> None:
     unread: list[Unread] = []
     process = read_process(os.getpid(), is_master=False, unread=unread)
     machine = read_machine({}, unread)
@@ -158,7 +158,7 @@ def test_doctor_reports_a_process_that_ended_as_unreadable() -> None:
     assert [each.what for each in unread] == [f"limits and control group of process {gone.pid}"]
 
 
-def test_kubernetes_is_recognized_by_its_variable() -> None:
+def test_kubernetes_is_recognized_by_its_environment_variable() -> None:
     assert read_machine({"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, []).container == "kubernetes"
 
 
@@ -171,7 +171,7 @@ def test_the_huge_page_setting_is_read_only_for_a_redis_server_process() -> None
 # Rules
 
 
-def test_without_a_master_the_workers_need_free_memory() -> None:
+def test_before_the_start_doctor_checks_if_there_is_room_for_the_workers() -> None:
     few = with_cgroup(processes_limit=220, processes_used=205)
     assert ids_in(replace(few, process=replace(few.process, is_master=False), workers=20)) == ["processes-exhausted"]
 
@@ -187,7 +187,7 @@ def test_doctor_names_the_process_limit_that_has_the_least_room() -> None:
     assert seen_in(found, "processes-low").startswith("the limit on processes of the user is 210, and 5 are left")
 
 
-def test_without_a_lower_limit_the_machines_memory_counts() -> None:
+def test_without_a_lower_cgroup_limit_the_memory_of_the_machine_applies() -> None:
     small = with_machine(memory=GIGABYTE, memory_available=50 * MEGABYTE)
     assert seen_in(small, "memory-low") == "974 MB are in use of 1,024 MB of memory on this machine"
     above = replace(small, process=replace(PROCESS, cgroup=CgroupReading(memory_limit=2 * GIGABYTE, memory_used=0)))
@@ -286,7 +286,7 @@ def test_time_spans_in_systemds_format_are_parsed(span: str, seconds: float | No
         ("", None),
     ],
 )
-def test_the_unit_is_found_through_the_control_group(groups: str, unit: tuple[str, bool] | None) -> None:
+def test_the_systemd_unit_is_found_through_the_control_group(groups: str, unit: tuple[str, bool] | None) -> None:
     assert unit_in(groups) == unit
 
 
@@ -302,7 +302,7 @@ def _program(folder: Path, text: str) -> None:
     (folder / "systemctl").chmod(0o755)
 
 
-def test_systemctl_returns_the_settings_of_a_unit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_reads_the_settings_of_a_unit_from_systemctl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _program(tmp_path, SYSTEMCTL)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     unread: list[Unread] = []
@@ -321,7 +321,9 @@ def test_systemctl_returns_the_settings_of_a_unit(tmp_path: Path, monkeypatch: p
         ("#!/bin/sh\necho LoadState=not-found\n", "systemd has no such unit: not-found"),
     ],
 )
-def test_an_unreadable_unit_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, why: str) -> None:
+def test_doctor_reports_a_systemd_unit_that_it_cannot_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, why: str
+) -> None:
     _program(tmp_path, text)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     unread: list[Unread] = []
@@ -329,7 +331,7 @@ def test_an_unreadable_unit_is_reported(tmp_path: Path, monkeypatch: pytest.Monk
     assert why in unread[0].why
 
 
-def test_without_systemctl_the_unit_is_not_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_systemctl_the_systemd_unit_is_not_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     unread: list[Unread] = []
     assert read_unit("rota.service", is_of_user=False, unread=unread) is None

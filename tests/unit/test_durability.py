@@ -54,10 +54,12 @@ def test_a_timeout_below_a_millisecond_does_not_wait_forever() -> None:
         ),
     ],
 )
-def test_a_missing_confirmation_is_described(durability: str, failover: bool, reply: object, lack: str) -> None:
+def test_a_missing_confirmation_of_durability_is_described(
+    durability: str, failover: bool, reply: object, lack: str
+) -> None:
     assert made(durability, failover=failover).lack(reply) == lack
 
 
-def test_an_unknown_level_is_refused_with_the_known_ones() -> None:
+def test_an_unknown_durability_level_is_refused_with_the_known_ones() -> None:
     with pytest.raises(ValueError, match='expected one of "none", "wait", "waitaof", got \'fsync\''):
         level_of("fsync")

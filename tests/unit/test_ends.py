@@ -19,7 +19,7 @@ def test_a_run_record_is_parsed_as_it_was_written(start_us: int, run_us: int, pi
     assert (ended.how, ended.at_us, ended.owner, ended.entry.text, ended.earlier) == ("done", 7, "node:1:2", ENTRY, ())
 
 
-def test_earlier_attempts_are_parsed_and_a_waiting_task_has_no_owner() -> None:
+def test_a_run_record_lists_earlier_attempts_and_a_waiting_task_has_no_owner() -> None:
     ended = parse_ended(b"cancelled 7 - " + ENTRY + b' 0 0 0 -\n{"reason":"failed"}\n{"reason":"crashed"}')
     assert (ended.owner, ended.run) == ("", RunRecord())
     assert ended.earlier == (b'{"reason":"failed"}', b'{"reason":"crashed"}')

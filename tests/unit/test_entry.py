@@ -51,7 +51,7 @@ def test_an_entry_is_parsed_and_written_back_unchanged(entry: Entry) -> None:
     assert _line(parsed) == line
 
 
-def test_failures_crashes_and_losses_count_as_attempts_but_releases_do_not() -> None:
+def test_failures_crashes_and_losses_count_as_attempts_but_not_releases() -> None:
     entry = parse_entry(b"id-1 mail r 1700000000000000 1700000000000500 2 1 1 7 -")
     assert entry.attempt == 5
     assert entry.kind is Kind.RETRY

@@ -48,7 +48,7 @@ def test_a_task_is_the_exemplar_of_only_one_lag_bucket() -> None:
     assert found.value == pytest.approx(0.03)
 
 
-def test_a_queue_of_a_pattern_is_labelled_with_the_pattern() -> None:
+def test_the_exemplar_of_a_queue_of_a_pattern_is_labelled_with_the_pattern() -> None:
     exemplars = Exemplars(QueueLabels(["tenant-*"]).of)
     exemplars.take([running(entry("id-1", "tenant-7", "r", NOW_SECONDS), 0.0)], 0.0, SHOWN)
     assert list(exemplars.by_series) == [(TASK_LAG.name, ("tenant-*", "retry"))]

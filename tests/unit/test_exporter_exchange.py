@@ -48,7 +48,7 @@ def result_of(data: bytes, *at: int) -> HttpRequest | HttpResponse | None:
 
 
 @given(st.lists(st.integers(0, len(ASKED)), max_size=5))
-def test_a_request_may_arrive_in_any_number_of_parts(places: list[int]) -> None:
+def test_an_http_request_may_arrive_in_any_number_of_parts(places: list[int]) -> None:
     asked = HttpRequest("GET", "/status.json", "verbose&a=b%20c", {"host": "here", "x-name": "é"})
     assert result_of(ASKED, *places) == asked
 
@@ -86,7 +86,7 @@ def test_the_size_limit_of_http_headers_is_exact_however_they_arrive(piece: int,
 
 
 @pytest.mark.parametrize(("method", "body"), [("GET", b"ok\n"), ("HEAD", b"")])
-def test_a_response_has_its_length_and_closes_the_connection(method: str, body: bytes) -> None:
+def test_an_http_response_states_its_length_and_closes_the_connection(method: str, body: bytes) -> None:
     exchange = HttpExchange()
     exchange.take(f"{method} / HTTP/1.0\r\n\r\n".encode())
     head, sent = exchange.encode(text_response("ok\n", ("Allow", "GET")))

@@ -54,7 +54,7 @@ def test_a_booting_or_draining_master_is_alive_but_not_ready(phase: Phase) -> No
     assert faults(master, POLLER, WORKER) == ["master_serves"]
 
 
-def test_ready_needs_a_worker_a_poller_and_redis() -> None:
+def test_readiness_requires_a_worker_a_poller_and_redis() -> None:
     assert faults(MASTER, POLLER, WORKER) == []
     assert faults(MASTER, POLLER) == ["worker_serves"]
     assert faults(MASTER, WORKER) == ["poller_serves"]

@@ -34,7 +34,7 @@ def test_a_quantile_is_interpolated_inside_its_bucket(
 
 
 @given(st.lists(st.integers(0, 1000), min_size=4, max_size=4), st.floats(0, 1), st.floats(0, 1))
-def test_a_larger_share_never_gives_a_smaller_quantile(counts: list[int], one: float, other: float) -> None:
+def test_a_higher_quantile_is_never_smaller_than_a_lower_one(counts: list[int], one: float, other: float) -> None:
     low, high = (quantile(SIMPLE, (*map(float, counts), 0.0), share) for share in sorted((one, other)))
     if low is not None and high is not None:
         assert low <= high

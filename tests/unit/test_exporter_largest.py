@@ -34,7 +34,7 @@ def test_ten_thousand_queues_of_a_pattern_need_no_more_rows_than_three() -> None
     assert rows == [3, 3]
 
 
-def test_a_shown_queue_stays_until_it_is_much_smaller_than_others() -> None:
+def test_a_queue_shown_by_name_stays_until_it_is_much_smaller_than_others() -> None:
     largest = Largest(["tenant-*"], top=2)
 
     def shown(*sizes: int) -> list[str]:

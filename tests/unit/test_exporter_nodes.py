@@ -36,7 +36,7 @@ def others(*known: Node) -> list[tuple[str, str, float]]:
     return [(row["node"], row["state"], row["seen_seconds_ago"]) for row in rows]
 
 
-def test_this_node_is_shown_first_and_only_once() -> None:
+def test_the_status_shows_the_own_node_first_and_only_once() -> None:
     rows = node_status.node_rows(observation_of(), [node("a"), node("this"), node("b")])
     assert [(row["node"], row["is_this"]) for row in rows] == [("this", True), ("a", False), ("b", False)]
     assert rows[0]["seen_seconds_ago"] == 0.0

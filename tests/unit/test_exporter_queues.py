@@ -124,7 +124,7 @@ def soon_old(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("soon_old")
 @pytest.mark.parametrize("failure", [ConnectionLost("gone"), ValueError("not an overview"), TypeError("None")])
-def test_after_a_failure_nothing_is_read_until_a_reconnect(failure: Exception) -> None:
+def test_after_a_failed_query_the_exporter_reconnects_to_redis(failure: Exception) -> None:
     on = Redis()
     watched = watch(on)
     read_until(watched, known=True)
@@ -163,7 +163,7 @@ def test_exporter_pages_do_not_wait_long_for_a_hanging_server() -> None:
     assert on.overviews >= 2, "the late reply was outdated, so the query was repeated"
 
 
-def test_during_a_slow_reply_the_last_one_is_shown_until_stale(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_during_a_slow_reply_the_last_reading_is_shown_until_outdated(monkeypatch: pytest.MonkeyPatch) -> None:
     on = Redis()
     watched = watch(on)
     known = read_until(watched, known=True)
@@ -211,6 +211,6 @@ def _answered(redis: RedisThread) -> bool:
     return False
 
 
-def test_an_unusable_url_is_refused_at_the_start() -> None:
+def test_the_exporter_refuses_an_invalid_redis_url_at_startup() -> None:
     with pytest.raises(ValueError, match="not a Redis URL"):
         connector(ServerSettings("http://nowhere", "ns"))

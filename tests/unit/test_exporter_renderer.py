@@ -43,7 +43,7 @@ def test_the_renderer_does_other_work_between_pages(client: HttpClient) -> None:
     assert list(renderer.made()) == []
 
 
-def test_scrapes_and_other_pages_are_rendered_alternately(client: HttpClient) -> None:
+def test_the_exporter_renders_scrapes_and_other_pages_alternately(client: HttpClient) -> None:
     made: list[str] = []
     may_begin = threading.Event()
 

@@ -50,7 +50,7 @@ def test_counters_of_every_queue_and_kind_start_at_zero() -> None:
     assert m.TASKS_ENQUEUED not in {definition for definition, _ in found}, "a zero would hide that Redis is away"
 
 
-def test_settings_become_gauges_of_each_queue() -> None:
+def test_the_settings_of_each_queue_are_exported_as_gauges() -> None:
     samples = Samples()
     put_settings(samples, QUEUES, "1.2.3", 1000.0)
     assert samples.value(m.QUEUE_LAG_OBJECTIVE, "mail") == 5.0
@@ -81,7 +81,7 @@ def test_no_heartbeat_age_is_exported_for_a_zygote() -> None:
     assert dict(samples.series(m.HEARTBEAT_AGE)) == {("worker", "8"): (1.5,)}
 
 
-def test_queue_readings_become_gauges_in_seconds() -> None:
+def test_times_of_queue_readings_are_exported_in_seconds() -> None:
     state = QueueState(
         "mail", 1, 2, 3, 4, 5, 6, 7_500_000, 8_250_000, paused=True, served=False, closed_age_us=9_500_000
     )

@@ -55,7 +55,7 @@ def test_the_worst_recent_lag_is_exact_and_remembered_after_its_peak() -> None:
     assert late.until <= seen_by
 
 
-def test_a_throttled_start_is_never_late() -> None:
+def test_a_throttled_task_start_never_counts_as_late() -> None:
     watch = ProblemWatch()
     watch.note(samples(throttled=50))
     assert watch.recent().late.get("mail", LateStarts()).number == 0

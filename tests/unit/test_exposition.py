@@ -58,7 +58,7 @@ def test_every_metric_is_read_back_as_it_is_declared(wanted: ScrapeOptions) -> N
     assert families == {}
 
 
-def test_both_formats_have_the_same_samples() -> None:
+def test_both_metric_formats_contain_the_same_samples() -> None:
     plain, openmetrics = read(every_metric()), read(every_metric(), OPENMETRICS)
     for found in (plain, openmetrics):
         del found[m.COLLECT_SECONDS.name]
@@ -102,7 +102,7 @@ def test_every_series_has_the_fleet_as_a_label() -> None:
     assert {sample.labels["fleet"] for sample in found} == {"shop"}
 
 
-def test_exemplars_follow_their_bucket_in_openmetrics_only() -> None:
+def test_only_the_openmetrics_format_contains_exemplars() -> None:
     samples = Samples()
     samples.add(m.TASK_LAG, ("mail", "retry"), (1.0,) * 22)
     seen = Exemplar({"task_id": "id-1"}, 0.04, 1000.25)

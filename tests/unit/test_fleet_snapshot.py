@@ -89,7 +89,7 @@ def test_the_status_shows_the_state_of_a_pool_in_back_off() -> None:
     assert found["held"][0]["next_try_seconds"] == 5.0
 
 
-def test_probes_command_and_status_agree_on_readiness() -> None:
+def test_health_probes_the_command_and_the_status_agree_on_readiness() -> None:
     cases: tuple[tuple[tuple[Member, ...], dict[str, Any]], ...] = (
         ((MASTER, POLLER, WORKER), {}),
         ((MASTER, WORKER), {"redis_up": False}),
@@ -103,7 +103,7 @@ def test_probes_command_and_status_agree_on_readiness() -> None:
         assert node_verbs.judge(status, node_verbs.READY) == (probe.ok, one_line(probe.to_json()))
 
 
-def test_the_status_page_explains_every_key() -> None:
+def test_the_documentation_of_the_status_page_explains_every_key() -> None:
     explained = set(re.findall(r"`([a-z_0-9]+)`", STATUS_PAGE.read_text(encoding="utf-8")))
     found = shown(MASTER, POLLER, WORKER)
     rows = (found, *found["processes"], *found["pools"], *found["processes"][2]["tasks"])

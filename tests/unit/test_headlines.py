@@ -376,7 +376,7 @@ def test_missing_status_values_cause_no_warning_headlines() -> None:
     assert [each["level"] for each in headlines(bare)] == ["good"]
 
 
-def test_a_cause_comes_before_its_consequences() -> None:
+def test_the_headline_of_a_cause_comes_before_those_of_its_consequences() -> None:
     status = healthy() | {"held": [HELD], "queues": [LATE, queue("old", dead=3)]}
     assert [each["where"] for each in headlines(status)] == ["pools/default", "queues/mail", "queues/old"]
     assert [each["level"] for each in headlines(status)] == ["bad", "bad", "warn"]

@@ -40,7 +40,7 @@ def test_a_kill_policy_survives_encoding_as_one_word(kill_policy: KillPolicy) ->
 
 
 @given(word=_WORDS)
-def test_any_word_is_decoded_as_a_kill_policy(word: int) -> None:
+def test_any_64_bit_word_is_decoded_as_a_valid_kill_policy(word: int) -> None:
     kill_policy = KillPolicy.from_word(word)
     assert 0 <= kill_policy.crash_limit <= 1023
     assert kill_policy.retry_us is None or 0 <= kill_policy.retry_us <= 1 << 52
@@ -56,7 +56,7 @@ def test_a_kill_policy_after_a_time_limit_retries_with_the_tasks_back_off() -> N
     assert _policy(0, retries=0, crash_limit=7) == KillPolicy(True, None, 7)
 
 
-def test_retry_on_and_dead_on_apply_to_the_time_limit() -> None:
+def test_retry_on_and_dead_on_apply_to_the_hard_time_limit() -> None:
     assert _policy(0, dead_on=(TimeLimit,)).retry_us is None
     assert _policy(0, retry_on=(OSError,)).retry_us is None
     assert _policy(0, retry_on=(TimeLimit,), jitter=False).retry_us == 2_000_000

@@ -40,7 +40,7 @@ def _lines(fd: int) -> list[dict[str, Any]]:
     return [json.loads(line) for line in os.read(fd, 1 << 20).splitlines()]
 
 
-def test_a_line_begins_with_time_level_and_event(pipe: tuple[int, int]) -> None:
+def test_a_log_line_begins_with_time_level_and_event(pipe: tuple[int, int]) -> None:
     rota_log.configure(LogSettings(), fd=pipe[1], slot=3)
     rota_log.logger().info(log_events.TASK_DONE, task_id="a")
     (line,) = _lines(pipe[0])
@@ -175,7 +175,7 @@ def test_a_console_line_is_short_with_event_process_and_task_first(pipe: tuple[i
     assert retried.endswith('kind=retry attempt=2 error="a b"')
 
 
-def test_a_master_line_shows_the_slot_of_the_child(pipe: tuple[int, int]) -> None:
+def test_a_log_line_of_the_master_shows_the_slot_of_the_child(pipe: tuple[int, int]) -> None:
     rota_log.configure(LogSettings(format="console"), fd=pipe[1], **rota_log.of_process("master", "shop", "host"))
     rota_log.logger().warning(log_events.WORKER_KILLED, child="worker", slot=4)
     assert os.read(pipe[0], 4096).decode().split()[3:] == ["master", "child=worker", "slot=4"]
@@ -187,7 +187,7 @@ def _recurse(depth: int, message: str) -> None:
     _recurse(depth - 1, message)
 
 
-def test_a_long_message_is_cut_before_the_traceback_frames(pipe: tuple[int, int]) -> None:
+def test_a_long_exception_message_is_truncated_before_the_traceback(pipe: tuple[int, int]) -> None:
     message = "m" * 2730
     rota_log.configure(LogSettings(), fd=pipe[1])
     try:
@@ -201,7 +201,7 @@ def test_a_long_message_is_cut_before_the_traceback_frames(pipe: tuple[int, int]
     assert line["truncated"] is True
 
 
-def test_a_traceback_that_fits_is_not_cut(pipe: tuple[int, int]) -> None:
+def test_a_traceback_that_fits_into_a_log_line_is_not_truncated(pipe: tuple[int, int]) -> None:
     rota_log.configure(LogSettings(), fd=pipe[1])
     rota_log.logger().error(log_events.TASK_DEAD, exc_info=ValueError("m" * 2730))
     (line,) = _lines(pipe[0])
@@ -237,7 +237,7 @@ def test_printing_to_a_full_pipe_does_not_block(pipe: tuple[int, int]) -> None:
     assert rota_log.counts().dropped > before
 
 
-def test_threads_that_print_at_once_lose_nothing(tmp_path: Path) -> None:
+def test_threads_that_print_at_the_same_time_lose_no_output(tmp_path: Path) -> None:
     fd = os.open(tmp_path / "log", os.O_RDWR | os.O_CREAT)
     rota_log.configure(LogSettings(), fd=fd)
     out = PrintedLines("stdout", dict)
@@ -423,7 +423,7 @@ def test_a_log_line_beyond_the_size_limit_is_truncated_and_counted(size: int) ->
     assert (json.loads(cut)["truncated"], json.loads(cut)["slot"], counts.truncated) == (True, 3, 1)
 
 
-def test_values_that_are_not_json_are_written_as_their_repr() -> None:
+def test_log_values_that_are_not_json_are_written_as_their_repr() -> None:
     circle: list[Any] = []
     circle.append(circle)
     lines = JsonLines({}, Counts())

@@ -67,7 +67,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("returned", "message"), WRONG.values(), ids=WRONG)
-def test_an_invalid_result_is_described_but_not_quoted(returned: object, message: str) -> None:
+def test_an_invalid_result_of_a_provider_is_described_but_not_quoted(returned: object, message: str) -> None:
     with pytest.raises(LoginUnknown) as told:
         login_of(returned, "here", UNIX_NOW, NOW)
     assert message in str(told.value)
@@ -187,7 +187,7 @@ def test_a_valid_password_is_kept_if_the_provider_fails(clock: list[float], monk
         provided.current()
 
 
-def test_only_a_refused_login_is_replaced() -> None:
+def test_only_a_login_that_redis_refused_is_replaced() -> None:
     provided = logins_of(lambda: ("shop", "word"))
     address = address_with("redis://here", ServerAccess(logins=provided))
     address.login()

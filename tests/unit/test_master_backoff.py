@@ -48,7 +48,7 @@ def test_failures_of_children_that_were_started_together_count_once() -> None:
     assert backoff.failures == 1
 
 
-def test_a_ready_child_ends_the_back_off() -> None:
+def test_a_child_that_becomes_ready_ends_the_back_off() -> None:
     backoff = CALM.after_failed_start(requested_at=0.0, now=1.0, limits=LIMITS).after_ready(1.0)
     assert backoff.allowance(now=1.0, starting=9) is None
 
@@ -74,7 +74,7 @@ def test_too_many_sudden_worker_deaths_in_a_minute_delay_restarts() -> None:
     assert backoff.allowance(2.0, starting=0) == 0
 
 
-def test_children_killed_together_count_as_one_sudden_death() -> None:
+def test_workers_killed_together_count_as_one_sudden_death() -> None:
     backoff = CALM.after_ready(0.0)
     for wave in range(SUDDEN_DEATHS):
         for number in range(50):
@@ -173,7 +173,7 @@ def test_a_task_done_by_a_newer_worker_clears_early_exits() -> None:
     assert not backoff.after_work(requested_at=100.0).failures_in_a_row
 
 
-def test_workers_killed_by_their_first_task_restart_with_bounded_pauses() -> None:
+def test_workers_killed_by_their_first_task_restart_after_bounded_delays() -> None:
     slow = Restarts(backoff_seconds=0.1, backoff_max_seconds=30.0)
     backoff = CALM
     now = 0.0
@@ -184,7 +184,7 @@ def test_workers_killed_by_their_first_task_restart_with_bounded_pauses() -> Non
     assert backoff.condition(Role.WORKER) is PoolState.FATAL
 
 
-def test_tasks_that_kill_proven_workers_delay_no_restart() -> None:
+def test_tasks_that_kill_proven_workers_do_not_delay_restarts() -> None:
     backoff = CALM
     for number in range(1000):
         now = number * 0.01

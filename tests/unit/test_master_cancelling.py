@@ -123,7 +123,7 @@ def test_a_cancel_does_not_kill_the_next_task(core: Core, worker: Child) -> None
     assert _orders_at(core, 10.0) == []
 
 
-def test_a_kill_for_a_cancel_is_not_a_crash_or_failure(core: Core, worker: Child) -> None:
+def test_a_worker_killed_after_a_cancel_counts_as_neither_crash_nor_failure(core: Core, worker: Child) -> None:
     _runs(core, worker, 7)
     _cancel(core, worker, 7, kill_after=0.5)
     worker.state = ChildState.KILLED

@@ -101,7 +101,7 @@ def test_tasks_of_a_drained_worker_are_released_and_not_recovered(core: Core, wo
     assert m.TASKS_RECOVERED not in {effect.counter for effect in core.done(AddToCounter)}
 
 
-def test_a_child_without_an_owner_is_replaced_at_once(core: Core) -> None:
+def test_a_dead_child_that_held_no_tasks_is_replaced_at_once(core: Core) -> None:
     exporter = core.child(Role.EXPORTER, 1, "exporter")
     exporter.ready_at = 0.0
     core.take(Died(1, exporter.nonce, KILLED))
@@ -114,7 +114,7 @@ def test_the_death_of_an_unknown_process_is_ignored(core: Core) -> None:
     assert core.take(Died(8, 99, KILLED)) == []
 
 
-def test_an_unexpected_death_is_kept_in_the_status(core: Core, worker: Child) -> None:
+def test_the_status_shows_the_last_unexpected_death(core: Core, worker: Child) -> None:
     core.now = 5.0
     _reap_after_death(core, worker, ProcessEnd(os.EX_SOFTWARE << 8))
     kept = core.state.last_death

@@ -35,7 +35,7 @@ def events_of(core: Core, *closed: ClosedQueue) -> list[str]:
     return [effect.event for effect in effects if isinstance(effect, WriteLog)]
 
 
-def test_each_error_of_a_failing_condition_is_logged_once(core: Core) -> None:
+def test_each_different_error_of_a_failing_condition_is_logged_once(core: Core) -> None:
     assert events_of(core, *failing("mail")) == [log_events.CONDITION_FAILED]
     assert events_of(core, *failing("mail")) == []
     assert events_of(core, *failing("mail", error="another")) == [log_events.CONDITION_FAILED]

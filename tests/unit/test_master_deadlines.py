@@ -114,7 +114,7 @@ def test_immediate_stops_and_expired_drains_kill_without_a_stack() -> None:
     assert leaving.step(5.1) == [kill(SLOT, Reason.STOP)]
 
 
-def test_a_child_that_recovers_while_writing_its_stack_lives() -> None:
+def test_a_child_that_recovers_while_writing_its_stack_is_not_killed() -> None:
     watched = Watched()
     watched.runs(until=5.0)
     assert watched.step(6.01) == [DUMP]
@@ -213,7 +213,7 @@ def several() -> Watched:
     return watched
 
 
-def test_the_first_hard_limit_of_several_tasks_kills_their_process() -> None:
+def test_the_earliest_hard_limit_of_concurrent_tasks_kills_the_worker() -> None:
     watched = several()
     watched.runs(until=1009.0, task_index=3)
     watched.runs(until=1005.0, task_index=7)
@@ -223,7 +223,7 @@ def test_the_first_hard_limit_of_several_tasks_kills_their_process() -> None:
     assert watched.step(over + 0.02 + DUMP_SECONDS) == [kill(SLOT, Reason.TIMEOUT)]
 
 
-def test_each_soft_limit_of_several_tasks_interrupts_once() -> None:
+def test_each_soft_limit_of_several_tasks_causes_one_interrupt() -> None:
     watched = several()
     watched.runs(soft_until=1005.0, task_index=3)
     watched.runs(soft_until=1007.0, task_index=7)
@@ -255,7 +255,7 @@ def test_a_concurrent_worker_without_heartbeats_is_killed_as_hung() -> None:
     assert beside.step(1000.02 + BEAT + DUMP_SECONDS) == [kill(SLOT, Reason.HUNG)]
 
 
-def test_a_blocked_event_loop_is_reported_once_per_silence() -> None:
+def test_each_blocking_of_an_event_loop_is_reported_once() -> None:
     watched = several()
     watched.runs(task_index=3)
     # No task is in a step, so no task can be blamed for the silence.
@@ -269,7 +269,7 @@ def test_a_blocked_event_loop_is_reported_once_per_silence() -> None:
     assert watched.step(1007.01) == [NoteBlocked(SLOT)]
 
 
-def test_the_report_of_a_blocked_loop_has_its_duration() -> None:
+def test_the_report_of_a_blocked_event_loop_states_its_duration() -> None:
     watched = several()
     watched.child.stepping = 3
     [report] = perform(watched.core.state, NoteBlocked(SLOT), 1002.5)
@@ -279,7 +279,7 @@ def test_the_report_of_a_blocked_loop_has_its_duration() -> None:
 # The time of the next check
 
 
-def test_the_master_wakes_at_each_deadline_to_come() -> None:
+def test_the_master_wakes_at_the_next_deadline_of_its_children() -> None:
     watched = Watched()
     watched.runs(until=0.9, soft_until=0.5)
     assert watched.looks_next(0.0) == 0.5

@@ -171,7 +171,7 @@ def test_a_death_by_a_version_mismatch_advises_a_restart() -> None:
     assert "version" not in died(child(), exited(EXIT_OTHER_VERSION)).text  # a task may exit with any code
 
 
-def test_a_stack_written_long_before_the_death_is_left_out() -> None:
+def test_a_stack_written_long_before_the_death_is_omitted() -> None:
     # An operator requested this stack by a signal an hour ago, and it is in the log.
     assert "stack" not in fields_of(died(child(), stack=STACK))
     assert "stack" not in fields_of(died(child(), ProcessEnd(signal.SIGSEGV), stack=STACK))

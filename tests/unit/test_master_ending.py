@@ -79,7 +79,7 @@ def test_only_crashes_and_exceeded_limits_blame_the_task() -> None:
     assert blamed == {Reason.CRASH, Reason.SIGNAL, Reason.OOM, Reason.HUNG, Reason.TIMEOUT, Reason.BOOT}
 
 
-def test_a_child_changes_state_only_by_its_transitions() -> None:
+def test_a_child_changes_state_only_by_permitted_transitions() -> None:
     for before, after in itertools.product(ChildState, ChildState):
         child = _child(before)
         if after in TRANSITIONS[before]:
@@ -90,7 +90,7 @@ def test_a_child_changes_state_only_by_its_transitions() -> None:
                 child.move(after)
 
 
-def test_every_state_can_change_to_exited() -> None:
+def test_every_state_of_a_child_can_change_to_exited() -> None:
     for state in set(ChildState) - {ChildState.EXITED}:
         assert ChildState.EXITED in TRANSITIONS[state]
     assert not TRANSITIONS[ChildState.EXITED]

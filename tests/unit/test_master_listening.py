@@ -30,21 +30,21 @@ def no_lookups(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("no_lookups")
 @pytest.mark.parametrize("place", ["127.0.0.1:0", "localhost:0", "0.0.0.0:0", "[::1]:0"])
-def test_a_numeric_address_is_bound_without_a_lookup(listening: ListenSocket, place: str) -> None:
+def test_a_numeric_listen_address_is_bound_without_a_dns_lookup(listening: ListenSocket, place: str) -> None:
     listening.prepare(place)
     listening.use(place)
     assert listening.address
 
 
 @pytest.mark.usefixtures("no_lookups")
-def test_a_reload_refuses_a_host_name_with_advice(listening: ListenSocket) -> None:
+def test_a_reload_refuses_to_listen_at_a_new_host_name_with_advice(listening: ListenSocket) -> None:
     for attempt in (listening.prepare, listening.probe):
         with pytest.raises(Failure, match="start it again") as refused:
             attempt("somewhere.example:9477")
         assert refused.value.code is ExitCode.CONFIG
 
 
-def test_a_reload_can_return_to_the_host_name_of_the_start(
+def test_a_reload_can_restore_the_host_name_used_at_startup(
     listening: ListenSocket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 0))]
@@ -117,7 +117,7 @@ def test_the_exporter_uses_the_next_free_port_if_allowed(listening: ListenSocket
         assert listening.address == f"127.0.0.1:{first + 2}"
 
 
-def test_a_taken_port_is_refused_if_no_other_is_allowed(listening: ListenSocket) -> None:
+def test_a_port_in_use_is_refused_if_no_other_is_allowed(listening: ListenSocket) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(Failure) as refused:
         listening.start(f"127.0.0.1:{taken.getsockname()[1]}")
     assert refused.value.code is ExitCode.TAKEN

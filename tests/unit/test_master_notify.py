@@ -47,7 +47,7 @@ def test_a_reload_that_ends_at_once_still_sends_reloading_and_ready() -> None:
     assert messages_during(WORKS, ServiceState(works=True, reloads=1)) == ["RELOADING=1", "READY=1"]
 
 
-def test_overlapping_reloads_send_one_ready_for_both() -> None:
+def test_overlapping_reloads_send_one_ready_message_for_both() -> None:
     first, second = (ServiceState(works=True, reloads=count, changing=True) for count in (1, 2))
 
     words = [

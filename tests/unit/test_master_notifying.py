@@ -46,7 +46,7 @@ def test_a_starting_fleet_feeds_the_watchdog_and_extends_its_timeout(core: Core)
     assert "EXTEND_TIMEOUT_USEC=30000000" in told[3]
 
 
-def test_readiness_changed_status_and_stopping_are_sent(core: Core) -> None:
+def test_the_service_manager_is_told_of_readiness_changed_status_and_stopping(core: Core) -> None:
     _messages_at(core, 100.0)
     _works(core)
     told = _messages_at(core, 101.0)

@@ -200,7 +200,7 @@ def test_a_preview_keeps_an_operators_count_until_the_file_changes_it() -> None:
     assert _steps(_pools(mail=PoolConfig(5, ("sold",))), scaling) == ["pool mail: 7 -> 5 workers, 2 drained"]
 
 
-def test_a_preview_with_faults_has_no_steps() -> None:
+def test_a_preview_of_a_faulty_configuration_has_no_steps() -> None:
     preview = _previewed(_changed(namespace="other"), [Fault("namespace", "cannot be changed by a reload")])
     assert preview["result"] == "failure"
     assert preview["faults"] == ["namespace: cannot be changed by a reload"]

@@ -54,7 +54,7 @@ def test_a_recycled_worker_is_replaced_at_once() -> None:
     assert actions == [drain(FIRST, Reason.MAX_TASKS), Start(Role.WORKER, POOL, 1, FIRST + 2)]
 
 
-def test_the_oldest_worker_is_recycled_first_with_its_reason() -> None:
+def test_the_oldest_worker_that_requests_recycling_is_recycled_first() -> None:
     young = _worker(0, recycle_for=Reason.MAX_TASKS)
     old = _worker(1, recycle_for=Reason.MAX_RSS)
     young.requested_at = 50.0
@@ -100,7 +100,7 @@ def test_at_most_one_worker_is_recycled_during_a_rollout() -> None:
     assert len(going) == 1
 
 
-def test_a_shrinking_pool_drains_surplus_and_recycles_the_rest() -> None:
+def test_a_pool_that_shrinks_also_recycles_remaining_workers() -> None:
     assert _drains(3, _pool(4, 1)) == [(3, Reason.SURPLUS), (0, Reason.MAX_TASKS)]
     assert sorted(_drains(0, _pool(2, 2))) == [(0, Reason.SURPLUS), (1, Reason.SURPLUS)]
 

@@ -226,7 +226,7 @@ def test_pools_with_unchanged_settings_keep_their_workers(reloads: Reloads) -> N
     assert _result(reply) == "success"
 
 
-def test_a_restart_loads_the_code_again_without_changes(reloads: Reloads) -> None:
+def test_a_restart_request_loads_the_code_again_even_without_changes(reloads: Reloads) -> None:
     reloads.take_over()
     reply = reloads.reload(CONFIG, fresh=True)
     assert reloads.state.rollout.latest.code == 2
@@ -343,7 +343,7 @@ def test_a_reload_does_not_fail_if_its_zygote_is_killed_from_outside(reloads: Re
     assert _result(reply) == "success"
 
 
-def test_the_address_of_a_refused_configuration_is_closed() -> None:
+def test_the_listen_address_of_a_refused_configuration_is_closed() -> None:
     port = free_port()
     reloads = Reloads()
     listening = ListenSocket(lambda event: reloads.take(event) and None)
@@ -457,7 +457,7 @@ def test_a_reload_fails_when_the_failure_budget_of_its_children_is_spent(
     assert reloads.state.config == CONFIG
 
 
-def test_a_log_format_that_cannot_be_loaded_keeps_the_old_log(
+def test_the_old_log_format_is_kept_if_the_new_one_cannot_be_loaded(
     reloads: Reloads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reloads.handlers |= {ConfigureLog: lambda effect: change_log(effect.config, "node")}

@@ -34,12 +34,12 @@ def test_ttin_and_ttou_scale_the_first_pool_by_one_worker(fleet: Core) -> None:
     assert fleet.state.wanted.counts == {"mail": 0, "web": 1}
 
 
-def test_scaling_returns_the_old_and_the_new_count(fleet: Core) -> None:
+def test_a_scale_request_returns_the_old_and_the_new_worker_count(fleet: Core) -> None:
     pending = fleet.request(RequestKind.SCALE, ScaleOrder("web", 3, is_relative=True))
     assert pending.result() == {"pool": "web", "from": 1, "to": 4, "origin": "operator"}
 
 
-def test_quiet_and_resume_are_written_to_every_worker(fleet: Core) -> None:
+def test_quiet_and_resume_requests_reach_every_worker(fleet: Core) -> None:
     fleet.child(Role.WORKER, 8, "mail")
     fleet.child(Role.WORKER, 9, "mail", state=ChildState.REQUESTED)
     assert fleet.request(RequestKind.QUIET).result() == {"quiet": True, "changed": True}
@@ -109,7 +109,7 @@ def test_no_signal_before_or_during_a_drain_causes_an_exception(fleet: Core, req
         _signal(fleet, each)
 
 
-def test_a_report_is_written_during_a_drain_too(fleet: Core) -> None:
+def test_a_status_report_can_be_requested_during_a_drain(fleet: Core) -> None:
     _signal(fleet, RequestKind.DRAIN)
     _signal(fleet, RequestKind.REPORT)
     assert fleet.done(WriteReport) == [WriteReport()]

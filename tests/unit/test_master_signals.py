@@ -10,19 +10,19 @@ from rota_supervisor.master.shell import master_signals
 from rota_supervisor.master.shell.master_signals import MEANINGS, SignalReader
 
 
-def test_a_second_signal_after_a_second_stops_at_once() -> None:
+def test_a_second_stop_signal_a_second_later_stops_the_fleet_at_once() -> None:
     reader = SignalReader(had_terminal=False)
     requests = [reader.read(signal.SIGTERM, at) for at in (0.0, 0.2, 0.99, 1.0)]
     assert requests == [RequestKind.DRAIN, None, None, RequestKind.STOP_NOW]
 
 
-def test_a_hundred_signals_within_a_second_are_one_request() -> None:
+def test_a_hundred_stop_signals_within_a_second_count_as_one_request() -> None:
     reader = SignalReader(had_terminal=False)
     requests = [reader.read(signal.SIGTERM, number / 101) for number in range(100)]
     assert requests == [RequestKind.DRAIN] + [None] * 99
 
 
-def test_term_and_int_count_as_the_same_signal() -> None:
+def test_sigterm_and_sigint_count_as_the_same_signal() -> None:
     reader = SignalReader(had_terminal=False)
     assert reader.read(signal.SIGINT, 0.0) is RequestKind.DRAIN
     assert reader.read(signal.SIGTERM, 5.0) is RequestKind.STOP_NOW

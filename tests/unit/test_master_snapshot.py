@@ -99,7 +99,7 @@ def test_a_snapshot_without_room_omits_its_oldest_events_and_last_rows() -> None
     assert 0 < len(read.held) < 50
 
 
-def test_events_are_dated_by_the_wall_clock_of_the_reader() -> None:
+def test_operator_events_are_dated_by_the_wall_clock_of_the_reader() -> None:
     assert dated({"result": "success", "at": 90.0}, now=100.0, wall=5000.0) == {"result": "success", "at": 4990.0}
     assert dated(None, 100.0, 5000.0) is None
 

@@ -36,7 +36,7 @@ def test_a_shortened_stack_shows_the_main_thread_first() -> None:
     assert shortened(f"{OTHER}\n{MAIN}", 1000).endswith("(other threads: 1)")
 
 
-def test_after_a_fatal_error_the_failed_thread_is_shown_first() -> None:
+def test_a_shortened_stack_of_a_fatal_error_shows_the_failed_thread_first() -> None:
     failed_elsewhere = FATAL + OTHER.replace("Thread", "Current thread") + MAIN.replace("Current thread", "Thread")
     assert shortened(failed_elsewhere, 1000).startswith("wait (/usr/lib/threading.py:100)")
 
@@ -62,7 +62,7 @@ def test_a_text_without_a_stack_is_shortened_to_an_empty_text(text: str) -> None
     assert shortened(text, 100) == ""
 
 
-def test_a_stack_without_a_thread_header_is_shortened_too() -> None:
+def test_a_stack_without_a_thread_header_can_be_shortened() -> None:
     text = "\n".join(
         (
             "Stack (most recent call first):",

@@ -88,7 +88,7 @@ def test_a_worker_killed_before_its_pid_is_known_gets_the_signal_later(start: St
     assert (tell.child.pid, tell.order) == (PID, Order.KILL)
 
 
-def test_when_a_zygotes_channel_closes_its_unborn_workers_are_given_up(start: Start) -> None:
+def test_when_a_zygotes_channel_closes_its_starting_workers_are_given_up(start: Start) -> None:
     start.core.take(ZygoteGone(2, start.zygote.nonce))  # the channel closes before the process can be reaped
     assert start.child.state is ChildState.EXITED
     assert start.zygote.state is ChildState.KILLED

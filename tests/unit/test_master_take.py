@@ -75,7 +75,7 @@ def test_a_second_tick_at_the_same_time_does_nothing(core: Core) -> None:
     assert core.take(Ticked()) == []
 
 
-def test_a_child_that_could_not_be_started_is_retried_later(core: Core) -> None:
+def test_the_start_of_a_child_that_failed_to_start_is_retried_later(core: Core) -> None:
     zygote = next(
         effect.child for effect in core.take(Ticked()) if isinstance(effect, Spawn) and effect.child.slot == 2
     )
@@ -101,7 +101,7 @@ def test_the_master_exits_once_when_its_fleet_has_stopped(core: Core) -> None:
     assert core.take(Ticked()) == []
 
 
-def test_a_stop_without_redis_logs_the_reason_for_its_wait(core: Core) -> None:
+def test_a_stop_that_waits_for_redis_logs_the_reason(core: Core) -> None:
     worker = core.child(Role.WORKER, 8)
     worker.has_work = True
     core.request(RequestKind.DRAIN)

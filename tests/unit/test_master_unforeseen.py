@@ -37,7 +37,7 @@ fail()
 """
 
 
-def test_unforeseen_errors_are_written_only_to_the_log() -> None:
+def test_unexpected_errors_in_the_master_are_written_only_to_the_log() -> None:
     done = subprocess.run([sys.executable, "-c", SCENE], capture_output=True, text=True, check=False)
     lines = [json.loads(line) for line in done.stderr.splitlines()]  # standard error contains nothing else
     *told, end = lines

@@ -92,7 +92,7 @@ def test_configuration_content_that_is_already_loaded_causes_no_reload(watch: Wa
     assert watch.check(2) == 0
 
 
-def test_a_swap_of_config_map_links_causes_a_reload(tmp_path: Path, watch: Watch) -> None:
+def test_replacing_the_symlinks_of_a_kubernetes_config_map_causes_a_reload(tmp_path: Path, watch: Watch) -> None:
     for version in ("one", "two"):
         (tmp_path / version).mkdir()
         (tmp_path / version / "rota.toml").write_text(version)

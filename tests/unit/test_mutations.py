@@ -32,7 +32,7 @@ def test_a_mutation_changes_existing_code_of_the_product(mutation: Mutation) -> 
     assert changed(mutation.change) != (ROOT / mutation.change.path).read_text()
 
 
-def test_names_of_mutations_are_unique() -> None:
+def test_each_mutation_has_a_unique_name() -> None:
     assert len({mutation.name for mutation in MUTATIONS}) == len(MUTATIONS)
 
 

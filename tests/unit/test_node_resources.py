@@ -25,7 +25,7 @@ intr 5
 
 
 @pytest.mark.parametrize(("processors", "ticks"), [({0}, (156, 606)), ({0, 1}, (856, 1606)), ({7}, (0, 0))])
-def test_only_processors_that_the_process_may_use_count(processors: set[int], ticks: tuple[int, int]) -> None:
+def test_only_processors_that_the_process_may_use_are_counted(processors: set[int], ticks: tuple[int, int]) -> None:
     assert ticks_in(STAT, processors) == ticks
 
 
@@ -56,7 +56,7 @@ def test_a_full_control_group_has_no_free_memory() -> None:
     assert free_bytes(MEMINFO, CgroupReading(memory_limit=GIGABYTE, memory_used=GIGABYTE)) == 0
 
 
-def test_without_readable_files_the_memory_is_unknown() -> None:
+def test_without_readable_proc_files_the_free_memory_is_unknown() -> None:
     assert free_bytes("", CgroupReading()) is None
     assert free_bytes("MemTotal: 5 kB\n", CgroupReading()) is None
 

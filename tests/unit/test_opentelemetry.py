@@ -128,13 +128,13 @@ def test_a_failed_attempt_and_its_retry_link_to_the_same_enqueue(
     assert linked(first) == linked(second) == [id_of(sent)]
 
 
-def test_a_requested_retry_is_not_an_error(traced: InMemorySpanExporter) -> None:
+def test_the_span_of_a_requested_retry_is_not_marked_as_failed(traced: InMemorySpanExporter) -> None:
     again.enqueue()
     first, _ = named(traced, "process traced")
     assert (first.status.status_code, [event.name for event in first.events]) == (trace.StatusCode.UNSET, ["retry"])
 
 
-def test_a_coroutine_runs_within_its_span(traced: InMemorySpanExporter) -> None:
+def test_a_coroutine_task_runs_within_the_span_of_its_attempt(traced: InMemorySpanExporter) -> None:
     fetch.enqueue()
     [processed] = named(traced, "process traced")
     assert (processed.attributes or {})["seen"] is True

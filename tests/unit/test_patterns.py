@@ -38,14 +38,14 @@ def _serves(domain: Domain, queue: str) -> bool:
     return found in names
 
 
-def test_settings_of_a_domain_list_served_and_excluded_queues() -> None:
+def test_the_settings_for_scripts_list_served_and_excluded_queues() -> None:
     domain = domain_of([QueueShare("t-*", weight=2), QueueShare("default")], ["t-*", "default", "t-vip", "other"])
     assert domain.excluded == ("t-vip",)
     assert settings_of_domain(domain) == " t-*=360360 0 0 1 default=720720 0 0 1 t-vip=-"
     assert settings_of_domain(domain_of([QueueShare("default")])) == ""
 
 
-def test_pools_share_a_domain_only_if_they_exclude_the_same_queues() -> None:
+def test_pools_with_the_same_pattern_differ_if_they_exclude_other_queues() -> None:
     share = QueueShare("t-*")
     assert domain_of([share]).name == domain_of([share], ["t-*", "other"]).name
     assert domain_of([share]).name != domain_of([share], ["t-*", "t-vip"]).name

@@ -47,7 +47,7 @@ def test_legacy_lists_are_read_when_an_item_is_due_or_the_poll_interval_ends() -
     assert seconds_to_next(adopted(more=True), is_notified=True) == PAUSE_SECONDS
 
 
-def test_a_poller_that_is_not_the_leader_only_polls() -> None:
+def test_only_the_leading_poller_reads_legacy_lists_when_items_are_due() -> None:
     assert seconds_to_next(adopted(is_leader=False, due_in_seconds=0.02), is_notified=False) == LEGACY_POLL_SECONDS
 
 

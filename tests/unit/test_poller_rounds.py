@@ -344,7 +344,7 @@ def test_a_refused_poller_call_does_not_prevent_the_others(poller: Poller, call:
     assert poller.until_idle() == made
 
 
-def test_a_list_whose_name_is_not_utf8_is_skipped(poller: Poller) -> None:
+def test_a_scanned_key_that_is_not_utf8_is_skipped(poller: Poller) -> None:
     poller.server.scans = [[poller.key_of("") + b"\xff\xfe", poller.key_of("n:1:1")]]
     poller.until_idle()
     assert "n:1:1" in poller.server.adopted
@@ -438,7 +438,7 @@ def test_lanes_of_unlisted_queues_are_searched_at_least_once_a_minute(poller: Po
     assert "scan" in poller.until_idle()
 
 
-def test_items_that_a_sweep_reports_are_searched_for_at_once(poller: Poller) -> None:
+def test_scheduled_items_that_a_sweep_reports_are_adopted_at_once(poller: Poller) -> None:
     poller.until_idle()
     poller.server.legacy_items, poller.server.searches = 2, [[b"[1]", b"5"], [b"[2]", b"6"]]
     assert poller.sweep_until_idle() == ["sweep", "zscan", "adopt_scheduled", "zscan", "adopt_scheduled"]
@@ -478,7 +478,7 @@ def test_the_audit_takes_turns_with_other_calls_and_reports_unplaced_tasks(
     assert len(poller.server.walked) == 5
 
 
-def test_a_refused_key_scan_is_repeated_at_its_next_regular_time(poller: Poller) -> None:
+def test_a_refused_audit_is_repeated_at_its_next_regular_time(poller: Poller) -> None:
     poller.server.fail = {"lists": Refused("NOPERM", "noperm")}
     poller.until_idle()
     assert poller.sweep_until_idle() == ["sweep"]

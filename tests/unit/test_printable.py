@@ -105,7 +105,7 @@ def test_events_and_long_lines_contain_no_control_characters(text_format: Format
     assert unfit_in(output) == ""
 
 
-def test_a_json_log_line_keeps_the_data() -> None:
+def test_escaping_a_json_log_line_keeps_its_data() -> None:
     output = logged("json", lambda log: log.error(log_events.TASK_DEAD, error=HOSTILE, words=[HOSTILE]))
     line = json.loads(output)
     assert (line["error"], line["words"], line["bound"]) == (HOSTILE, [HOSTILE], HOSTILE)

@@ -49,7 +49,7 @@ def test_the_start_time_of_a_process_is_exact_to_a_clock_tick() -> None:
             child.kill()
 
 
-def test_the_cpu_time_of_a_zombie_is_still_known() -> None:
+def test_the_cpu_time_of_a_zombie_process_is_still_known() -> None:
     with subprocess.Popen([sys.executable, "-c", "for _ in range(10**6): pass"]) as child:
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
         used = process.cpu_seconds_of(child.pid)

@@ -27,7 +27,7 @@ def test_progress_text_is_bounded_and_can_be_read_back(done: float, total: float
     assert len(progress.note.encode()) > NOTE_BYTES - 4 or progress.note == note.encode("utf-8", "replace").decode()
 
 
-def test_whole_numbers_are_shown_without_a_fraction() -> None:
+def test_progress_in_whole_numbers_is_shown_without_a_fraction() -> None:
     progress = read(progress_text(40.0, Fraction(100), "rows", AT_US))  # type: ignore[arg-type]  # that is the claim
     assert progress == Progress(40, 100, "rows", AT)
     assert progress_summary(progress_row(progress)) == "40/100 (40 %) rows"
@@ -37,7 +37,7 @@ def test_whole_numbers_are_shown_without_a_fraction() -> None:
 
 
 @pytest.mark.parametrize("number", [-1, math.nan, math.inf, 1e16, 10**400, "many", None, [1]])
-def test_an_invalid_number_is_refused_with_a_message(number: float) -> None:
+def test_progress_with_an_invalid_number_is_refused_with_a_message(number: float) -> None:
     with pytest.raises(ValueError, match="`done` of progress must be a number from 0 to 9e15, not"):
         progress_text(number, None, "", AT_US)
 

@@ -87,7 +87,7 @@ def test_a_rate_request_contains_the_rate_and_the_latest_start() -> None:
     assert Task(charge, "charge", plain).rate_request(ENTRY, plain, ["a"], {}) is None
 
 
-def test_an_override_changes_or_removes_a_rate() -> None:
+def test_an_operators_override_changes_or_removes_a_rate() -> None:
     declared = check_options({"rate": "10/s", "rate_key": "{account}"})
     changed = effective_options(declared, TaskOverride(rate="1/m"), {})
     assert (changed.rate, changed.rate_key) == (Rate(60_000_000, 1), "{account}")

@@ -79,7 +79,7 @@ def test_an_observation_counts_in_the_lowest_histogram_bucket_that_holds_it(valu
     assert total == max(value, 0.0)
 
 
-def test_equal_labels_return_the_same_series() -> None:
+def test_recording_with_equal_labels_uses_the_same_series() -> None:
     recorder = Recorder(region())
     assert recorder.counter(m.CLAIMS, "a") is recorder.counter(m.CLAIMS, "a")
     assert recorder.counter(m.CLAIMS, "a") is not recorder.counter(m.CLAIMS, "b")
@@ -366,7 +366,7 @@ def test_ten_thousand_task_names_need_no_memory_beyond_the_metric_region() -> No
     assert len(recorder._counters) < 200
 
 
-def test_a_label_longer_than_any_name_becomes_other() -> None:
+def test_a_metric_label_that_is_too_long_becomes_other() -> None:
     memory = region()
     Recorder(memory).counter(m.CLAIMS, "x" * 1000).add()
     assert read(memory)[(m.CLAIMS.name, "_other")] == (1.0,)

@@ -203,11 +203,11 @@ def _everything_shown(folder: Path, text: str, environment: dict[str, str]) -> s
 @pytest.mark.parametrize(
     "typo", ["localhost", "localhost:6379", "127.0.0.1:6379/0", "redis:/localhost:6379", "redis//localhost"]
 )
-def test_an_error_about_a_mistyped_url_scheme_shows_the_scheme(typo: str) -> None:
+def test_an_error_about_a_mistyped_url_without_a_secret_quotes_it(typo: str) -> None:
     with pytest.raises(ValueError, match=f"'{typo}' is not a Redis URL: it must begin with redis://"):
         parse_address(typo)
 
 
-def test_the_error_explains_why_the_value_is_hidden() -> None:
+def test_the_error_about_a_hidden_value_explains_why_it_is_hidden() -> None:
     with pytest.raises(ValueError, match=r"^the value, which is not shown because it may be a password, is not a "):
         parse_address("hunter2")

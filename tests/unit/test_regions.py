@@ -46,7 +46,7 @@ def test_counters_and_histograms_are_summed_over_live_and_dead_slots() -> None:
     assert (sum(numbers[:-1]), numbers[-1]) == (2, 7)
 
 
-def test_a_later_exporter_computes_exactly_the_same_sums() -> None:
+def test_a_restarted_exporter_computes_exactly_the_same_sums() -> None:
     memory = SlotMemory.create(8)
     early = regions_of(memory)
     histograms = [recorder(memory, slot).histogram(m.TASK_LAG, "q", "retry") for slot in (2, 3, 5)]
@@ -73,7 +73,7 @@ def test_adding_up_the_slots_returns_how_many_series_changed() -> None:
     assert regions.add_up() == 0
 
 
-def test_a_gauge_counts_only_from_a_living_slot() -> None:
+def test_gauges_of_dead_processes_are_not_exported() -> None:
     memory = SlotMemory.create(8)
     for slot in (2, 3, 5):
         recorder(memory, slot).gauge(m.WORKERS_BUSY, "mail").set(1)
@@ -234,7 +234,7 @@ def random_bytes(length: int) -> bytes:
 
 
 @pytest.mark.parametrize("fill", [random_bytes, bytes, lambda length: b"\xff" * length])
-def test_totals_survive_an_overwritten_region_and_its_next_process(
+def test_metric_totals_survive_an_overwritten_slot_and_its_next_process(
     fill: Callable[[int], bytes],
 ) -> None:
     memory = SlotMemory.create(4)

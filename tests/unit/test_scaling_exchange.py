@@ -76,7 +76,7 @@ def test_loads_and_scaling_decisions_survive_encoding() -> None:
     assert decision_in(text_of(DECISION)) == DECISION
 
 
-def test_a_load_belongs_to_the_node_that_stored_it() -> None:
+def test_a_load_is_attributed_to_the_node_that_stored_it() -> None:
     assert load_in(text_of(LOAD), "b") == LOAD._replace(node="b")
 
 
@@ -181,7 +181,7 @@ def test_the_load_of_a_worker_is_read_by_its_slot_and_nonce() -> None:
     assert load.start_seconds == 0.5
 
 
-def test_each_start_of_a_worker_counts_once() -> None:
+def test_the_start_time_of_each_worker_is_averaged_once() -> None:
     memory = SlotMemory.create(4)
     gauge = PoolGauge()
     first = ScaledWorker(1, 1, is_serving=True, is_starting=False, start_seconds=1.0)
@@ -191,7 +191,7 @@ def test_each_start_of_a_worker_counts_once() -> None:
     assert load.start_seconds == 2.5
 
 
-def test_an_overwritten_slot_counts_as_no_load() -> None:
+def test_a_worker_with_an_overwritten_slot_counts_as_no_load() -> None:
     memory = SlotMemory.create(4)
     memory.slot(1).assign(nonce=1)
     memory.slot(1)._words[:16] = memoryview(bytes(128)).cast("q")

@@ -96,7 +96,7 @@ def settled(workers: int, load: NodeLoad) -> Pool:
 # The three numbers
 
 
-def test_workers_are_busy_at_most_nine_tenths_of_the_time() -> None:
+def test_pools_are_scaled_so_that_workers_are_busy_at_most_90_percent() -> None:
     decision = Pool().round(node(rate=100, task_seconds=0.05, workers=2))
     assert (decision.wanted, decision.steady) == (6, 6)
     assert decision.reason == "100 per second, 50 ms each: 5.0 busy"
@@ -162,7 +162,7 @@ def test_a_burst_of_tasks_does_not_count_as_a_lasting_load() -> None:
     assert pool.round(load, queue(300)).steady == 4
 
 
-def test_a_backlog_that_keeps_growing_is_load() -> None:
+def test_a_backlog_that_keeps_growing_counts_as_load() -> None:
     pool = settled(4, node(rate=30, task_seconds=0.1))
     load = node(rate=30, task_seconds=0.1, workers=4)
     for ready in range(0, 300, 50):
@@ -212,12 +212,12 @@ def test_until_a_task_has_ended_the_age_of_running_ones_is_their_run_time() -> N
     assert Pool().round(load, queue(3)).wanted == 2  # 3 tasks of 5 s must start within 9.5 s
 
 
-def test_free_slots_take_their_tasks_without_more_workers() -> None:
+def test_tasks_that_free_workers_can_take_add_no_worker() -> None:
     load = node(rate=10, task_seconds=2.0, workers=24, free_slots=4, most=40, granted=40)
     assert Pool().round(load, queue(4, oldest_seconds=9.0)).reason.startswith("10 per second")
 
 
-def test_concurrent_workers_count_by_their_slots() -> None:
+def test_a_pool_of_concurrent_workers_is_sized_by_their_concurrency() -> None:
     decision = Pool().round(node(rate=100, task_seconds=1.0, concurrency=50))
     assert decision.wanted == 3  # 100 busy slots / 0.9, at 50 slots per worker
 
@@ -282,7 +282,7 @@ def test_failures_of_rare_tasks_freeze_the_growth_through_the_long_window() -> N
     assert Pool().round(load, queue(500)).limited_by == ("failing",)
 
 
-def test_the_first_worker_starts_despite_any_freeze() -> None:
+def test_the_first_worker_of_a_pool_starts_even_if_growth_is_frozen() -> None:
     load = node(rate=5, task_seconds=0.1, short=window(2, 5, 0.1, failures=1.0), least=0, workers=0)
     assert Pool().round(load, queue(50)).wanted == 1
 
@@ -389,7 +389,7 @@ def test_the_last_worker_leaves_if_no_task_arrives() -> None:
     assert counts[-1] == 0
 
 
-def test_a_task_that_arrives_rarely_keeps_its_worker() -> None:
+def test_a_pool_whose_tasks_arrive_rarely_keeps_one_worker() -> None:
     load = node(rate=1 / 30, task_seconds=0.1, least=0, workers=1)
     assert set(settled(1, load).rounds(330, load)) == {1}
 
@@ -439,12 +439,12 @@ def test_a_scaling_decision_names_what_limits_the_number_of_workers(changes: dic
     assert decision.reason.endswith(f"; not more, because {CAUSES[cause]}")
 
 
-def test_a_smaller_range_applies_at_once() -> None:
+def test_a_smaller_worker_range_applies_at_once() -> None:
     pool = settled(8, node())
     assert pool.round(node(workers=8, most=3, granted=3)).wanted == 3
 
 
-def test_a_smaller_part_of_the_budget_applies_at_once() -> None:
+def test_a_smaller_share_of_the_worker_budget_applies_at_once() -> None:
     pool = settled(8, node())
     decision = pool.round(node(workers=8, granted=3))
     assert (decision.wanted, decision.limited_by) == (3, ("budget",))
@@ -464,7 +464,7 @@ def test_automatic_scaling_continues_from_the_operators_worker_count() -> None:
     assert pool.round(node(workers=9)).wanted == 9
 
 
-def test_a_new_leader_starts_from_the_workers_that_exist() -> None:
+def test_a_new_scaling_leader_starts_from_the_existing_workers() -> None:
     assert Pool().round(node(workers=5, starting=2)).wanted == 7
 
 
@@ -483,7 +483,7 @@ def test_workers_are_shared_among_nodes_in_proportion_to_their_limits() -> None:
     assert shares(8, nodes) == {"a": 2, "b": 6}
 
 
-def test_an_operators_number_is_the_share_of_its_node() -> None:
+def test_a_node_whose_count_an_operator_set_keeps_that_count() -> None:
     nodes = (node(node="a", operator=2), node(node="b"))
     assert shares(8, nodes) == {"a": 2, "b": 6}
 
@@ -512,7 +512,7 @@ def claim(workers: int, needed: int, lag_ratio: float = 0.0) -> BudgetClaim:
     return BudgetClaim(1, 10, workers, needed, lag_ratio)
 
 
-def test_the_pool_furthest_from_its_objective_is_served_first() -> None:
+def test_the_worker_budget_goes_first_to_the_pool_furthest_from_its_objective() -> None:
     granted = budget_grants(8, {"mail": claim(2, 6, 0.5), "reports": claim(2, 6, 2.0)})
     assert granted == {"mail": 2, "reports": 6}
 

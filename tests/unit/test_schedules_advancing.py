@@ -58,7 +58,7 @@ def test_many_missed_occurrences_are_enqueued_in_batches() -> None:
     assert record.next_us == NOW_US + MINUTE_US
 
 
-def test_missed_occurrences_are_counted_once() -> None:
+def test_missed_occurrences_of_a_schedule_are_counted_once() -> None:
     schedule = dataclasses.replace(MINUTELY, missed="none")
     away = dataclasses.replace(FRESH, passed_us=NOW_US - 250 * MINUTE_US)
     first = advance(schedule, away, NOW_US + 40 * SECOND_US, 0)
@@ -66,7 +66,7 @@ def test_missed_occurrences_are_counted_once() -> None:
     assert advance(schedule, first.record, NOW_US + 41 * SECOND_US, 0).missed == 0
 
 
-def test_a_jittered_occurrence_stays_recorded_until_it_is_due() -> None:
+def test_an_occurrence_delayed_by_jitter_stays_recorded_until_it_is_due() -> None:
     schedule = dataclasses.replace(MINUTELY, jitter_us=MINUTE_US)
     put_off = advance(schedule, FRESH, NOW_US, MINUTE_US)
     [occurrence] = put_off.occurrences
@@ -75,7 +75,7 @@ def test_a_jittered_occurrence_stays_recorded_until_it_is_due() -> None:
     assert waiting.record.ahead_us == (NOW_US + MINUTE_US,)
 
 
-def test_an_ended_schedule_is_not_checked_again() -> None:
+def test_a_schedule_past_its_end_is_not_checked_again() -> None:
     schedule = dataclasses.replace(TICK, end_us=NOW_US + 2 * SECOND_US)
     advanced = advance(schedule, FRESH, NOW_US, AHEAD_US)
     assert occurrence_times(advanced) == [NOW_US + SECOND_US]

@@ -118,11 +118,11 @@ CALENDAR = [
 
 
 @pytest.mark.parametrize("row", [*DAYLIGHT_SAVING, *CALENDAR], ids=lambda row: f"{row.timezone} {row.what}")
-def test_occurrences_match_those_computed_by_hand(row: Row) -> None:
+def test_schedule_occurrences_match_those_computed_by_hand(row: Row) -> None:
     assert tuple(table(cron(row.expression, row.timezone), row.after, len(row.expected))) == row.expected
 
 
-def test_a_sixth_field_in_front_gives_the_seconds() -> None:
+def test_a_sixth_field_in_front_of_a_cron_expression_sets_the_seconds() -> None:
     found = islice(occurrences(cron("*/20 30 9 * * *"), us("2026-11-22 09:30")), 3)
 
     assert [each.at_us - us("2026-11-22 09:30") for each in found] == [

@@ -25,7 +25,7 @@ def found(one: StoredSchedule) -> FoundSchedule:
     return read
 
 
-def test_last_and_next_occurrence_are_split_at_the_current_time() -> None:
+def test_the_current_time_separates_the_last_and_the_next_occurrence() -> None:
     status = found(stored("tick", EveryRule(MICROSECONDS), ahead_us=(SECOND, SECOND + MICROSECONDS))).status()
 
     assert status.last_at == datetime(2026, 11, 22, 15, 33, 38, tzinfo=UTC)
@@ -59,7 +59,7 @@ def test_a_paused_schedule_shows_its_pause_and_its_upcoming_times() -> None:
     assert [when.hour for when in paused.upcoming(2)] == [2, 2]
 
 
-def test_an_unreadable_schedule_has_an_error() -> None:
+def test_an_unreadable_schedule_is_listed_with_an_error() -> None:
     out_of_bounds = stored("far", NIGHTLY, paused_us=10**30)
 
     for broken in (StoredSchedule("odd", b"1 2 3\n{}"), out_of_bounds):

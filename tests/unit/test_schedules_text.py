@@ -30,7 +30,7 @@ def test_a_schedule_is_read_as_it_was_written(schedule: Schedule) -> None:
     assert decode_schedule(schedule.name, encode_schedule(schedule)) == schedule
 
 
-def test_default_values_are_left_out_of_the_text() -> None:
+def test_default_values_are_omitted_from_the_stored_schedule() -> None:
     assert encode_schedule(PLAIN) == b'{"task":"report","queue":"default","cron":"0 3 * * *"}'
     spelt_out = Schedule("x", "report", CronRule("0 3 * * *", "UTC"), "default", (), {}, "last", "skip", 0, None, None)
     assert encode_schedule(spelt_out) == encode_schedule(PLAIN)
@@ -60,7 +60,7 @@ FOREIGN: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("values", "fault"), FOREIGN)
-def test_invalid_text_is_refused_with_the_reason(values: Any, fault: str) -> None:
+def test_an_invalid_stored_schedule_is_refused_with_the_reason(values: Any, fault: str) -> None:
     text = values if isinstance(values, str) else json.dumps(values)
 
     with pytest.raises(ValueError, match=fault):
@@ -88,7 +88,7 @@ BAD_CRON = [
 
 
 @pytest.mark.parametrize(("expression", "fault"), BAD_CRON)
-def test_a_bad_expression_is_refused_with_position_and_allowed_values(expression: str, fault: str) -> None:
+def test_an_invalid_cron_expression_is_refused_with_position_and_valid_values(expression: str, fault: str) -> None:
     with pytest.raises(BadSchedule) as caught:
         Schedule("nightly", "report", CronRule(expression), "default")
 

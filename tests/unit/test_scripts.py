@@ -25,7 +25,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_shared_functions_come_before_the_body_in_the_order_named(folder: Path) -> None:
+def test_a_script_has_its_shared_lua_functions_before_its_body_in_order(folder: Path) -> None:
     (folder / "shared" / "lane.lua").write_text("local function lane() end")
     (folder / "shared" / "bell.lua").write_text("local function bell() end")
     (folder / "shared" / "unused.lua").write_text("local function unused() end")
@@ -41,7 +41,7 @@ def test_shared_functions_come_before_the_body_in_the_order_named(folder: Path) 
     ]
 
 
-def test_only_common_shared_code_is_outside_the_function(folder: Path) -> None:
+def test_only_common_shared_lua_code_is_outside_the_scripts_function(folder: Path) -> None:
     (folder / "shared" / "entry.lua").write_text("local function entry() end")
     (folder / "shared" / "bell.lua").write_text("local function bell() end")
     (folder / "probe.lua").write_text("#!lua\n-- with: bell entry\nreturn 1\n")
@@ -57,7 +57,7 @@ def test_only_common_shared_code_is_outside_the_function(folder: Path) -> None:
     ]
 
 
-def test_an_indented_with_line_inserts_the_code_and_its_dependencies(folder: Path) -> None:
+def test_an_indented_with_line_inserts_shared_code_and_its_dependencies(folder: Path) -> None:
     (folder / "shared" / "lane.lua").write_text("local function lane() end\n")
     (folder / "shared" / "ticket.lua").write_text("-- with: lane\nlocal function ticket() end\n")
     (folder / "shared" / "bell.lua").write_text("if any then\n  -- with: ticket\nend\n")
@@ -74,18 +74,18 @@ def test_an_indented_with_line_inserts_the_code_and_its_dependencies(folder: Pat
     ]
 
 
-def test_two_branches_that_name_a_function_each_get_it(folder: Path) -> None:
+def test_two_branches_of_a_script_each_get_the_shared_function_they_name(folder: Path) -> None:
     (folder / "shared" / "bell.lua").write_text("local bell\n")
     (folder / "probe.lua").write_text("#!lua\nif a then\n  -- with: bell\nelse\n  -- with: bell\nend\n")
     assert scripts.load_script("probe").text.decode().splitlines().count("  local bell") == 2
 
 
-def test_a_script_without_shared_functions_is_unchanged(folder: Path) -> None:
+def test_a_lua_script_without_shared_functions_is_unchanged(folder: Path) -> None:
     (folder / "probe.lua").write_text("#!lua\nreturn 1\n")
     assert scripts.load_script("probe").text == b"#!lua\nreturn 1\n"
 
 
-def test_an_included_transition_is_a_function_after_all_shared_code(folder: Path) -> None:
+def test_a_script_included_in_another_becomes_a_function_after_shared_code(folder: Path) -> None:
     for name in ("copy", "bell", "entry"):
         (folder / "shared" / f"{name}.lua").write_text(f"local {name}")
     (folder / "turn.lua").write_text("#!lua flags=allow-oom\n-- with: bell entry\nreturn bell\n")
@@ -108,14 +108,14 @@ def test_an_included_transition_is_a_function_after_all_shared_code(folder: Path
     ]
 
 
-def test_a_missing_shared_function_raises_file_not_found(folder: Path) -> None:
+def test_a_missing_shared_lua_function_raises_file_not_found_error(folder: Path) -> None:
     (folder / "probe.lua").write_text("#!lua\n-- with: nowhere\nreturn 1\n")
     with pytest.raises(FileNotFoundError, match="nowhere"):
         scripts.load_script("probe")
 
 
 @pytest.mark.parametrize("name", script_names())
-def test_every_script_declares_its_flags_and_is_known_by_its_digest(name: str) -> None:
+def test_every_script_declares_its_flags_and_has_its_sha1_digest(name: str) -> None:
     script = load_script(name)
     assert script.text.startswith(b"#!lua")
     assert script.sha == hashlib.sha1(script.text, usedforsecurity=False).hexdigest().encode()
@@ -157,19 +157,19 @@ def is_own_name(text: str, thing: str) -> bool:
     return bool(re.search(rf"(function ?\w*\([^)]*\b{thing}\b|for [\w, ]*\b{thing}\b)", text))
 
 
-def test_a_full_server_refuses_only_scripts_that_add_tasks() -> None:
+def test_a_server_out_of_memory_refuses_only_scripts_that_add_data() -> None:
     flags = {name: load_script(name).text.partition(b"\n")[0] for name in script_names()}
     refused = {name for name, line in flags.items() if b"allow-oom" not in line and b"no-writes" not in line}
     schedules, imports = {"advance", "put_schedule", "run_schedule"}, {"import_tasks", "import_keys"}
     assert refused == {"enqueue", "add_members", "revive", *schedules, *imports}
 
 
-def test_an_unknown_script_raises_file_not_found() -> None:
+def test_loading_an_unknown_script_raises_file_not_found_error() -> None:
     with pytest.raises(FileNotFoundError):
         load_script("nowhere")
 
 
-def test_a_master_loads_its_scripts_before_it_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_master_reads_its_scripts_before_it_serves(monkeypatch: pytest.MonkeyPatch) -> None:
     load_script.cache_clear()
     store = RedisWatch(Core(Config()).state, lambda _: None).store
 

@@ -56,14 +56,14 @@ REPLIED: list[Reply[Any]] = [Replied([])]
 SILENT: list[Reply[Any]] = [NotReplied("silent")]
 
 
-def test_calls_with_a_reply_share_a_nonce_name_with_increasing_numbers() -> None:
+def test_enqueues_that_got_a_reply_reuse_a_nonce_name_with_a_new_number() -> None:
     sender = sender_of([])
     (first,), (second,), (third,) = (nonces_of_call(sender, REPLIED) for _ in range(3))
     name = first.removesuffix(" 1")
     assert [second, third] == [f"{name} 2", f"{name} 3"]
 
 
-def test_a_derived_sender_continues_with_the_same_nonce_name() -> None:
+def test_senders_for_other_calls_of_a_client_continue_its_nonce_names() -> None:
     sender = sender_of([])
     besides: Sender[NewTask, Any, NewTask] = sender.of(
         lambda batch: cast("ScriptCall[Any]", batch), lambda items, _: list(items)
@@ -85,14 +85,16 @@ def test_a_derived_sender_continues_with_the_same_nonce_name() -> None:
     ],
     ids=["repeated", "in doubt", "unconfirmed", "refused", "cancelled", "not sent"],
 )
-def test_the_name_of_a_failed_or_repeated_call_is_never_reused(replies: list[Sequence[Reply[Any]] | Exception]) -> None:
+def test_the_nonce_name_of_a_failed_or_repeated_enqueue_is_never_reused(
+    replies: list[Sequence[Reply[Any]] | Exception],
+) -> None:
     sender = sender_of([])
     first, *again = nonces_of_call(sender, *replies)
     assert set(again) <= {first}
     assert nonces_of_call(sender, REPLIED)[0].split()[0] != first.split()[0]
 
 
-def test_a_call_repeated_by_hand_keeps_its_nonce() -> None:
+def test_an_enqueue_that_the_caller_repeats_keeps_its_nonce() -> None:
     repeats: Repeated = []
     sender = sender_of(repeats)
     first, _ = nonces_of_call(sender, SILENT, SILENT)
@@ -101,7 +103,7 @@ def test_a_call_repeated_by_hand_keeps_its_nonce() -> None:
     assert nonces_of(again(), REPLIED) == [first]
 
 
-def test_later_rounds_of_a_call_reuse_the_nonce_names_of_the_first() -> None:
+def test_later_batches_of_an_enqueue_reuse_the_nonce_names_of_the_first() -> None:
     sender = sender_of([])
     many = [NewTask(str(number), "q", b"") for number in range(3 * ROUND)]
     round_of_replies = REPLIED * (ROUND // BATCH)
@@ -110,7 +112,7 @@ def test_later_rounds_of_a_call_reuse_the_nonce_names_of_the_first() -> None:
     assert len(set(nonces)) == 3 * ROUND // BATCH
 
 
-def test_a_child_forked_between_rounds_shares_no_later_nonce() -> None:
+def test_a_child_forked_between_two_batches_shares_no_later_nonce() -> None:
     sender = sender_of([])
     many = [NewTask(str(number), "q", b"") for number in range(ROUND + 1)]
     reading, writing = os.pipe()
@@ -139,7 +141,7 @@ def test_a_child_forked_between_rounds_shares_no_later_nonce() -> None:
     assert set(ours).isdisjoint(childs)
 
 
-def test_a_forked_child_uses_its_own_names(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_forked_child_uses_its_own_nonce_names(monkeypatch: pytest.MonkeyPatch) -> None:
     sender = sender_of([])
     [ours] = nonces_of_call(sender, REPLIED)
     monkeypatch.setattr(os, "getpid", lambda: -1)

@@ -37,7 +37,7 @@ def message_of(error: ServerError | None) -> str:
     return str(error)
 
 
-def test_the_search_queries_the_first_sentinel_and_then_its_server() -> None:
+def test_the_search_asks_the_first_sentinel_and_then_the_server_it_names() -> None:
     questions, error = run_search(named("10.0.0.1"), PRIMARY)
     assert error is None
     assert questions[0].args == ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", "shop")
@@ -46,19 +46,19 @@ def test_the_search_queries_the_first_sentinel_and_then_its_server() -> None:
     assert questions[1].address == Address("10.0.0.1", 6379, database=4, username="me", password="secret")
 
 
-def test_silent_and_uninformed_sentinels_are_skipped() -> None:
+def test_sentinels_that_are_silent_or_know_no_primary_are_skipped() -> None:
     questions, error = run_search(SILENT, None, named("10.0.0.1"), PRIMARY)
     assert error is None
     assert [question.address.host for question in questions] == ["one", "two", "three", "10.0.0.1"]
 
 
-def test_after_a_replica_the_next_sentinel_is_queried() -> None:
+def test_if_a_sentinel_names_a_replica_the_next_sentinel_is_queried() -> None:
     questions, error = run_search(named("10.0.0.1"), REPLICA, named("10.0.0.2"), PRIMARY)
     assert error is None
     assert questions[-1].address.host == "10.0.0.2"
 
 
-def test_an_unreachable_server_is_tried_only_once() -> None:
+def test_an_unreachable_server_is_tried_once_even_if_all_sentinels_name_it() -> None:
     lost = ConnectionLost("no connection to 10.0.0.1:6379: Connection refused")
     questions, error = run_search(
         named("10.0.0.1"), lost, named("10.0.0.1"), named("10.0.0.1"), b"OK 3 usable Sentinels"
@@ -69,14 +69,14 @@ def test_an_unreachable_server_is_tried_only_once() -> None:
     )
 
 
-def test_a_missing_quorum_is_reported() -> None:
+def test_a_missing_quorum_of_sentinels_is_reported() -> None:
     quorum = Refused("NOQUORUM 1 usable Sentinels")
     _, error = run_search(named("10.0.0.1"), REPLICA, SILENT, SILENT, quorum)
     assert message_of(error).endswith("NOQUORUM 1 usable Sentinels")
     assert "one:1 named 10.0.0.1:6379 (a replica)" in message_of(error)
 
 
-def test_an_unknown_service_is_reported_with_the_known_ones() -> None:
+def test_an_unknown_sentinel_service_is_reported_with_the_known_ones() -> None:
     masters = [[b"name", b"mymaster", b"ip", b"10.0.0.1"], [b"name", b"cache"]]
     questions, error = run_search(None, None, SILENT, masters)
     assert questions[-1].args == ("SENTINEL", "MASTERS")
@@ -102,7 +102,7 @@ def test_an_unknown_service_is_reported_with_the_known_ones() -> None:
         [b"\xff", b"6379"],
     ],
 )
-def test_an_invalid_address_is_reported_and_skipped(answer: ReplyOrError) -> None:
+def test_an_invalid_address_from_a_sentinel_is_reported_and_skipped(answer: ReplyOrError) -> None:
     questions, error = run_search(answer, named("10.0.0.1"), PRIMARY)
     assert error is None
     assert [question.address.host for question in questions] == ["one", "two", "10.0.0.1"]
@@ -111,7 +111,7 @@ def test_an_invalid_address_is_reported_and_skipped(answer: ReplyOrError) -> Non
     assert len(message_of(error)) < 300
 
 
-def test_invalid_service_names_do_not_break_the_error_message() -> None:
+def test_invalid_sentinel_service_names_do_not_break_the_error_message() -> None:
     odd = [b"name", [b"name", b"cache"], [b"name", 7], [b"name", b"\xff"], [b"ip"], [[b"name"], b"x"]]
     assert message_of(run_search(None, None, None, odd)[1]).endswith("three:3 knows 'cache', '\ufffd', '?', '?'")
     assert "knows" not in message_of(run_search(None, None, None, b"OK")[1])
@@ -139,12 +139,12 @@ def test_a_primary_that_refuses_the_login_ends_the_search() -> None:
 
 
 @pytest.mark.parametrize("word", [b"sentinel", b"something"])
-def test_only_a_master_is_a_primary(word: bytes) -> None:
+def test_a_server_without_the_master_role_is_not_accepted_as_primary(word: bytes) -> None:
     _, error = run_search(named("10.0.0.1"), [word], SILENT, SILENT, ConnectionLost("gone"))
     assert "named 10.0.0.1:6379" in message_of(error)
 
 
-def test_a_tls_service_is_searched_over_tls() -> None:
+def test_the_primary_of_a_tls_service_is_searched_over_tls() -> None:
     searching = search(parse_address("rediss+sentinel://one/shop"))
     assert next(searching).address.tls
     assert searching.send(named("redis.example")).address.tls

@@ -17,25 +17,25 @@ VALKEY = "server_name:valkey\r\nredis_version:7.2.4\r\nvalkey_version:{}\r\nmaxm
 
 
 @pytest.mark.parametrize("release", ["7.0.15", "7.2.4", "8.0.0", "10.1"])
-def test_redis_from_7_0_is_fit(release: str) -> None:
+def test_redis_7_0_and_later_are_accepted(release: str) -> None:
     assert faults_of_server(parse_info(REDIS.format(release, "noeviction"))) == []
 
 
 @pytest.mark.parametrize("release", ["6.2.14", "2.8", "unknown", ""])
-def test_older_redis_is_refused_with_the_required_version(release: str) -> None:
+def test_a_redis_before_7_0_is_refused_with_the_required_version(release: str) -> None:
     (fault,) = faults_of_server(parse_info(REDIS.format(release, "noeviction")))
     assert "too old" in fault
     assert "Redis 7.0" in fault
 
 
-def test_valkey_is_judged_by_its_own_release() -> None:
+def test_valkey_is_judged_by_its_own_version() -> None:
     assert faults_of_server(parse_info(VALKEY.format("7.2.0"))) == []
     assert str(version_of(parse_info(VALKEY.format("9.1.0")))) == "Valkey 9.1.0"
     assert faults_of_server(parse_info(VALKEY.format("7.1.0")))
 
 
 @pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl"])
-def test_a_server_that_drops_keys_is_refused_with_the_setting(policy: str) -> None:
+def test_a_server_with_an_eviction_policy_is_refused_with_advice(policy: str) -> None:
     (fault,) = faults_of_server(parse_info(REDIS.format("7.0.0", policy)))
     assert f"maxmemory-policy {policy}" in fault
     assert "set maxmemory-policy noeviction" in fault
@@ -46,13 +46,13 @@ def test_all_faults_are_reported_at_once() -> None:
 
 
 @pytest.mark.parametrize("info", [REDIS.format("7.2.0", "noeviction"), VALKEY.format("7.2.0")])
-def test_waitaof_needs_an_append_only_file(info: str) -> None:
+def test_waitaof_is_refused_without_an_append_only_file(info: str) -> None:
     assert faults_of_durability(parse_info(info + "aof_enabled:1\r\n"), "waitaof") == []
     (fault,) = faults_of_durability(parse_info(info + "aof_enabled:0\r\n"), "waitaof")
     assert "set appendonly yes" in fault
 
 
-def test_a_log_that_is_never_synced_is_refused() -> None:
+def test_waitaof_is_refused_if_the_append_only_file_is_never_synced() -> None:
     info = parse_info(VALKEY.format("9.1.0") + "aof_enabled:1\r\nappendfsync:no\r\n")
     (fault,) = faults_of_durability(info, "waitaof")
     assert "set appendfsync always" in fault
@@ -69,7 +69,7 @@ def test_a_log_that_is_never_synced_is_refused() -> None:
         (VALKEY.format("9.1.2"), False),
     ],
 )
-def test_a_server_that_confirms_before_fsync_causes_a_warning(info: str, warns: bool) -> None:
+def test_a_server_that_confirms_writes_before_fsync_causes_a_warning(info: str, warns: bool) -> None:
     warnings = warnings_of_durability(parse_info(info), "waitaof", failover=False)
     assert ["set appendfsync always" in warning for warning in warnings] == [True] * warns
     assert warnings_of_durability(parse_info(info), "none", failover=False) == []
@@ -83,7 +83,7 @@ def test_waitaof_is_refused_on_an_older_redis() -> None:
     assert faults_of_durability(old, "wait") == faults_of_durability(old, "none") == []
 
 
-def test_a_missing_replica_is_a_warning() -> None:
+def test_a_missing_replica_causes_a_warning_if_durability_needs_one() -> None:
     alone, followed = {"connected_slaves": "0"}, {"connected_slaves": "1"}
     (warning,) = warnings_of_durability(alone, "wait", failover=False)
     assert "no replica" in warning
@@ -93,12 +93,12 @@ def test_a_missing_replica_is_a_warning() -> None:
     assert warnings_of_durability(followed, "wait", failover=True) == []
 
 
-def test_a_namespace_of_another_protocol_is_refused() -> None:
+def test_a_namespace_with_another_protocol_version_is_refused() -> None:
     assert fault_of_protocol("1", "shop") is None
     assert "'shop'" in (fault_of_protocol("7", "shop") or "")
 
 
-def test_a_cluster_adopts_only_lists_with_the_hash_tag() -> None:
+def test_on_a_cluster_legacy_lists_must_have_the_hash_tag() -> None:
     cluster = parse_info(REDIS.format("7.2.0", "noeviction").replace("standalone", "cluster"))
     (fault,) = faults_of_adoption(cluster, "shop", ["queue:email", "{shop}queue:email"])
     assert '"queue:email" has no such tag' in fault

@@ -38,7 +38,7 @@ from rota.server.server_errors import (
         ("SOMETHINGNEW at all", Refused, "other"),
     ],
 )
-def test_the_first_word_of_an_error_decides_its_kind(text: str, kind: type[ServerError], reason: str) -> None:
+def test_the_first_word_of_an_error_reply_decides_its_kind(text: str, kind: type[ServerError], reason: str) -> None:
     error = error_of_reply(text)
     assert type(error) is kind
     assert error.reason == reason
@@ -54,12 +54,12 @@ def test_the_first_word_of_an_error_decides_its_kind(text: str, kind: type[Serve
         "ERR Protocol error: unauthenticated bulk length",
     ],
 )
-def test_a_server_that_requires_a_password_gives_one_reason(text: str) -> None:
+def test_every_missing_password_error_has_the_reason_noauth(text: str) -> None:
     error = error_of_reply(text)
     assert (type(error), error.reason) == (Refused, "noauth")
 
 
-def test_arguments_in_an_error_reply_are_left_out() -> None:
+def test_command_arguments_are_omitted_from_an_error_reply() -> None:
     error = error_of_reply("ERR unknown command 'AUTH', with args beginning with: 'default' 'hunter2' ")
     assert str(error) == "ERR unknown command 'AUTH'"
 
@@ -69,7 +69,7 @@ def test_arguments_in_an_error_reply_are_left_out() -> None:
     [None, b"OK", 7, [], [b"ok"], [b"what", 1, 0, [], [], []], [b"ok", 1, 0, [], [b"\xff", b""], []], [None] * 4],
 )
 @pytest.mark.parametrize("name", ["turn", "reap"])
-def test_an_unreadable_reply_is_a_refusal(name: str, reply: object) -> None:
+def test_an_unreadable_script_reply_counts_as_a_refusal(name: str, reply: object) -> None:
     store = Store("n")
     call: ScriptCall[Any] = store.turn("o", NO_TIERS, Turn(1)) if name == "turn" else store.reap_exited("o", Blame())
     with pytest.raises(Refused, match=f"the reply to {name} cannot be read") as refused:

@@ -49,6 +49,6 @@ def test_settings_in_a_log_show_no_password() -> None:
     assert "hunter2" not in repr(worker_settings(server=_SERVER))
 
 
-def test_a_worker_gets_the_whole_url() -> None:
+def test_the_settings_of_a_worker_contain_the_whole_redis_url() -> None:
     settings = worker_settings(server=_SERVER)
     assert worker_settings_from_json(settings_to_json(settings)).server.redis_url == _SERVER.redis_url

@@ -56,7 +56,7 @@ def fields_of(share: QueueShare) -> dict[str, Any]:
 
 
 @given(st.lists(SHARES, min_size=1, unique_by=lambda share: share.name))
-def test_lua_reads_each_share_of_a_list_as_it_was_written(shares: list[QueueShare]) -> None:
+def test_lua_reads_the_settings_of_each_queue_as_they_were_written(shares: list[QueueShare]) -> None:
     settings = settings_of_domain(domain_of([*shares, QueueShare("z*")]))
     assert [read_by_lua(settings, each.name) for each in shares] == [fields_of(each) for each in shares]
     is_bounded = any(fields_of(each)["is_bounded"] for each in shares)
@@ -64,19 +64,19 @@ def test_lua_reads_each_share_of_a_list_as_it_was_written(shares: list[QueueShar
 
 
 @given(SHARES)
-def test_python_reads_a_share_as_it_was_written(share: QueueShare) -> None:
+def test_python_reads_the_settings_of_a_queue_as_they_were_written(share: QueueShare) -> None:
     assert read_share(share.name, share_text(share).encode()) == share
 
 
 @given(st.lists(st.lists(SHARES, min_size=1, unique_by=lambda share: share.name), max_size=3))
-def test_python_reads_the_tiers_of_a_heartbeat_as_they_were_packed(tiers: list[list[QueueShare]]) -> None:
+def test_python_reads_the_tiers_in_a_heartbeat_as_they_were_written(tiers: list[list[QueueShare]]) -> None:
     domains = [domain_of([*shares, QueueShare("z*")], ["z9"]) for shares in tiers]
     assert read_tiers(pack_tiers(domains)) == [list(domain.queues) for domain in domains]
     plain = [domain_of(shares) for shares in tiers]
     assert read_tiers(pack_tiers(plain)) == tiers
 
 
-def test_a_share_with_an_extra_number_is_refused() -> None:
+def test_queue_settings_with_an_extra_number_are_refused() -> None:
     with pytest.raises(ValueError, match="too many values"):
         read_tiers(pack((1, "q", " q=720 0 0 1 7:night", 1, "q")))
 
@@ -85,7 +85,7 @@ def test_a_share_with_an_extra_number_is_refused() -> None:
     "text", ["720 0 0 1 7", "720 0 0 1 7:night", "720 0 0", "720 0 0 1:", "0 0 0 1", "720 0 0 1x", "-"]
 )
 @pytest.mark.parametrize("rest", ["", " mail=720 0 0 1", " 9=-"])
-def test_a_malformed_share_is_refused_and_counts_as_a_limit(text: str, rest: str) -> None:
+def test_malformed_queue_settings_are_refused_and_count_as_limited(text: str, rest: str) -> None:
     """If a script read on after a part that it does not know, it could overlook the condition that follows."""
     settings = f" q={text}{rest}"
     with pytest.raises(lua51.LuaError, match="ROTA not the settings of a queue: "):
@@ -93,6 +93,6 @@ def test_a_malformed_share_is_refused_and_counts_as_a_limit(text: str, rest: str
     assert not FUNCTIONS.plain(settings) or text in ("-", "0 0 0 1")
 
 
-def test_a_queue_served_elsewhere_does_not_count_as_a_limit() -> None:
+def test_a_queue_served_elsewhere_does_not_count_as_limited() -> None:
     assert FUNCTIONS.plain(" t-*=720 0 0 1 t-9=- u=72 0 0 5 v=-")
     assert not FUNCTIONS.plain(" t-*=720 0 0 1 t-9=- u=72 1 0 5 v=-")

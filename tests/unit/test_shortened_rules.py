@@ -28,7 +28,7 @@ from troubles.shortening import shortened
         ),
     ],
 )
-def test_times_and_ages_are_divided(rule: str, by_30: str) -> None:
+def test_shortening_an_alert_rule_divides_its_times_and_ages(rule: str, by_30: str) -> None:
     assert shortened(rule, 30) == by_30
 
 
@@ -45,12 +45,12 @@ def test_times_and_ages_are_divided(rule: str, by_30: str) -> None:
         "window: 1h",
     ],
 )
-def test_names_counts_and_words_are_unchanged(rule: str) -> None:
+def test_shortening_an_alert_rule_keeps_its_names_counts_and_words(rule: str) -> None:
     assert shortened(rule, 30) == rule
 
 
 @pytest.mark.parametrize("name", ["recording.yml", "alerts.yml"])
-def test_shortened_rules_are_valid_and_have_no_long_times(name: str, tmp_path: Path) -> None:
+def test_shortened_alert_rules_are_valid_and_have_no_long_times(name: str, tmp_path: Path) -> None:
     text = shortened((DEPLOY / name).read_text(), 30)
     (tmp_path / name).write_text(text)
     assert not re.search(r"[\[:]\d+[smhdw]\]|^ *for: \d+[smhdw]\b", text, re.MULTILINE)

@@ -27,13 +27,13 @@ def occupied_seconds(slot: Slot, at_ns: int) -> float:
     return load.occupied_seconds
 
 
-def test_occupied_time_passes_while_a_task_runs() -> None:
+def test_the_occupied_time_of_a_worker_grows_while_a_task_runs() -> None:
     slot = new_slot()
     slot.load.occupy(1, 10 * SECOND)
     assert [occupied_seconds(slot, at * SECOND) for at in (10, 12, 13)] == [0, 2, 3]
 
 
-def test_waiting_time_is_not_occupied() -> None:
+def test_time_without_a_task_does_not_count_as_occupied() -> None:
     slot = new_slot()
     slot.load.occupy(1, 10 * SECOND)
     slot.load.occupy(0, 12 * SECOND)
@@ -42,21 +42,21 @@ def test_waiting_time_is_not_occupied() -> None:
     assert occupied_seconds(slot, 71 * SECOND) == 3
 
 
-def test_each_occupied_task_slot_counts() -> None:
+def test_each_concurrent_task_adds_to_the_occupied_time() -> None:
     slot = new_slot()
     slot.load.occupy(4, 10 * SECOND)
     slot.load.occupy(2, 11 * SECOND)
     assert occupied_seconds(slot, 13 * SECOND) == 8
 
 
-def test_a_time_before_the_last_change_subtracts_nothing() -> None:
+def test_a_clock_reading_from_the_past_does_not_reduce_the_occupied_time() -> None:
     slot = new_slot()
     slot.load.occupy(1, 10 * SECOND)
     slot.load.occupy(0, 9 * SECOND)
     assert occupied_seconds(slot, 20 * SECOND) == 0
 
 
-def test_run_times_are_summed_with_their_squares() -> None:
+def test_the_load_of_a_worker_sums_run_times_and_their_squares() -> None:
     slot = new_slot()
     for seconds in (1, 3):
         slot.load.ran(seconds * SECOND)
@@ -67,7 +67,7 @@ def test_run_times_are_summed_with_their_squares() -> None:
     assert slot.load.read(4, 0) == Load(5, 0, 0.0, 2, 4.0, 10.0, 1, 1)
 
 
-def test_a_year_of_run_times_overflows_nothing() -> None:
+def test_a_run_time_of_a_year_does_not_overflow_the_load_counters() -> None:
     slot = new_slot()
     slot.load.ran(365 * 86_400 * SECOND)
     slot.load.show()
@@ -76,7 +76,7 @@ def test_a_year_of_run_times_overflows_nothing() -> None:
     assert load.squares == pytest.approx((365 * 86_400) ** 2)
 
 
-def test_a_start_in_progress_is_shown_before_it_is_counted() -> None:
+def test_a_task_that_is_starting_is_included_in_the_shown_starts() -> None:
     slot = new_slot()
     slot.load.started = 3
     slot.load.show_started(also=1)
@@ -85,7 +85,7 @@ def test_a_start_in_progress_is_shown_before_it_is_counted() -> None:
     assert load.started == 4
 
 
-def test_a_new_process_begins_at_zero() -> None:
+def test_the_load_of_a_new_process_begins_at_zero() -> None:
     region = bytearray(REGION_BYTES)
     slot = new_slot(region)
     slot.load.started = 3
@@ -110,7 +110,7 @@ def test_a_new_process_begins_at_zero() -> None:
         (LOAD.squares, struct.unpack("q", struct.pack("d", -1.0))[0]),
     ],
 )
-def test_impossible_words_are_not_read(word: int, value: int) -> None:
+def test_a_load_with_impossible_numbers_is_not_read(word: int, value: int) -> None:
     region = bytearray(REGION_BYTES)
     slot = new_slot(region)
     memoryview(region).cast("q")[HEADER.load + word] = value
@@ -118,7 +118,7 @@ def test_impossible_words_are_not_read(word: int, value: int) -> None:
 
 
 @given(st.binary(min_size=LOAD_WORDS * WORD, max_size=LOAD_WORDS * WORD))
-def test_any_bytes_are_read_as_a_load_or_none(raw: bytes) -> None:
+def test_any_bytes_in_a_slot_are_read_as_a_load_or_as_none(raw: bytes) -> None:
     region = bytearray(REGION_BYTES)
     slot = new_slot(region)
     region[LOAD_AT : LOAD_AT + len(raw)] = raw

@@ -14,7 +14,7 @@ def _slot() -> Slot:
 
 
 @given(st.lists(st.tuples(st.integers(min_value=1, max_value=500), st.binary(max_size=300))))
-def test_outcomes_are_read_back_in_order(added: list[tuple[int, bytes]]) -> None:
+def test_outcomes_in_a_slot_are_read_back_in_order(added: list[tuple[int, bytes]]) -> None:
     slot = _slot()
     for count, data in added:
         slot.add_outcomes(count, data)
@@ -23,7 +23,7 @@ def test_outcomes_are_read_back_in_order(added: list[tuple[int, bytes]]) -> None
     assert slot.outcomes() == (0, b"")
 
 
-def test_an_outcome_that_does_not_fit_leaves_earlier_ones_unchanged() -> None:
+def test_an_outcome_that_does_not_fit_into_the_slot_leaves_others_unchanged() -> None:
     slot = _slot()
     slot.add_outcomes(4, b"x" * (OUTCOMES_BYTES - 10))
     slot.add_outcomes(4, b"y" * 11)
@@ -31,7 +31,7 @@ def test_an_outcome_that_does_not_fit_leaves_earlier_ones_unchanged() -> None:
     assert slot.outcomes() == (8, b"x" * (OUTCOMES_BYTES - 10) + b"z" * 10)
 
 
-def test_outcomes_and_metrics_do_not_touch_each_other() -> None:
+def test_outcomes_and_metrics_in_a_slot_do_not_overlap() -> None:
     slot = _slot()
     slot.metrics[:8] = b"\xff" * 8
     slot.add_outcomes(4, b"x" * OUTCOMES_BYTES)
@@ -43,7 +43,7 @@ _SIZES = st.integers(1, 3) | st.integers(OUTCOMES_BYTES // 3, OUTCOMES_BYTES)
 
 
 @given(st.lists(st.tuples(_SIZES, st.integers(0, 4)), max_size=12))
-def test_confirmed_outcomes_are_dropped_and_the_rest_stays_whole(steps: list[tuple[int, int]]) -> None:
+def test_dropping_confirmed_outcomes_leaves_the_others_whole(steps: list[tuple[int, int]]) -> None:
     slot, left = _slot(), list[bytes]()
     for number, (size, dropped) in enumerate(steps):
         data = bytes([number + 1]) * size
@@ -56,7 +56,7 @@ def test_confirmed_outcomes_are_dropped_and_the_rest_stays_whole(steps: list[tup
         assert slot.has_outcomes == bool(left)
 
 
-def test_dropping_confirmed_outcomes_keeps_later_ones() -> None:
+def test_dropping_confirmed_outcomes_keeps_those_added_later() -> None:
     slot = _slot()
     slot.add_outcomes(4, b"told")
     assert not slot.add_outcomes(4, b"x" * OUTCOMES_BYTES)
@@ -66,7 +66,7 @@ def test_dropping_confirmed_outcomes_keeps_later_ones() -> None:
     assert (earlier, slot.outcomes()) == ((4, 4), (4, b"later"))
 
 
-def test_outcomes_that_wrap_around_leave_the_metrics_untouched() -> None:
+def test_outcomes_at_the_end_of_their_area_do_not_overwrite_metrics() -> None:
     slot = _slot()
     slot.metrics[:8] = b"\xff" * 8
     slot.add_outcomes(1, b"x" * (OUTCOMES_BYTES - 1))
@@ -77,7 +77,7 @@ def test_outcomes_that_wrap_around_leave_the_metrics_untouched() -> None:
     assert bytes(slot.metrics[:8]) == b"\xff" * 8
 
 
-def test_an_overwritten_outcomes_word_is_repaired_by_the_next_outcome() -> None:
+def test_a_corrupt_outcome_counter_is_repaired_by_the_next_outcome() -> None:
     region = memoryview(bytearray(REGION_BYTES))
     slot = Slot(region, memoryview(bytearray(PROCESS_ROW_BYTES)))
     slot.add_outcomes(4, b"before")

@@ -43,7 +43,7 @@ def place(request: pytest.FixtureRequest) -> Place:
     return Place(request.param)
 
 
-def test_progress_is_read_until_the_task_reports_more(place: Place) -> None:
+def test_the_latest_progress_of_a_task_is_read(place: Place) -> None:
     record = place.record
     assert (record.has_progress, record.progress_of(ENTRY)) == (False, b"")
     for text in (b"first", b"x" * LONGEST, b"last"):
@@ -68,7 +68,7 @@ def test_progress_does_not_carry_over_to_the_next_attempt(place: Place) -> None:
     assert record.progress_of(ENTRY) == b""
 
 
-def test_an_earlier_task_cannot_report_progress_for_the_next() -> None:
+def test_a_finished_task_cannot_report_progress_for_the_next() -> None:
     record = Place(entry=NEXT).record
     record.report_progress(NEXT, b"5")
     record.report_progress(ENTRY, b"99")
@@ -80,7 +80,7 @@ def test_an_earlier_task_cannot_report_progress_for_the_next() -> None:
 
 
 @pytest.mark.parametrize("byte", [b"\x00", b"\x77", b"\xff"])
-def test_an_overwritten_record_has_no_progress(place: Place, byte: bytes) -> None:
+def test_corrupt_progress_in_a_slot_is_read_as_none(place: Place, byte: bytes) -> None:
     record = place.record
     record.report_progress(ENTRY, b"5")
     at = (record_at(record.task_index) + RECORD.progress) * WORD

@@ -22,7 +22,7 @@ def slot_of(concurrency: int) -> Slot:
 
 
 @pytest.mark.parametrize("concurrency", [1, 2, MAX_CONCURRENCY])
-def test_every_task_index_has_a_record_of_its_own(concurrency: int) -> None:
+def test_each_concurrent_task_has_its_own_record_in_the_slot(concurrency: int) -> None:
     slot = slot_of(concurrency)
     for task_index in range(concurrency):
         assert (
@@ -36,7 +36,7 @@ def test_every_task_index_has_a_record_of_its_own(concurrency: int) -> None:
     assert slot.running_times() == tuple(TaskTimes(at, at + 1, 0, 1, at) for at in range(concurrency))
 
 
-def test_only_records_with_a_task_are_listed() -> None:
+def test_a_slot_lists_only_the_tasks_that_are_running() -> None:
     slot = slot_of(5)
     for task_index in (1, 2, 4):
         slot.record(task_index).start(ENTRY, "name", 1, 2)
@@ -46,7 +46,7 @@ def test_only_records_with_a_task_are_listed() -> None:
 
 
 @pytest.mark.parametrize("task_index", [0, 1, 4])
-def test_a_slot_has_worked_once_any_task_has_ended(task_index: int) -> None:
+def test_a_worker_counts_as_proven_once_any_of_its_tasks_has_ended(task_index: int) -> None:
     slot = slot_of(5)
     seen = [slot.has_worked]
     slot.record(task_index).start(ENTRY, "name", 1, 2)
@@ -56,7 +56,7 @@ def test_a_slot_has_worked_once_any_task_has_ended(task_index: int) -> None:
     assert seen == [False, False, True]
 
 
-def test_a_cancellation_is_for_one_index_and_number() -> None:
+def test_a_cancellation_affects_only_one_run_of_one_concurrent_task() -> None:
     slot = slot_of(3)
     for task_index in range(3):
         slot.record(task_index).start(ENTRY, "name", 1, 2)
@@ -79,7 +79,7 @@ def test_a_new_process_inherits_no_task_and_no_cancellation() -> None:
     assert not any(slot.record(task_index).is_cancelled() for task_index in range(3))
 
 
-def test_a_process_with_less_concurrency_shows_no_earlier_tasks() -> None:
+def test_a_new_process_with_less_concurrency_shows_no_earlier_tasks() -> None:
     slot = slot_of(3)
     for task_index in range(3):
         slot.record(task_index).start(ENTRY, "name", 1, 2)
@@ -87,7 +87,7 @@ def test_a_process_with_less_concurrency_shows_no_earlier_tasks() -> None:
     assert slot.running() == []
 
 
-def test_the_slot_shows_the_task_whose_coroutine_runs() -> None:
+def test_a_slot_shows_the_task_whose_coroutine_is_executing() -> None:
     slot = slot_of(3)
     seen = [slot.stepping]
     for task_index in (0, 2):
@@ -97,13 +97,13 @@ def test_the_slot_shows_the_task_whose_coroutine_runs() -> None:
     assert [*seen, slot.stepping] == [None, 0, 2, None]
 
 
-def test_a_step_with_an_index_out_of_range_is_ignored() -> None:
+def test_an_invalid_index_of_the_executing_task_is_ignored() -> None:
     slot = slot_of(3)
     slot.record(3).enter_step()  # any code in the worker may write this
     assert slot.stepping is None
 
 
-def test_a_tasks_heartbeat_counts_for_the_process_only_without_concurrency() -> None:
+def test_only_without_concurrency_a_task_heartbeat_counts_for_the_process() -> None:
     alone, beside = slot_of(1), slot_of(2)
     for slot in (alone, beside):
         slot.heartbeat(5)
@@ -111,7 +111,7 @@ def test_a_tasks_heartbeat_counts_for_the_process_only_without_concurrency() -> 
     assert (alone.heartbeat_ns, beside.heartbeat_ns) == (6, 5)
 
 
-def test_no_claim_is_held_up_with_concurrency() -> None:
+def test_a_concurrent_worker_reports_no_waiting_prefetched_tasks() -> None:
     slot = slot_of(2)
     slot.add_outcomes(4, b"outcome")
     slot.record(0).start(ENTRY, "name", 1, 2, claimed_ns=1, unstarted=3)
@@ -128,7 +128,7 @@ def test_an_overwritten_slot_shows_no_tasks() -> None:
     assert (slot.record(9).current(), slot.record(9).number) == (None, 0)
 
 
-def test_further_records_take_memory_only_if_used() -> None:
+def test_task_records_of_a_slot_take_memory_only_if_used() -> None:
     memory = SlotMemory.create(2)
     memory.slot(0).assign(nonce=1)
     before = os.fstat(memory.fd).st_blocks * 512
@@ -149,7 +149,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_the_tasks_of_a_killed_process_can_still_be_read() -> None:
+def test_all_tasks_of_a_killed_concurrent_worker_can_still_be_read() -> None:
     memory = SlotMemory.create(1)
     memory.slot(0).assign(nonce=1, concurrency=100)
     ended = subprocess.run([sys.executable, "-c", _SUICIDE, str(memory.fd)], pass_fds=(memory.fd,), check=False)

@@ -47,7 +47,7 @@ def test_a_fresh_slot_is_empty() -> None:
     assert slot.outcomes() == (0, b"")
 
 
-def test_a_process_enters_only_the_slot_with_its_nonce() -> None:
+def test_a_process_can_enter_only_the_slot_with_its_nonce() -> None:
     slot = _slot()
     slot.assign(nonce=7)
     assert not slot.enter(nonce=6, pid=100)
@@ -56,7 +56,7 @@ def test_a_process_enters_only_the_slot_with_its_nonce() -> None:
     assert (slot.pid, slot.phase) == (101, Phase.BOOTING)
 
 
-def test_a_new_process_inherits_neither_task_nor_outcomes() -> None:
+def test_a_new_process_in_a_slot_inherits_neither_task_nor_outcomes() -> None:
     slot = _slot()
     slot.assign(nonce=1)
     slot.record(0).start(_ENTRY, "name", 1, 2)
@@ -73,7 +73,7 @@ def test_a_new_process_inherits_neither_task_nor_outcomes() -> None:
 
 
 @given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=REGION.record, max_size=REGION.record))
-def test_arbitrary_words_in_a_slot_can_be_read(words: list[int]) -> None:
+def test_a_slot_with_arbitrary_contents_can_be_read(words: list[int]) -> None:
     region = memoryview(bytearray(REGION_BYTES))
     region.cast("q")[: REGION.record] = memoryview(array.array("q", words))
     slot = Slot(region, memoryview(bytearray(PROCESS_ROW_BYTES)))
@@ -99,7 +99,7 @@ def test_nothing_is_read_from_an_overwritten_slot() -> None:
     assert (slot.outcomes(), slot.held_up_by, slot.held_up()) == ((0, b""), 0, None)
 
 
-def test_an_overwritten_slot_is_intact_for_the_next_process() -> None:
+def test_an_overwritten_slot_is_usable_by_the_next_process() -> None:
     slot = _overwritten_slot()
     slot.assign(nonce=8)
     assert slot.is_intact
@@ -110,7 +110,7 @@ def test_an_overwritten_slot_is_intact_for_the_next_process() -> None:
 
 
 @given(st.integers(-20, 20) | st.integers(-(2**63), 2**63 - 1))
-def test_only_whole_lines_of_a_dead_process_are_taken(size: int) -> None:
+def test_only_whole_held_log_lines_of_a_dead_process_are_read(size: int) -> None:
     slot = _slot()
     for _ in range(3):
         slot.held_lines.add(b"line\n")
@@ -130,7 +130,7 @@ class _Restless(TaskRecord):
         return self.looks
 
 
-def test_reading_a_constantly_changing_task_ends() -> None:
+def test_reading_a_constantly_changing_task_gives_up_after_some_tries() -> None:
     region = memoryview(bytearray(REGION_BYTES))
     record = _Restless(0, region, region.cast("q"), memoryview(bytearray(PROCESS_ROW_BYTES)).cast("q"))
     assert (record.current(), record.times()) == (None, None)
@@ -163,7 +163,7 @@ def test_a_child_can_read_the_process_table_but_not_write_it() -> None:
         entered.slot.renewed_ns = 6
 
 
-def test_a_heartbeat_only_moves_forward() -> None:
+def test_the_heartbeat_of_a_slot_never_moves_backwards() -> None:
     slot = _slot()
     slot.heartbeat()
     first = slot.heartbeat_ns
@@ -171,7 +171,7 @@ def test_a_heartbeat_only_moves_forward() -> None:
     assert slot.heartbeat_ns >= first > 0
 
 
-def test_the_lease_and_the_heartbeat_are_separate_words() -> None:
+def test_a_lease_renewal_does_not_change_the_heartbeat_in_the_slot() -> None:
     slot = _slot()
     slot.heartbeat()
     before = slot.heartbeat_ns
@@ -180,7 +180,7 @@ def test_the_lease_and_the_heartbeat_are_separate_words() -> None:
 
 
 @given(st.lists(_TASKS, min_size=1, max_size=5))
-def test_the_current_task_is_the_last_started_one(tasks: list[TaskInSlot]) -> None:
+def test_the_current_task_of_a_slot_is_the_last_started_one(tasks: list[TaskInSlot]) -> None:
     slot = _slot()
     for task in tasks:
         number = _start(slot.record(0), task)
@@ -189,7 +189,7 @@ def test_the_current_task_is_the_last_started_one(tasks: list[TaskInSlot]) -> No
         assert slot.record(0).current() is None
 
 
-def test_a_task_is_unknown_until_its_name_is_published() -> None:
+def test_a_task_in_a_slot_is_shown_as_unknown_until_its_name_is_written() -> None:
     record = _slot().record(0)
     for task_index in range(3):
         entry = f"id{task_index} queue i 1 2 0 0 0 0 -".encode()
@@ -201,13 +201,13 @@ def test_a_task_is_unknown_until_its_name_is_published() -> None:
         assert record.current() is None
 
 
-def test_id_and_queue_are_read_from_the_entry() -> None:
+def test_the_id_and_the_queue_of_a_running_task_are_read_from_its_entry() -> None:
     task = TaskInSlot(_ENTRY, "name", 1, 2)
     assert (task.id, task.queue) == ("id", "queue")
     assert (TaskInSlot(b"torn", "", 1, 2).id, TaskInSlot(b"torn", "", 1, 2).queue) == ("torn", "")
 
 
-def test_both_deadlines_of_a_running_task_can_be_extended() -> None:
+def test_the_soft_and_hard_deadline_of_a_running_task_can_be_extended() -> None:
     record = _slot().record(0)
     for _ in range(3):  # a record has two copies, and three starts use each of them
         number = record.start(_ENTRY, "name", 1, 2)
@@ -217,7 +217,7 @@ def test_both_deadlines_of_a_running_task_can_be_extended() -> None:
         record.end()
 
 
-def test_quiet_request_and_recycle_reason_are_separate_words() -> None:
+def test_changing_the_quiet_request_does_not_change_the_recycle_reason() -> None:
     slot = _slot()
     slot.assign(nonce=3)
     seen = [(slot.quiet_requested, slot.recycle_reason)]
@@ -230,7 +230,7 @@ def test_quiet_request_and_recycle_reason_are_separate_words() -> None:
     assert (slot.nonce, slot.phase, slot.prefetch_returned, slot.outcomes()) == (3, Phase.EMPTY, 0, (0, b""))
 
 
-def test_texts_of_the_greatest_length_are_stored_whole() -> None:
+def test_task_names_and_entries_of_the_maximum_length_are_stored_whole() -> None:
     slot = _slot()
     number = "9" * 16
     entry = f"{'i' * 128} {'q' * 128} d {' '.join([number] * 6)} u".encode()
@@ -239,7 +239,7 @@ def test_texts_of_the_greatest_length_are_stored_whole() -> None:
     assert slot.record(0).current() == task
 
 
-def test_a_task_holds_up_waiting_tasks_and_earlier_outcomes() -> None:
+def test_a_slot_shows_that_a_task_delays_prefetched_tasks_or_outcomes() -> None:
     slot = _slot()
     seen = [slot.held_up_by]
     slot.record(0).start(_ENTRY, "name", 1, 2, claimed_ns=1, unstarted=3)
@@ -255,7 +255,7 @@ def test_a_task_holds_up_waiting_tasks_and_earlier_outcomes() -> None:
     assert seen == [0, 1, 0, 0, 5]
 
 
-def test_a_held_up_slot_shows_the_running_task_and_earlier_outcomes() -> None:
+def test_a_slot_with_delayed_work_shows_the_running_task_and_outcomes() -> None:
     slot = _slot()
     assert slot.held_up() is None
     task = TaskInSlot(_ENTRY, "name", 1, 2, claimed_ns=1, unstarted=3, number=1)
@@ -264,7 +264,7 @@ def test_a_held_up_slot_shows_the_running_task_and_earlier_outcomes() -> None:
     assert slot.held_up() == (task, (4, b"outcome"))
 
 
-def test_a_watch_is_requested_until_granted_and_again_after_its_end() -> None:
+def test_a_request_for_monitoring_is_repeated_until_it_is_granted() -> None:
     slot = _slot()
     assert not slot.grant_watch()
     assert [slot.request_watch(), slot.request_watch()] == [True, True]
@@ -274,7 +274,7 @@ def test_a_watch_is_requested_until_granted_and_again_after_its_end() -> None:
     assert slot.request_watch()
 
 
-def test_slots_are_separate_and_numbered_from_zero() -> None:
+def test_slots_do_not_share_data_and_are_numbered_from_zero() -> None:
     memory = SlotMemory.create(3)
     for number in range(3):
         memory.slot(number).assign(nonce=number + 10)
@@ -284,14 +284,14 @@ def test_slots_are_separate_and_numbered_from_zero() -> None:
             memory.slot(outside)
 
 
-def test_the_memory_cannot_be_shrunk_under_a_reader() -> None:
+def test_the_shared_memory_of_slots_cannot_be_shrunk() -> None:
     memory = SlotMemory.create(2)
     assert fcntl.fcntl(memory.fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK
     with pytest.raises(PermissionError):
         os.ftruncate(memory.fd, mmap.PAGESIZE)
 
 
-def test_untouched_slots_use_no_memory() -> None:
+def test_slots_that_were_never_used_take_no_memory() -> None:
     memory = SlotMemory.create(1024)
     memory.slot(1000).assign(nonce=1)
     assert os.fstat(memory.fd).st_blocks * 512 < REGION_BYTES
@@ -313,7 +313,7 @@ for n in itertools.count(1):
 """
 
 
-def test_a_reader_never_sees_a_half_written_task() -> None:
+def test_a_reader_of_a_slot_never_sees_a_half_written_task() -> None:
     memory = SlotMemory.create(2)
     slot = memory.slot(1)
     slot.assign(nonce=9)

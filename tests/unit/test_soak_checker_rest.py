@@ -13,13 +13,13 @@ from soak.planting import FAR, OTHER, OWNER_A, Plot, found, one_run
 # Early
 
 
-def test_a_start_before_its_due_time_is_early() -> None:
+def test_the_checker_reports_a_start_before_the_due_time_as_early() -> None:
     due = 1_700_000_020.0
     assert found(Plot().accept("t", 10.0, due=due).run("t", 20.0, 20.1)) == []
     assert found(Plot().accept("t", 10.0, due=due).run("t", 19.95, 20.1)) == [Wrong.EARLY]
 
 
-def test_a_retry_before_its_planned_time_is_early() -> None:
+def test_the_checker_reports_a_retry_before_its_planned_time_as_early() -> None:
     plot = Plot().accept("t", 10.0, fails=1).run("t", 10.1, 10.2, RunEvent.RAISED)
     assert found(plot.run("t", 11.0, 11.1, attempt=2, due=1_700_000_011.05)) == [Wrong.EARLY]
 
@@ -36,12 +36,12 @@ def in_order(*numbers: int) -> Plot:
     return plot
 
 
-def test_a_task_overtaken_in_its_lane_is_out_of_order() -> None:
+def test_the_checker_reports_a_task_that_was_overtaken_in_its_lane() -> None:
     assert found(in_order(0, 1, 2, 3)) == []
     assert found(in_order(0, 2, 1, 3)) == [Wrong.ORDER]
 
 
-def test_a_recovered_task_is_the_next_of_its_queue() -> None:
+def test_a_recovered_task_must_be_the_next_of_its_queue() -> None:
     def recovered_after(first: float) -> Plot:
         plot = Plot(order_queue="order").accept("o0", 10.0, queue="order", number=0)
         plot.accept("o1", 10.1, queue="order", number=1).run("o0", 11.0, queue="order")
@@ -68,19 +68,19 @@ def served(queues: str) -> Plot:
     return plot
 
 
-def test_queues_that_take_turns_are_served_fairly() -> None:
+def test_queues_that_take_turns_count_as_served_fairly() -> None:
     assert found(served("ew" * 30)) == []
     assert found(served("eeww" * 15)) == []
 
 
-def test_a_queue_that_waits_while_another_is_served_repeatedly_is_unfair() -> None:
+def test_the_checker_reports_a_queue_that_waits_while_another_is_served() -> None:
     assert found(served("ewewew" + "e" * 10 + "ew" * 10 + "e" * 7 + "w" * 17)) == [Wrong.FAIRNESS]
 
 
 # Unique keys
 
 
-def test_two_live_tasks_with_one_key_are_not_unique() -> None:
+def test_the_checker_reports_two_live_tasks_with_one_unique_key() -> None:
     def second_at(boot: float) -> Plot:
         plot = Plot().accept("t", 10.0, unique="k").run("t", 11.0, 12.0)
         return plot.accept("u", boot, unique="k").run("u", 13.0, 13.1)
@@ -89,7 +89,7 @@ def test_two_live_tasks_with_one_key_are_not_unique() -> None:
     assert found(second_at(11.5)) == [Wrong.UNIQUE]
 
 
-def test_a_key_that_outlives_its_task_is_a_finding() -> None:
+def test_the_checker_reports_a_unique_key_that_outlives_its_task() -> None:
     def refused_at(boot: float) -> Plot:
         plot = Plot().accept("t", 10.0, unique="k").run("t", 11.0, 12.0)
         return plot.add(CallEvent.INTENDED, "u", boot, unique="k").add(CallEvent.HELD, "u", boot + 0.01, reply="t")
@@ -101,7 +101,7 @@ def test_a_key_that_outlives_its_task_is_a_finding() -> None:
 # Waiting
 
 
-def test_a_task_that_waits_despite_idle_workers_is_a_finding() -> None:
+def test_the_checker_reports_a_task_that_waits_despite_idle_workers() -> None:
     assert found(Plot().accept("t", 10.0).run("t", 12.9, 13.0)) == []
     assert found(Plot().accept("t", 10.0).run("t", 13.2, 13.3)) == [Wrong.WAITED]
 
@@ -118,18 +118,18 @@ def test_a_task_may_wait_while_the_server_does_not_reply() -> None:
     assert found(plot) == []
 
 
-def test_waiting_is_measured_from_the_due_time() -> None:
+def test_the_waiting_time_of_a_task_is_measured_from_its_due_time() -> None:
     due = 1_700_000_020.0
     assert found(Plot().accept("t", 10.0, due=due).run("t", 22.0, 22.1)) == []
     assert found(Plot().accept("t", 10.0, due=due).run("t", 23.5, 23.6)) == [Wrong.WAITED]
 
 
-def test_a_slow_recovery_of_a_killed_workers_task_is_a_finding() -> None:
+def test_the_checker_reports_a_slow_recovery_of_a_killed_workers_task() -> None:
     plot = Plot().accept("t", 10.0).run("t", 10.1).strike(Fault.KILL_WORKER, "a", 10.5, pids=(101,))
     assert found(plot.run("t", 11.8, 11.9, attempt=2, crashes=1, **OTHER)) == [Wrong.RECOVERY]
 
 
-def test_a_later_fault_does_not_count_for_recovery_times() -> None:
+def test_a_fault_after_the_recovery_does_not_count_for_recovery_times() -> None:
     plot = Plot().accept("t", 10.0).run("t", 10.1).strike(Fault.KILL_WORKER, "a", 10.5, pids=(101,))
     plot.run("t", 10.6, 10.7, attempt=2, crashes=1, **FAR).strike(Fault.KILL_NODE, "a", 20.0, 22.0)
     assert judge(plot.evidence()).numbers["recoveries of lost nodes' tasks"] == 0
@@ -161,7 +161,7 @@ def test_recovery_times_are_measured_from_the_kill() -> None:
 # Leases, deaths, counts and leftovers
 
 
-def test_a_lease_lost_after_a_general_outage_is_a_finding() -> None:
+def test_the_checker_reports_a_lease_lost_after_an_outage_of_all_nodes() -> None:
     def lost_in(fault: Fault, target: str) -> Plot:
         plot = one_run().strike(fault, target, 20.0, 33.0)
         return plot.log(34.0, "b", "task.recovered", task_id="t", owner=OWNER_A, role="poller", losses=1)
@@ -183,7 +183,7 @@ def test_a_lost_lease_is_reported_when_the_server_is_back() -> None:
     assert found(stopped_before_an_outage(14.0).log(60.0, "a", "worker.lost", owner=OWNER_A)) == [Wrong.LEASE]
 
 
-def test_after_an_outage_a_node_has_one_lease_to_come_back() -> None:
+def test_after_an_outage_a_node_has_one_lease_time_to_reconnect() -> None:
     def lost_after(seconds: float) -> Plot:
         plot = one_run().strike(Fault.LONG_OUTAGE, "server", 20.0, 30.0)
         plot.strike(Fault.REFUSE, "a", 29.0, 30.0 + seconds)
@@ -193,7 +193,7 @@ def test_after_an_outage_a_node_has_one_lease_to_come_back() -> None:
     assert found(lost_after(2.0)) == [Wrong.LEASE]
 
 
-def test_a_worker_death_without_a_cause_is_a_finding() -> None:
+def test_the_checker_reports_a_worker_death_without_a_cause() -> None:
     def dead_worker(**fields: Any) -> Plot:
         values: dict[str, Any] = {"child_pid": 101, "reason": "signal", "words": "killed by SIGSEGV"} | fields
         return one_run().log(12.0, "a", "worker.exited", **values)
@@ -205,7 +205,7 @@ def test_a_worker_death_without_a_cause_is_a_finding() -> None:
 
 
 @pytest.mark.parametrize("field", ["accepted", "done", "missing"])
-def test_counters_that_disagree_with_the_evidence_are_a_finding(field: str) -> None:
+def test_the_checker_reports_counters_that_disagree_with_the_evidence(field: str) -> None:
     assert found(one_run().quiet(**{field: 2})) == [Wrong.COUNTERS]
 
 
@@ -222,11 +222,11 @@ def test_counters_that_disagree_with_the_evidence_are_a_finding(field: str) -> N
         ("memory_grown_mb", 100.0),
     ],
 )
-def test_anything_left_at_the_end_is_a_finding(field: str, value: float) -> None:
+def test_the_checker_reports_anything_left_over_at_the_end(field: str, value: float) -> None:
     assert found(one_run().quiet(**{field: value})) == [Wrong.LEFT]
 
 
-def test_the_report_shows_seed_and_history_of_the_first_faulty_task() -> None:
+def test_the_soak_report_shows_the_history_of_the_first_faulty_task() -> None:
     evidence = one_run().strike(Fault.KILL_WORKER, "a", 10.25, pids=(105,)).run("t", 10.3, 10.4, **OTHER).evidence()
     text = "\n".join(report(evidence, judge(evidence)))
     assert "seed 1, profile planted" in text

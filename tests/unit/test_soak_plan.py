@@ -15,20 +15,20 @@ def load(name: str = "p") -> list[Intent]:
     return [intent for tenth in range(600) for intent in made.between(tenth / 10, (tenth + 1) / 10)]
 
 
-def test_plans_cover_every_fault_and_every_target() -> None:
+def test_the_soak_plans_cover_every_fault_on_every_target() -> None:
     plans = [plan_of(profile, SECONDS, seed) for seed in range(20) for profile in ("everything", "hosts")]
     drawn = {(planned.fault, planned.target) for plan in plans for planned in plan}
     assert drawn == {(fault, target) for fault, kind in KINDS.items() for target in TARGETS[kind.scope]}
     assert all(0 < planned.at_seconds <= planned.end_seconds <= SECONDS for plan in plans for planned in plan)
 
 
-def test_every_fault_has_an_implementation() -> None:
+def test_every_fault_of_the_soak_has_an_implementation() -> None:
     modules = (process_faults, node_faults, network_faults, server_faults, file_faults, verb_faults)
     assert sorted(fault for module in modules for fault in module._ACTS) == sorted(Fault)
     assert set(KINDS) == set(Fault)
 
 
-def test_every_stream_is_sent_to_a_served_queue_with_unique_ids() -> None:
+def test_the_soak_sends_all_tasks_to_served_queues_with_unique_ids() -> None:
     tasks = [intent for intent in load() + load("q") if intent.task]
     sent = {(intent.verb, intent.task, intent.queue) for intent in tasks}
     assert {(stream.verb, stream.task, stream.queue) for stream in STREAMS if stream.task} <= sent

@@ -71,7 +71,7 @@ def cancels(limit: SoftLimit, monkeypatch: pytest.MonkeyPatch) -> Cancels:
     return cancels
 
 
-def test_a_signal_before_the_deadline_or_outside_calls_does_nothing(limit: SoftLimit) -> None:
+def test_a_soft_limit_signal_too_early_or_between_tasks_has_no_effect(limit: SoftLimit) -> None:
     def task() -> str:
         _send_signal()
         return "done"
@@ -81,7 +81,7 @@ def test_a_signal_before_the_deadline_or_outside_calls_does_nothing(limit: SoftL
     _send_signal()
 
 
-def test_a_signal_after_the_deadline_ends_the_call(limit: SoftLimit) -> None:
+def test_a_soft_limit_signal_after_the_deadline_ends_the_task(limit: SoftLimit) -> None:
     with pytest.raises(TimeLimit):
         limit.call(boottime_ns(), _forever, (), {})  # the deadline has already passed, so no signal is needed
     deadline_ns = boottime_ns() + 20 * MILLISECOND_NS
@@ -111,7 +111,7 @@ def test_the_soft_limit_is_raised_once_per_deadline(limit: SoftLimit) -> None:
     assert caught == ["told", "went on"] * 2
 
 
-def test_a_client_call_finishes_before_the_limit_is_raised(limit: SoftLimit) -> None:
+def test_a_client_call_finishes_before_the_soft_limit_is_raised(limit: SoftLimit) -> None:
     done = []
 
     def task() -> None:
@@ -127,7 +127,7 @@ def test_a_client_call_finishes_before_the_limit_is_raised(limit: SoftLimit) -> 
     assert done == ["both"]
 
 
-def test_a_client_call_in_another_thread_does_not_delay_the_limit(limit: SoftLimit) -> None:
+def test_a_client_call_in_another_thread_does_not_delay_the_soft_limit(limit: SoftLimit) -> None:
     entered, leave = threading.Event(), threading.Event()
 
     def in_thread() -> None:
@@ -152,7 +152,7 @@ def test_a_client_call_in_another_thread_does_not_delay_the_limit(limit: SoftLim
 # Cancellation
 
 
-def test_a_cancel_is_raised_once_with_or_without_a_limit(limit: SoftLimit, cancels: Cancels) -> None:
+def test_a_cancellation_is_raised_once_with_or_without_a_soft_limit(limit: SoftLimit, cancels: Cancels) -> None:
     def task() -> None:
         with pytest.raises(Cancelled):
             cancels.cancel(1)
@@ -165,13 +165,13 @@ def test_a_cancel_is_raised_once_with_or_without_a_limit(limit: SoftLimit, cance
             limit.call(deadline_ns, task, (), {})
 
 
-def test_a_cancel_before_the_call_prevents_it(limit: SoftLimit, cancels: Cancels) -> None:
+def test_a_task_cancelled_before_its_call_is_not_called(limit: SoftLimit, cancels: Cancels) -> None:
     cancels.cancel(1)
     with pytest.raises(Cancelled):
         limit.call(0, pytest.fail, ("it was called",), {})
 
 
-def test_the_cancel_of_one_task_does_not_end_another(limit: SoftLimit, cancels: Cancels) -> None:
+def test_cancelling_one_task_does_not_end_another(limit: SoftLimit, cancels: Cancels) -> None:
     def task() -> str:
         _send_signal()
         return "done"
@@ -227,7 +227,7 @@ print(*done, os.waitstatus_to_exitcode(os.wait()[1]))
 """
 
 
-def test_a_signal_during_a_fork_is_deferred_and_spares_the_child() -> None:
+def test_a_soft_limit_signal_during_a_fork_is_deferred_in_the_parent_only() -> None:
     answer = subprocess.run([sys.executable, "-c", _FORKS], capture_output=True, text=True, check=True)
     assert (answer.stdout.split(), answer.stderr) == (["before", "told", "7"], "")
 
@@ -277,7 +277,7 @@ class _Counts:
             self.second += 1
 
 
-def test_thousands_of_signals_never_interrupt_protocol_calls(limit: SoftLimit, cancels: Cancels) -> None:
+def test_thousands_of_soft_limit_signals_never_interrupt_protocol_calls(limit: SoftLimit, cancels: Cancels) -> None:
     counts, outcomes = _Counts(), {"done": 0, "over": 0, "cancelled": 0}
 
     def task(steps: int, cancelled_at: int) -> None:
@@ -304,7 +304,7 @@ def test_thousands_of_signals_never_interrupt_protocol_calls(limit: SoftLimit, c
     assert min(outcomes.values()) > 500, outcomes
 
 
-def test_a_log_call_of_the_application_is_not_interrupted(limit: SoftLimit) -> None:
+def test_the_soft_limit_does_not_interrupt_a_log_call_of_the_application(limit: SoftLimit) -> None:
     lines: list[str] = []
 
     class SignallingLogger(Logger):

@@ -20,7 +20,7 @@ def page(*entries: object) -> EventsPage:
     return parse_events([1, b"1-0", PLACE.encode(), list(entries)])
 
 
-def test_an_event_has_the_fields_of_its_entry() -> None:
+def test_a_task_event_has_the_fields_of_its_stream_entry() -> None:
     [plain] = page(entry()).events
     assert plain == TaskEvent(PLACE, "enqueued", "a", "q", "work", AT)
     due = str(round((AT + timedelta(seconds=1)).timestamp() * 1_000_000))
@@ -29,7 +29,7 @@ def test_an_event_has_the_fields_of_its_entry() -> None:
     assert (full.lag_seconds, full.runtime_seconds, full.reason) == (0.0015, 0.000002, "raised")
 
 
-def test_a_page_has_its_range_and_the_start_of_the_next() -> None:
+def test_a_page_of_task_events_has_its_range_and_its_end() -> None:
     found = page(entry())
     assert (found.wanted, found.oldest, found.latest, found.end) == (True, "1-0", PLACE, PLACE)
     assert parse_events([0, b"", b"", []]) == EventsPage(False, "", "", "", ())
@@ -40,20 +40,20 @@ def test_a_page_has_its_range_and_the_start_of_the_next() -> None:
     [[PLACE.encode(), [b"a", b"b"]], entry(attempt="x"), entry(due_us="soon"), entry(lag_us="1.5")],
     ids=["other fields", "attempt", "due", "lag"],
 )
-def test_entries_that_are_not_events_are_skipped(stray: object) -> None:
+def test_stream_entries_that_are_not_task_events_are_skipped(stray: object) -> None:
     assert page(entry(), stray).events == page(entry()).events
     assert page(stray).end == PLACE
 
 
-def test_bytes_that_are_not_utf8_are_escaped() -> None:
+def test_bytes_of_task_events_that_are_not_utf8_are_escaped() -> None:
     raw = [PLACE.encode(), [*[word.encode() for pair in PLAIN.items() for word in pair][:-1], b"\xff"]]
     assert page(raw).events[0].owner == r"\xff"
 
 
-def test_places_are_compared_as_numbers() -> None:
+def test_positions_in_the_event_stream_are_compared_as_numbers() -> None:
     assert order_of("9-10") > order_of("9-9") > order_of("9") == order_of("9-0") > order_of("0")
 
 
 @pytest.mark.parametrize(("text", "holds"), [("0", True), ("1-2", True), ("", False), ("1-", False), ("x", False)])
-def test_only_texts_of_the_right_form_are_places(text: str, holds: bool) -> None:
+def test_only_valid_stream_ids_are_accepted_as_positions(text: str, holds: bool) -> None:
     assert is_place(text) is holds

@@ -15,14 +15,14 @@ def test_a_group_counts_its_members_by_each_end() -> None:
     assert set(ENDS) <= {field.name for field in dataclasses.fields(GroupStatus)}
 
 
-def test_the_status_page_gets_a_group_with_each_end() -> None:
+def test_the_status_page_shows_the_number_of_group_members_by_each_end() -> None:
     found = GroupState("g", GroupPhase.OPEN, False, 3, 1, 0, 1_000_000, None, "", "", "", dict.fromkeys(ENDS, 1))
     row = node_status._group(found)
     assert [row[how] for how in ENDS] == [1] * len(ENDS)
     assert "ended" not in row
 
 
-def test_each_end_state_is_the_label_of_an_outcome() -> None:
+def test_each_final_task_state_is_the_label_of_an_outcome() -> None:
     labels = [outcome.label for outcome in get_args(Outcome) if outcome not in (Release, RetryOutcome)]
     assert sorted(labels) == sorted(state.value for state in ENDED)
 

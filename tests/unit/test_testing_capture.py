@@ -74,7 +74,7 @@ def calls() -> Iterator[Capture]:
 # Collecting
 
 
-def test_every_way_to_enqueue_is_collected_without_a_server(calls: Capture) -> None:
+def test_a_capture_collects_every_kind_of_enqueue_without_a_server(calls: Capture) -> None:
     resize.enqueue(1)
     resize.using(delay=60).enqueue(2)
     resize.enqueue_in(timedelta(minutes=1), 3)
@@ -87,7 +87,7 @@ def test_every_way_to_enqueue_is_collected_without_a_server(calls: Capture) -> N
     assert [call.delay for call in calls] == [0, 60, 60, 0, 0, 0, 0, 5]
 
 
-def test_enqueues_of_async_clients_are_collected_with_handles(calls: Capture) -> None:
+def test_a_capture_collects_enqueues_of_async_clients_with_handles(calls: Capture) -> None:
     async def enqueue() -> list[str]:
         handle = await resize.aenqueue(1)
         await rota.aenqueue_many([resize.call(2)])
@@ -105,7 +105,7 @@ def test_enqueues_of_async_clients_are_collected_with_handles(calls: Capture) ->
     assert [call.args for call in calls] == [[1], [2], [3]]
 
 
-def test_enqueues_of_other_threads_are_collected(calls: Capture) -> None:
+def test_a_capture_collects_enqueues_of_other_threads(calls: Capture) -> None:
     thread = threading.Thread(target=resize.enqueue, args=(1,))
     thread.start()
     thread.join()
@@ -122,7 +122,7 @@ def test_a_captured_call_has_the_values_that_a_worker_sees(calls: Capture) -> No
     assert (call.front, call.unique, call.unique_for, call.result_ttl) == (True, True, 9.0, 60.0)
 
 
-def test_after_the_block_clients_use_their_server_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_a_capture_block_clients_use_their_server_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(default_clients, "_default", default_clients.DefaultClient())
     with capture() as outer:
         with capture() as inner:
@@ -147,7 +147,7 @@ def test_a_capture_refuses_the_same_calls_as_a_client(calls: Capture) -> None:
     calls.assert_not_enqueued()
 
 
-def test_commands_that_need_a_server_are_refused(calls: Capture) -> None:
+def test_a_capture_refuses_commands_that_need_a_server(calls: Capture) -> None:
     client = rota.Client("redis://nowhere.invalid")
     with pytest.raises(NeedsServer, match=r"'pause' needs a server.*rota_client"):
         client.pause("images")
@@ -159,7 +159,7 @@ def test_commands_that_need_a_server_are_refused(calls: Capture) -> None:
 # Asserting
 
 
-def test_arguments_are_compared_as_the_function_takes_them(calls: Capture) -> None:
+def test_assert_enqueued_compares_arguments_by_parameter(calls: Capture) -> None:
     resize.enqueue(1, size="b")
     (found,) = calls.assert_enqueued(resize, args=[1, "b"])
     assert found is calls[0]
@@ -169,7 +169,7 @@ def test_arguments_are_compared_as_the_function_takes_them(calls: Capture) -> No
         calls.assert_enqueued(resize, args=[1, "b", 3])
 
 
-def test_typed_arguments_are_compared_and_shown_as_the_function_takes_them(calls: Capture) -> None:
+def test_assert_enqueued_compares_typed_arguments_as_the_task_receives_them(calls: Capture) -> None:
     pay.enqueue(Decimal("1.50"))
     assert calls[0].args == ["1.50"]
     calls.assert_enqueued(pay, args=[Decimal("1.5")])
@@ -180,7 +180,7 @@ def test_typed_arguments_are_compared_and_shown_as_the_function_takes_them(calls
         calls.assert_enqueued(pay, args=["1.50"])
 
 
-def test_a_failed_assertion_lists_the_enqueued_calls(calls: Capture) -> None:
+def test_a_failed_assert_enqueued_lists_the_enqueued_calls(calls: Capture) -> None:
     once.enqueue(1)
     resize.using(delay=60).enqueue(8)
     with pytest.raises(AssertionError) as failure:
@@ -199,7 +199,7 @@ def test_a_failed_assertion_lists_the_enqueued_calls(calls: Capture) -> None:
         calls.assert_not_enqueued(resize)
 
 
-def test_an_expectation_that_no_call_can_have_is_an_error(calls: Capture) -> None:
+def test_an_assertion_about_an_impossible_call_raises_an_error(calls: Capture) -> None:
     with pytest.raises(TypeError, match="a call has no property 'countdown': use args, kwargs, queue"):
         calls.assert_enqueued(resize, countdown=3)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="name the task that must not be enqueued"):
@@ -207,7 +207,7 @@ def test_an_expectation_that_no_call_can_have_is_an_error(calls: Capture) -> Non
     calls.assert_enqueued("captured_resize", times=0)
 
 
-def test_only_a_task_or_its_name_is_expected(calls: Capture) -> None:
+def test_assert_enqueued_accepts_only_a_task_or_its_name(calls: Capture) -> None:
     with pytest.raises(TypeError, match=r"expected a task, declared with @rota.task, or its name, got <built-in"):
         calls.assert_enqueued(len)  # type: ignore[arg-type]
     resize.enqueue(1)
@@ -231,7 +231,7 @@ def test_drain_runs_due_tasks_and_stores_results(calls: Capture) -> None:
     assert [each.result for each in calls.drain()] == [[2, "s", "delayed", 1]]
 
 
-def test_front_tasks_run_first_and_cancelled_ones_do_not(calls: Capture) -> None:
+def test_drain_runs_front_tasks_first_and_skips_cancelled_ones(calls: Capture) -> None:
     handles = [resize.enqueue(1), resize.using(front=True).enqueue(2), resize.enqueue(3)]
     assert handles[0].cancel() == "cancelled"
     assert [ran.id for ran in calls.drain()] == [handles[1].id, handles[2].id]
@@ -253,7 +253,7 @@ def test_a_failed_attempt_is_due_again_after_its_longest_back_off(calls: Capture
         handle.result()
 
 
-def test_an_expired_task_is_not_run(calls: Capture) -> None:
+def test_drain_does_not_run_an_expired_task(calls: Capture) -> None:
     handle = resize.using(expires=30).enqueue(1)
     calls.clock.move(31)
     assert [ran.outcome for ran in calls.drain()] == ["expired"]
@@ -261,7 +261,7 @@ def test_an_expired_task_is_not_run(calls: Capture) -> None:
         handle.result()
 
 
-def test_drain_runs_enqueued_tasks_too_and_limits_an_endless_loop(calls: Capture) -> None:
+def test_drain_runs_tasks_enqueued_by_tasks_and_stops_an_endless_loop(calls: Capture) -> None:
     chain.enqueue(3)
     assert len(calls.drain()) == len(calls) == 4
     chain.enqueue(1000)
@@ -271,7 +271,7 @@ def test_drain_runs_enqueued_tasks_too_and_limits_an_endless_loop(calls: Capture
     assert (len(calls), calls.drain()) == (0, [])
 
 
-def test_an_undeclared_name_fails_as_in_a_worker(calls: Capture) -> None:
+def test_an_undeclared_task_fails_in_a_capture_as_in_a_worker(calls: Capture) -> None:
     rota.Client("redis://nowhere.invalid").enqueue("nobody_declared_it", queue="images")
     with pytest.raises(rota.TaskDead, match="declares a task named 'nobody_declared_it'"):
         calls.drain()
@@ -306,7 +306,7 @@ def test_capture_imports_no_dependency_of_rota() -> None:
 # The clock
 
 
-def test_schedules_occur_as_the_clock_is_moved() -> None:
+def test_moving_the_clock_of_a_capture_enqueues_scheduled_tasks() -> None:
     with capture(at=datetime(2040, 5, 1, 10, 30, tzinfo=UTC)) as calls:
         calls.clock.move(timedelta(hours=2))
         found = calls.of(hourly)
@@ -316,7 +316,7 @@ def test_schedules_occur_as_the_clock_is_moved() -> None:
         assert [ran.outcome for ran in calls.drain() if ran.task == "captured_hourly"] == ["done", "done"]
 
 
-def test_a_move_over_too_many_occurrences_is_an_error() -> None:
+def test_moving_the_clock_over_too_many_occurrences_raises_an_error() -> None:
     with capture() as calls:
         before = calls.clock.now
         with pytest.raises(ValueError, match=r"'captured_hourly' occurs more than 10,000 times"):
@@ -324,7 +324,7 @@ def test_a_move_over_too_many_occurrences_is_an_error() -> None:
         assert (calls.clock.now, len(calls)) == (before, 0)
 
 
-def test_the_clock_only_moves_forward(calls: Capture) -> None:
+def test_the_clock_of_a_capture_moves_only_forward(calls: Capture) -> None:
     before = calls.clock.now
     assert calls.clock.now == before
     with pytest.raises(ValueError, match="only moves forward"):
@@ -334,7 +334,7 @@ def test_the_clock_only_moves_forward(calls: Capture) -> None:
     assert calls.clock.move(1) == before + timedelta(seconds=1)
 
 
-def test_a_time_that_has_passed_is_due_in_the_capture(calls: Capture) -> None:
+def test_a_task_due_at_a_past_time_is_due_in_a_capture(calls: Capture) -> None:
     while datetime.now(UTC) <= calls.clock.now:
         pass
     resize.enqueue_at(datetime.now(UTC), 1)

@@ -92,7 +92,7 @@ def _seen_is_empty() -> None:
     seen.clear()
 
 
-def test_a_call_has_run_when_its_enqueue_returns() -> None:
+def test_an_eager_task_has_run_when_its_enqueue_returns() -> None:
     with eager() as ran:
         handle = double.using(delay=60).enqueue(4)
         assert (handle.result(), handle.status().state, handle.status().attempt) == (8, "done", 1)
@@ -101,20 +101,20 @@ def test_a_call_has_run_when_its_enqueue_returns() -> None:
     assert [(each.task, each.outcome, each.result) for each in ran] == [("eager_double", "done", n) for n in (8, 2, 4)]
 
 
-def test_a_result_is_stored_as_workers_store_it() -> None:
+def test_eager_stores_a_result_as_a_worker_does() -> None:
     with eager():
         handle = forgets.enqueue(1)
         with pytest.raises(rota.ResultNotStored, match="result_ttl"):
             handle.result()
 
 
-def test_an_enqueue_raises_the_exception_of_its_task() -> None:
+def test_an_eager_enqueue_raises_the_exception_of_its_task() -> None:
     with eager() as ran, pytest.raises(ConnectionError, match="attempt 1"):
         flaky.enqueue(1)
     assert [each.outcome for each in ran] == ["dead"]
 
 
-def test_with_raises_off_the_dead_task_has_the_exception() -> None:
+def test_without_raises_an_eager_dead_task_holds_its_exception() -> None:
     with eager(raises=False) as ran:
         handle = flaky.enqueue(1)
         assert handle.status().state == "dead"
@@ -123,7 +123,7 @@ def test_with_raises_off_the_dead_task_has_the_exception() -> None:
     assert isinstance(ran[0].exception, ConnectionError)
 
 
-def test_retries_are_made_at_once() -> None:
+def test_eager_retries_a_failed_task_at_once() -> None:
     with eager(retries=True) as ran:
         assert flaky.enqueue(2).result() == 3
         with pytest.raises(ConnectionError, match="attempt 6"):
@@ -131,7 +131,7 @@ def test_retries_are_made_at_once() -> None:
     assert [each.outcome for each in ran] == ["retry", "retry", "done", *["retry"] * 5, "dead"]
 
 
-def test_tasks_enqueued_by_a_task_run_after_it() -> None:
+def test_tasks_enqueued_by_an_eager_task_run_after_it() -> None:
     with eager():
         outer.enqueue()
         assert seen == ["outer begins", "outer ends", ("eager_double", "immediate", 1)]
@@ -139,25 +139,25 @@ def test_tasks_enqueued_by_a_task_run_after_it() -> None:
             outer.enqueue(waits=True)
 
 
-def test_a_nested_eager_block_runs_its_own_tasks() -> None:
+def test_a_nested_eager_block_runs_only_its_own_tasks() -> None:
     with eager() as ran:
         nests.enqueue()
     assert (seen[-1], [each.task for each in ran]) == ("1 ran inside", ["eager_nests"])
 
 
-def test_results_have_the_annotated_type() -> None:
+def test_results_of_eager_tasks_have_the_annotated_type() -> None:
     with eager() as ran:
         handle = price.enqueue(Decimal("1.50"))
         assert (handle.result(), ran[0].result) == (Decimal("3.00"), Decimal("3.00"))
 
 
-def test_cancelled_tasks_do_not_run_and_running_ones_see_it() -> None:
+def test_eager_cancelled_tasks_do_not_run_and_running_ones_notice() -> None:
     with eager() as ran:
         assert cancels.enqueue().status().state == "done"
     assert (seen, len(ran)) == (["cancelled", True], 1)
 
 
-def test_hooks_run_around_each_attempt() -> None:
+def test_eager_runs_the_hooks_around_each_attempt() -> None:
     def around(task: rota.CurrentTask) -> Generator[None, None, None]:
         seen.append(f"before {task.name}")
         yield
@@ -172,7 +172,7 @@ def test_hooks_run_around_each_attempt() -> None:
     assert seen == ["before eager_double", ("eager_double", "immediate", 1), "after"]
 
 
-def test_async_tasks_run_with_and_without_a_running_loop() -> None:
+def test_eager_runs_async_tasks_with_or_without_a_running_event_loop() -> None:
     main = threading.current_thread().name
     with eager():
         assert fetch.enqueue("u").result() == ["u", main, "eager_fetch", ""]
@@ -188,14 +188,14 @@ def test_async_tasks_run_with_and_without_a_running_loop() -> None:
 
 
 @pytest.mark.parametrize("task", [slow, slow_async])
-def test_the_soft_limit_ends_a_task_if_limits_are_enabled(task: rota.Task[[], None]) -> None:
+def test_eager_applies_the_soft_limit_if_limits_are_enabled(task: rota.Task[[], None]) -> None:
     began = time.monotonic()
     with eager(limits=True), pytest.raises(rota.TimeLimit):
         task.enqueue()
     assert time.monotonic() - began < 20  # the task would sleep for 30 s
 
 
-def test_a_limit_leaves_no_handler_and_no_thread() -> None:
+def test_an_eager_time_limit_leaves_no_signal_handler_and_no_thread() -> None:
     before = signal.getsignal(signal.SIGALRM)
     with eager(limits=True) as ran:
         double.enqueue(1)

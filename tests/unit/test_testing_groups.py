@@ -61,7 +61,7 @@ def test_a_chain_ends_at_a_dead_or_cancelled_task() -> None:
         assert ran == []
 
 
-def test_then_runs_once_after_the_last_member() -> None:
+def test_the_then_task_of_a_group_runs_once_after_the_last_member() -> None:
     with capture() as calls:
         handle = rota.group([*words("a"), rota.chain(*words("b", "c"))], then=work.call("then")).enqueue()
         with pytest.raises(NotRun, match=r"has not ended: capture\(\) runs no tasks"):
@@ -71,7 +71,7 @@ def test_then_runs_once_after_the_last_member() -> None:
         assert (handle.wait().state, handle.status().done, handle.status().total) == ("ended", 2, 2)
 
 
-def test_a_dead_member_chooses_on_dead_and_a_cancelled_one_then() -> None:
+def test_a_dead_member_of_a_group_runs_on_dead_and_a_cancelled_one_then() -> None:
     with capture() as calls:
         rota.group([fail.call()], then=work.call("then"), on_dead=work.call("sorry")).enqueue()
         group = rota.group([work.using(id="x").call("x")], then=work.call("then"), on_dead=work.call("sorry"))
@@ -132,7 +132,7 @@ def test_eager_runs_groups_chains_and_maps_at_once() -> None:
         assert (ran[5:], len(attempts)) == (["x", "y", "z"], 8)
 
 
-def test_eager_works_with_async_clients() -> None:
+def test_eager_runs_groups_enqueued_by_async_clients() -> None:
     async def program() -> None:
         chain = await rota.chain(*words("a", "b")).aenqueue()
         group = await rota.group(words("c"), then=work.call("d")).aenqueue()
@@ -145,7 +145,7 @@ def test_eager_works_with_async_clients() -> None:
     assert ran == ["a", "b", "c", "d", "e", "f"]
 
 
-def test_a_following_task_is_pending_as_on_a_server() -> None:
+def test_in_a_capture_the_next_task_of_a_chain_or_group_is_pending() -> None:
     with capture() as captured:
         chain = rota.chain(work.using(id="one").call("a"), work.using(id="two").call("b")).enqueue()
         rota.group(words("c"), then=work.using(id="last").call("d"), id="g").enqueue()

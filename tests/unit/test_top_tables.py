@@ -40,12 +40,12 @@ def test_queues_are_sorted_by_tier_and_marked_with_their_problems() -> None:
 @pytest.mark.parametrize(
     ("late", "word"), [({}, "ok"), (late_by(9.0), "LATE"), (late_by(9.0, seconds_ago=60.0), "was late")]
 )
-def test_a_queue_that_was_late_differs_from_one_that_is_late(late: Status, word: str) -> None:
+def test_rota_top_distinguishes_a_late_queue_from_one_that_was_late(late: Status, word: str) -> None:
     row = queue() | late
     assert column(fleet_view.queues(healthy() | {"queues": [row]}).fitted(VERY_WIDE), "STATE") == [word]
 
 
-def test_rows_with_unknown_values_are_sorted_last() -> None:
+def test_rows_of_rota_top_with_unknown_values_are_sorted_last() -> None:
     status = busy()
     status["queues"][0]["state"] = None  # Redis has not replied
     table = fleet_view.queues(status).fitted(VERY_WIDE)
@@ -54,7 +54,7 @@ def test_rows_with_unknown_values_are_sorted_last() -> None:
     assert table.sorted("NO SUCH", reverse=False) == table
 
 
-def test_rows_are_filtered_by_text_in_any_cell() -> None:
+def test_rota_top_filters_rows_by_the_text_in_any_cell() -> None:
     table = fleet_view.queues(busy()).fitted(VERY_WIDE)
     assert column(table.filtered("EMAIL"), "QUEUE") == ["sold-email", "expired-email"]
     assert column(table.filtered("paused"), "QUEUE") == ["expired-email"]
@@ -77,7 +77,7 @@ def test_a_pool_in_back_off_shows_the_reason() -> None:
 
 
 @pytest.mark.parametrize("width", [50, 60, 80, 120, 200])
-def test_no_table_is_wider_than_the_available_space(width: int) -> None:
+def test_no_table_of_rota_top_is_wider_than_the_available_space(width: int) -> None:
     status = busy()
     status["queues"][1]["name"] = "a-queue-with-a-name-that-is-longer-than-most"
     for make in fleet_view.TABLES.values():
@@ -87,7 +87,7 @@ def test_no_table_is_wider_than_the_available_space(width: int) -> None:
             assert sum(max(len(head), len(cell.text)) + 2 for head, cell in texts) <= width, table.name
 
 
-def test_lag_and_state_are_dropped_last() -> None:
+def test_narrow_tables_drop_the_columns_for_lag_and_state_last() -> None:
     assert fleet_view.queues(busy()).fitted(10).heads == ("QUEUE", "STATE", "READY", "OLDEST", "P99")
 
 
@@ -118,7 +118,7 @@ def test_a_queue_chart_shows_how_often_the_objective_was_missed() -> None:
     assert last_line[0].text == "objective 0.1 s: p99 exceeded it in 2 of 4 steps"
 
 
-def test_bars_are_as_high_as_their_share_and_gaps_stay_empty() -> None:
+def test_chart_bars_are_as_high_as_their_share_and_gaps_stay_empty() -> None:
     assert spark([None, 0.0, 0.5, 1.0], 4) == " ▁▅█"
     assert spark([1.0], 3) == "  █"
 
@@ -128,14 +128,14 @@ def test_a_chart_has_as_many_bars_as_its_width(values: list[float | None], width
     assert len(spark(values, width)) == width
 
 
-def test_the_text_has_everything_in_the_requested_width() -> None:
+def test_the_text_of_rota_top_shows_everything_in_the_requested_width() -> None:
     text = plain(shown(), 100)
     for word in ("shop on a", "!! 1 of", "sold-email", "LATE", "mail.send", "default", "lost", "killed by SIGSEGV"):
         assert word in text
     assert max(map(len, text.splitlines())) <= 100
 
 
-def test_a_fleet_with_unknown_values_can_be_shown() -> None:
+def test_rota_top_can_show_a_fleet_with_unknown_values() -> None:
     """Redis is away, the master does not reply, and nothing has started yet."""
     idle = {"task": None, "task_age_seconds": None, "progress": None}
     bare = healthy() | {"processes": [process(8) | idle], "events": None, "nodes": None, "tiers": []}
@@ -144,7 +144,7 @@ def test_a_fleet_with_unknown_values_can_be_shown() -> None:
     assert "mail" in text
 
 
-def test_names_from_outside_are_escaped() -> None:
+def test_rota_top_escapes_control_characters_in_names() -> None:
     status = busy()
     for row in (*status["queues"], *status["pools"]):
         row["name"] = HOSTILE

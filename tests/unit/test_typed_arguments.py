@@ -162,7 +162,7 @@ ARRIVE: list[tuple[Any, Any]] = [
 
 
 @pytest.mark.parametrize(("annotation", "value"), ARRIVE, ids=str)
-def test_annotated_values_arrive_unchanged(annotation: Any, value: Any) -> None:
+def test_values_arrive_as_their_annotated_types_unchanged(annotation: Any, value: Any) -> None:
     [arrived], _ = received(taking(annotation), value)
     assert (arrived, type(arrived)) == (value, type(value))
 
@@ -216,7 +216,7 @@ REFUSED: list[tuple[Any, Any, str]] = [
 
 
 @pytest.mark.parametrize(("annotation", "value", "message"), REFUSED, ids=str)
-def test_values_that_would_arrive_changed_are_refused(annotation: Any, value: Any, message: str) -> None:
+def test_values_that_the_conversion_would_change_are_refused(annotation: Any, value: Any, message: str) -> None:
     with pytest.raises(InvalidArguments) as caught:
         sent(taking(annotation), value)
     assert str(caught.value).startswith("ship: it")
@@ -230,7 +230,7 @@ LEFT_ALONE: list[Any] = [
 
 
 @pytest.mark.parametrize("annotation", LEFT_ALONE, ids=str)
-def test_plain_or_unusable_annotations_change_nothing(annotation: Any) -> None:
+def test_arguments_with_plain_or_unusable_annotations_are_not_converted(annotation: Any) -> None:
     task = taking(annotation)
     assert task.typed is None
     assert received(task, "7") == (("7",), {})
@@ -253,7 +253,7 @@ def test_every_kind_of_parameter_is_converted_by_its_own_annotation() -> None:
         sent(task, day)
 
 
-def test_in_a_worker_wrong_arguments_are_refused_with_their_path() -> None:
+def test_a_worker_refuses_arguments_that_do_not_fit_with_their_path() -> None:
     for annotation, wire, message in (
         (Order, {"id": "x"}, "ship: it.id is refused: invalid UUID"),
         (Order, {"id": str(UUID(int=1)), "items": [{"count": 1.5}]}, "it.items[0].count is refused: expected int, got"),
@@ -276,7 +276,9 @@ def test_subclasses_of_datetime_are_accepted() -> None:
     st.decimals(allow_nan=False, allow_infinity=False),
     st.frozensets(st.integers(-(2**70), 2**70)),
 )
-def test_no_value_is_changed_in_transit(at: datetime, takes: timedelta, price: Decimal, ids: frozenset[int]) -> None:
+def test_any_datetime_timedelta_decimal_or_set_arrives_unchanged(
+    at: datetime, takes: timedelta, price: Decimal, ids: frozenset[int]
+) -> None:
     def ship(at: datetime, takes: timedelta, price: Decimal, ids: frozenset[int]) -> None: ...
 
     assert received(task_of(ship), at, takes, price, ids) == ((at, takes, price, ids), {})
@@ -309,7 +311,7 @@ def test_pydantic_checks_and_converts_all_arguments_by_its_own_rules() -> None:
         _ = taking("Hidden", pydantic=True).typed
 
 
-def test_a_result_is_stored_and_read_by_its_annotation() -> None:
+def test_a_result_is_stored_and_read_as_its_annotated_type() -> None:
     def ship() -> tuple[datetime, set[int]]: ...  # type: ignore[empty-body]  # only its annotation is looked at
 
     typed = task_of(ship).typed
@@ -321,7 +323,7 @@ def test_a_result_is_stored_and_read_by_its_annotation() -> None:
     assert kept_result((1, 2), 60, 64).result == b"[1,2]"
 
 
-def test_schedules_convert_arguments_by_annotation(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_schedules_convert_arguments_by_their_annotations(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(default_registry, "_tasks", {})
 
     def ship(it: date, kind: Colour) -> None: ...
@@ -334,7 +336,7 @@ def test_schedules_convert_arguments_by_annotation(monkeypatch: pytest.MonkeyPat
     assert (schedule.args, schedule.kwargs) == (("2026-03-04",), {"kind": "red"})
 
 
-def test_capture_and_eager_convert_arguments_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_capture_and_eager_convert_typed_arguments_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(default_registry, "_tasks", {})
 
     def ship(it: date) -> tuple[date, ...]:

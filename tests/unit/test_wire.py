@@ -20,12 +20,12 @@ def _parsed(data: bytes) -> object:
 
 
 @given(_ARGS)
-def test_a_command_is_read_back_as_its_arguments(args: list[Arg]) -> None:
+def test_a_packed_command_is_parsed_back_into_its_arguments(args: list[Arg]) -> None:
     assert _parsed(command([pack(args)])) == [_raw(arg) for arg in args]
 
 
 @given(_ARGS, _ARGS)
-def test_packing_in_parts_equals_packing_at_once(first: list[Arg], second: list[Arg]) -> None:
+def test_packing_arguments_in_parts_equals_packing_them_at_once(first: list[Arg], second: list[Arg]) -> None:
     assert pack(first) + pack(second) == pack(first + second)
     assert command([pack(first), pack(second)]) == command([pack(first + second)])
 
@@ -36,17 +36,17 @@ def test_packing_a_list_equals_packing_each_argument(args: list[Arg]) -> None:
     assert pack(args) == Packed(len(args), b"".join(each))
 
 
-def test_packing_no_arguments_adds_nothing() -> None:
+def test_packing_an_empty_list_of_arguments_adds_nothing() -> None:
     assert NOTHING + pack(["PING"]) == pack(["PING"])
     assert pack([]) == NOTHING
 
 
-def test_a_length_is_counted_in_bytes() -> None:
+def test_the_length_of_a_packed_argument_is_counted_in_bytes() -> None:
     assert pack(["é"]) == Packed(1, b"$2\r\n\xc3\xa9\r\n")
 
 
 @given(_ARGS)
-def test_whole_packed_data_is_taken_unchanged(args: list[Arg]) -> None:
+def test_intact_packed_data_is_accepted_unchanged(args: list[Arg]) -> None:
     whole = pack(args)
     assert packed_in(whole.count, whole.data) == whole
 
@@ -58,7 +58,7 @@ def test_whole_packed_data_is_taken_unchanged(args: list[Arg]) -> None:
 @example(1, b"$1\r\na")
 @example(1, b"$1")
 @example(1, b"$" + b"9" * 5000 + b"\r\n")
-def test_damaged_packed_data_never_reaches_the_next_command(count: int, data: bytes) -> None:
+def test_damaged_packed_data_never_affects_the_next_command(count: int, data: bytes) -> None:
     taken = packed_in(count, data)
     sent = command([pack(["SCRIPT"]), taken, pack(["NEXT"])])
     reader = hiredis.Reader()
@@ -70,11 +70,11 @@ def test_damaged_packed_data_never_reaches_the_next_command(count: int, data: by
 
 @given(st.binary(max_size=50))
 @example(b"\xff")
-def test_any_bytes_can_be_shown_and_are_sent_unchanged(raw: bytes) -> None:
+def test_any_bytes_can_be_displayed_and_are_sent_unchanged(raw: bytes) -> None:
     text = text_of(raw)
     assert pack([text]) == pack([raw])
     assert shown(shown(text).encode().decode()) == shown(text)
 
 
-def test_a_byte_that_is_not_utf8_is_shown_as_an_escape() -> None:
+def test_a_byte_that_is_not_utf8_is_shown_as_an_escape_sequence() -> None:
     assert shown(text_of(b"n\xc3\xa4me\xff")) == "n\u00e4me\\xff"

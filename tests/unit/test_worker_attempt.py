@@ -136,7 +136,7 @@ class _Surprise(Registry):
         raise RecursionError("nobody thought of this")
 
 
-def test_a_task_that_cannot_be_prepared_is_dead() -> None:
+def test_a_task_whose_preparation_raises_is_dead() -> None:
     benches: list[Bench] = []
     bench = Bench(_Surprise(benches))
     benches.append(bench)
@@ -155,7 +155,7 @@ def test_a_task_without_a_body_is_cancelled() -> None:
     assert (attempt.name, attempt.runtime_seconds) == ("", 0.0)
 
 
-def test_the_function_runs_under_its_name_and_limit() -> None:
+def test_while_a_task_runs_its_slot_shows_its_name_and_deadline() -> None:
     bench = Bench()
 
     def resize() -> None:
@@ -170,7 +170,7 @@ def test_the_function_runs_under_its_name_and_limit() -> None:
     assert attempt.runtime_seconds > 0
 
 
-def test_a_late_task_is_neither_run_nor_left_in_the_slot() -> None:
+def test_a_task_claimed_too_long_ago_is_neither_run_nor_left_in_the_slot() -> None:
     bench = Bench()
 
     def resize() -> None:
@@ -199,7 +199,7 @@ def test_redis_marks_an_at_most_once_task_before_it_starts() -> None:
     assert attempt.settlement().entry.text == seen.entry
 
 
-def test_a_refused_task_is_neither_run_nor_left_in_the_slot() -> None:
+def test_a_task_whose_start_redis_refuses_is_neither_run_nor_left_in_the_slot() -> None:
     bench = Bench()
 
     def charge() -> None:
@@ -214,7 +214,7 @@ def test_a_refused_task_is_neither_run_nor_left_in_the_slot() -> None:
     assert bench.slot.record(0).current() is None
 
 
-def test_the_back_off_is_called_once_per_number_of_failures() -> None:
+def test_the_back_off_function_is_called_once_per_number_of_failures() -> None:
     bench = Bench()
     calls: list[int] = []
 
@@ -233,7 +233,7 @@ def test_the_back_off_is_called_once_per_number_of_failures() -> None:
     assert (calls, bench.start_calls) == ([1], [])
 
 
-def test_the_slot_shows_how_many_claimed_tasks_follow() -> None:
+def test_while_a_task_runs_its_slot_shows_the_number_of_waiting_claimed_tasks() -> None:
     bench = Bench()
 
     def resize() -> None:
@@ -272,7 +272,7 @@ def test_a_heartbeat_of_the_task_moves_its_deadline_in_the_slot() -> None:
     assert second > first
 
 
-def test_a_late_heartbeat_does_not_extend_another_task() -> None:
+def test_a_heartbeat_of_an_ended_task_does_not_extend_the_next_one() -> None:
     bench = Bench()
     left_running: list[CurrentTask] = []
 
@@ -415,7 +415,7 @@ async def _report_progress(done: float) -> None:
     current_task().progress(done)
 
 
-def test_a_task_that_reports_progress_without_a_number_fails() -> None:
+def test_a_task_that_reports_progress_other_than_a_number_fails() -> None:
     bench = Bench()
 
     def wrong() -> None:
@@ -427,7 +427,7 @@ def test_a_task_that_reports_progress_without_a_number_fails() -> None:
     assert b"a number from 0 to 9e15, not 'half'" in outcome.record
 
 
-def test_the_record_of_a_failed_attempt_has_owner_and_run_time() -> None:
+def test_the_record_of_a_failed_attempt_contains_owner_and_run_time() -> None:
     bench = Bench()
     bench.executor = dataclasses.replace(
         bench.executor, maker=dataclasses.replace(bench.executor.maker, owner="node:8:1")
@@ -474,7 +474,7 @@ class _Odd(dict[str, int]):
         (_Odd(a=1), "it cannot be written as JSON: RuntimeError: nobody looks in here"),
     ],
 )
-def test_a_result_is_refused_with_the_reason(value: object, message: str) -> None:
+def test_an_invalid_result_is_refused_with_the_reason(value: object, message: str) -> None:
     bench = Bench()
     bench.declare(lambda: value, name="give", result_ttl=60.0)
     attempt = bench.attempt(_body("give"))
@@ -482,7 +482,7 @@ def test_a_result_is_refused_with_the_reason(value: object, message: str) -> Non
     assert attempt.settlement().run.endswith(f" give {message}".encode())
 
 
-def test_a_run_record_has_start_run_time_and_process() -> None:
+def test_the_run_record_of_a_task_has_its_start_run_time_and_pid() -> None:
     bench = Bench()
     bench.declare(lambda: None, name="work")
     bench.declare(lambda: None, name="forget", remember=False)
@@ -567,7 +567,7 @@ def test_hooks_see_that_a_task_was_cancelled() -> None:
     assert seen == ["the task was cancelled"]
 
 
-def test_a_wiped_slot_cancels_nothing() -> None:
+def test_a_slot_that_was_overwritten_with_zeros_cancels_no_task() -> None:
     bench = Bench()
 
     def wipe(_failures: int) -> float:  # the worker calls the back-off even before the task's function
@@ -604,7 +604,7 @@ def test_a_task_sees_only_its_own_cancellation() -> None:
         (ThrottleStatus.GONE, None),
     ],
 )
-def test_a_task_with_a_rate_needs_permission_before_it_starts(status: ThrottleStatus, ended: object) -> None:
+def test_a_task_with_a_rate_starts_only_if_redis_permits_it(status: ThrottleStatus, ended: object) -> None:
     bench, calls = Bench(), list[str]()
     bench.declare(lambda: calls.append("called"), "slow", rate=Rate(100_000, 1), crash_limit=0)
     bench.status = status
@@ -614,7 +614,7 @@ def test_a_task_with_a_rate_needs_permission_before_it_starts(status: ThrottleSt
     assert (len(bench.throttle_calls), len(bench.start_calls), len(calls)) == (1, started, started)
 
 
-def test_a_task_without_a_rate_needs_no_permission() -> None:
+def test_a_task_without_a_rate_starts_without_asking_redis() -> None:
     bench = Bench()
     bench.declare(lambda: None, "plain")
     bench.attempt(_body("plain"))

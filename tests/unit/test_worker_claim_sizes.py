@@ -34,11 +34,11 @@ def _settled(took_ns: list[int], claims: int = 30) -> tuple[Prefetch, int]:
     return prefetch, limit
 
 
-def test_an_unknown_queue_is_claimed_one_task_at_a_time() -> None:
+def test_a_queue_with_unknown_run_times_is_claimed_one_task_at_a_time() -> None:
     assert Prefetch().limits == NO_LIMITS
 
 
-def test_claims_of_short_tasks_grow_fourfold_up_to_the_limit() -> None:
+def test_claims_of_short_tasks_grow_fourfold_each_up_to_the_limit() -> None:
     prefetch, limit, limits = Prefetch(), 1, []
     for _ in range(5):
         limit = _run(prefetch, limit, [1000])
@@ -47,7 +47,7 @@ def test_claims_of_short_tasks_grow_fourfold_up_to_the_limit() -> None:
 
 
 @given(st.integers(min_value=1, max_value=20 * MILLISECOND_NS))
-def test_a_claim_is_one_task_or_at_most_five_milliseconds(took_ns: int) -> None:
+def test_a_claim_is_one_task_or_at_most_five_milliseconds_of_work(took_ns: int) -> None:
     _, limit = _settled([took_ns])
     assert limit == 1 or limit * took_ns <= CLAIM_NS
     assert limit == MOST or (limit + 1) * took_ns > CLAIM_NS
@@ -79,14 +79,14 @@ def test_each_queue_has_its_own_claim_limit() -> None:
     assert prefetch.limits == pack_limits({"short": 4})
 
 
-def test_a_claim_without_started_tasks_changes_no_limit() -> None:
+def test_a_claim_of_which_no_task_started_does_not_change_the_claim_size() -> None:
     prefetch = Prefetch()
     prefetch.learn(ClaimTimes("q", 0))
     assert prefetch.limits == NO_LIMITS
 
 
 @given(st.integers(min_value=1, max_value=20 * MILLISECOND_NS), st.integers(min_value=0, max_value=MOST))
-def test_a_turn_is_sent_with_at_most_half_a_claim_left(took_ns: int, tasks: int) -> None:
+def test_the_next_tasks_are_claimed_when_at_most_half_a_claim_is_left(took_ns: int, tasks: int) -> None:
     prefetch, _ = _settled([took_ns])
     left = prefetch.left_at_turn("q", tasks, is_backlogged=False)
     assert left != 1
@@ -96,12 +96,12 @@ def test_a_turn_is_sent_with_at_most_half_a_claim_left(took_ns: int, tasks: int)
 
 
 @given(st.integers(min_value=1, max_value=20 * MILLISECOND_NS), st.integers(min_value=1, max_value=MOST))
-def test_with_a_backlog_a_turn_precedes_a_short_last_task(took_ns: int, tasks: int) -> None:
+def test_with_a_backlog_the_next_tasks_are_claimed_before_a_short_last_task(took_ns: int, tasks: int) -> None:
     prefetch, _ = _settled([took_ns])
     left = prefetch.left_at_turn("q", tasks, is_backlogged=True)
     assert left == max(prefetch.left_at_turn("q", tasks, is_backlogged=False), int(took_ns <= PREFETCH_NS))
 
 
 @pytest.mark.parametrize("is_backlogged", [False, True])
-def test_for_an_unknown_queue_the_turn_is_sent_after_the_claim(*, is_backlogged: bool) -> None:
+def test_with_unknown_run_times_a_worker_claims_again_after_its_last_task(*, is_backlogged: bool) -> None:
     assert Prefetch().left_at_turn("q", 10, is_backlogged=is_backlogged) == 0

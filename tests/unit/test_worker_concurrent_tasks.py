@@ -34,7 +34,7 @@ class Watched:
         return running
 
 
-def test_the_slot_shows_the_task_index_whose_step_runs() -> None:
+def test_the_slot_shows_which_concurrent_task_is_executing() -> None:
     watched, seen = Watched(), []
 
     async def started() -> None:
@@ -58,7 +58,7 @@ def test_the_slot_shows_the_task_index_whose_step_runs() -> None:
     assert seen == [1, 1, 1, 2, 2, 2]
 
 
-def test_the_task_that_blocks_the_loop_is_identified() -> None:
+def test_the_concurrent_task_that_blocks_the_event_loop_is_identified() -> None:
     watched, seen = Watched(), []
     first, second = watched.running
 

@@ -68,14 +68,14 @@ def listen(world: World) -> float:
     return world.now - began
 
 
-def test_a_wait_continues_while_the_master_gets_replies(world: World) -> None:
+def test_a_worker_keeps_waiting_while_redis_replies_to_the_master(world: World) -> None:
     world.answered_at = world.now + LONG_PARK_SECONDS
     assert listen(world) == LONG_PARK_SECONDS
     # The worker checks at most as often as the master renews.
     assert world.waits <= 1 + LONG_PARK_SECONDS / PARK_SECONDS
 
 
-def test_a_wait_ends_if_neither_worker_nor_master_gets_replies(world: World) -> None:
+def test_a_workers_wait_ends_if_redis_replies_to_neither_worker_nor_master(world: World) -> None:
     # The master's last renewal was long ago, but the worker's own connection has just got a reply.
     world.now += PARK_SECONDS - 0.001
     world.silent_at = began = world.now
@@ -84,14 +84,14 @@ def test_a_wait_ends_if_neither_worker_nor_master_gets_replies(world: World) -> 
     assert world.now - began == pytest.approx(SILENT_SECONDS)
 
 
-def test_a_wait_ends_in_time_if_the_server_falls_silent(world: World) -> None:
+def test_a_workers_wait_ends_soon_after_redis_stops_replying(world: World) -> None:
     world.silent_at = world.now + 2 * PARK_SECONDS + 1
     with pytest.raises(ConnectionLost):
         listen(world)
     assert world.now - world.silent_at <= SILENT_SECONDS
 
 
-def test_an_overdue_wait_ends_despite_replies_to_the_master(world: World) -> None:
+def test_a_workers_overdue_wait_ends_despite_replies_to_the_master(world: World) -> None:
     began = world.now
     with pytest.raises(ConnectionLost):
         listen(world)

@@ -27,11 +27,11 @@ _HEAVY = (
 
 
 @pytest.mark.parametrize("role", ["rota.worker", "rota.poller"])
-def test_a_child_imports_nothing_heavy(role: str, tmp_path: Path) -> None:
+def test_workers_and_pollers_import_no_heavy_module(role: str, tmp_path: Path) -> None:
     assert _loaded_by(f"import {role}", _HEAVY, tmp_path) == []
 
 
-def test_a_starting_child_imports_no_metrics_and_no_tls(tmp_path: Path) -> None:
+def test_a_starting_child_imports_neither_metrics_nor_tls_modules(tmp_path: Path) -> None:
     assert _loaded_by("import rota_supervisor.child_start", ("asyncio", "prometheus_client", "ssl"), tmp_path) == []
 
 
@@ -43,7 +43,7 @@ def _loaded_by(script: str, modules: Sequence[str], folder: Path) -> list[str]:
     return answer.stdout.split()
 
 
-def test_nothing_writes_to_sys_modules() -> None:
+def test_no_module_of_rota_writes_to_sys_modules() -> None:
     writes = re.compile(r"sys\.modules(\[[^]]*\]\s*=[^=]|\.(update|setdefault|pop|clear)\b)|del sys\.modules")
     files = [*(ROOT / "workers").rglob("*.py"), *(ROOT / "supervisor").rglob("*.py")]
     assert [str(file) for file in files if writes.search(file.read_text())] == []

@@ -38,14 +38,14 @@ def _in_flight(*ids: str) -> InFlight:
     return in_flight
 
 
-def test_a_turn_without_a_reply_is_repeated_unchanged() -> None:
+def test_a_turn_that_got_no_reply_is_repeated_unchanged() -> None:
     in_flight = _with_outcomes()
     assert in_flight.turn(1) == in_flight.turn(1)
     assert in_flight.turn(1).settlements.count == ARGS_PER_SETTLEMENT
     assert in_flight.turn(1).plain == (b"\n" + _claim("a").entry.text + b"\n" + RUN_RECORD,)
 
 
-def test_a_reply_confirms_outcomes_and_tokens() -> None:
+def test_the_reply_to_a_turn_confirms_outcomes_and_doorbell_tokens() -> None:
     in_flight = _with_outcomes()
     in_flight.turn(1)
     in_flight.take_reply(_reply(TurnStatus.OK, _claim("c")), ANCHOR)
@@ -54,7 +54,7 @@ def test_a_reply_confirms_outcomes_and_tokens() -> None:
     assert in_flight.next().entry.id == "c"
 
 
-def test_tokens_stay_until_a_reply_other_than_more() -> None:
+def test_doorbell_tokens_are_kept_while_the_reply_is_more() -> None:
     in_flight = InFlight(tokens=["q"])
     in_flight.take_reply(_reply(TurnStatus.MORE), ANCHOR)
     assert in_flight.turn(1).tokens == ("q",)
@@ -62,7 +62,7 @@ def test_tokens_stay_until_a_reply_other_than_more() -> None:
     assert in_flight.turn(1).tokens == ()
 
 
-def test_entries_are_given_back_last_claimed_first() -> None:
+def test_a_worker_releases_unstarted_tasks_last_claimed_first() -> None:
     in_flight = _in_flight("a", "b")
     released = in_flight.give_back()
     assert [settlement.entry.id for settlement in released] == ["b", "a"]
@@ -73,12 +73,12 @@ def test_entries_are_given_back_last_claimed_first() -> None:
     assert not any(in_flight.was_given_back(settlement.entry.text) for settlement in released)
 
 
-def test_each_claimed_entry_has_the_number_of_entries_after_it() -> None:
+def test_each_claimed_task_knows_how_many_claimed_tasks_follow_it() -> None:
     in_flight = _in_flight("a", "b", "c")
     assert [in_flight.next().unstarted for _ in range(3)] == [2, 1, 0]
 
 
-def test_only_the_first_task_of_a_claim_may_start_late() -> None:
+def test_only_the_first_task_of_a_claim_may_start_after_the_time_limit() -> None:
     in_flight = _in_flight("a", "b", "c")
     assert not in_flight.is_overrun(LATE_NS)
     assert in_flight.next().start_by_ns > LATE_NS
@@ -92,7 +92,7 @@ def test_only_the_first_task_of_a_claim_may_start_late() -> None:
     assert not in_flight.is_overrun(LATE_NS)
 
 
-def test_a_reply_without_claims_does_not_renew_older_claims() -> None:
+def test_a_later_reply_does_not_extend_the_time_limit_of_older_claims() -> None:
     in_flight = _in_flight("a", "b")
     in_flight.next()
     in_flight.take_reply(_reply(TurnStatus.OK), Anchor(0, LATE_NS, LATE_NS))
@@ -130,19 +130,19 @@ def test_an_outcome_during_a_turn_is_sent_by_the_next_turn() -> None:
     assert not in_flight.has_unconfirmed
 
 
-def test_after_a_lost_reply_a_turn_repeats_outcomes_and_held_tasks() -> None:
+def test_after_a_lost_reply_the_next_turn_repeats_outcomes_and_held_tasks() -> None:
     in_flight = _while_two_are_left()
     _end(in_flight)
     assert in_flight.may_hold_more
     assert in_flight.turn(1) == Turn(1, ("c",), plain=(_lines("a"), _lines("b")))
 
 
-def test_a_turn_in_progress_counts_as_one_more_unstarted_task() -> None:
+def test_a_turn_in_progress_counts_as_one_more_waiting_task() -> None:
     in_flight = _while_two_are_left()
     assert [in_flight.next().unstarted for _ in range(2)] == [1, 1]
 
 
-def test_claims_that_may_have_been_taken_back_are_queried_again() -> None:
+def test_claims_that_may_have_been_returned_meanwhile_are_queried_again() -> None:
     last_ns = RECEIVED_NS + SAFE_CLAIM_AGE_NS
     for ended_ns, is_late in ((last_ns, False), (last_ns + 1, True)):
         in_flight = _while_two_are_left()

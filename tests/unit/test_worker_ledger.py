@@ -15,7 +15,7 @@ def reply(word: TurnStatus = TurnStatus.OK, quarantined: bytes = b"") -> TurnRep
     return TurnReply(word, 1, 0, (), (), (), quarantined)
 
 
-def test_a_turn_lists_running_tasks_and_claims_for_free_places() -> None:
+def test_a_concurrent_worker_claims_only_as_many_tasks_as_it_has_room_for() -> None:
     ledger = Ledger(3)
     assert [ledger.add("a"), ledger.add("b")] == [0, 1]
     turn = ledger.turn(ledger.free, 0)
@@ -41,7 +41,7 @@ def test_an_outcome_during_a_turn_is_sent_by_the_next_turn() -> None:
     assert not ledger.has_unconfirmed
 
 
-def test_without_a_reply_outcomes_are_sent_again_in_slot_order() -> None:
+def test_without_a_reply_outcomes_are_sent_again_in_their_order() -> None:
     ledger = Ledger(2)
     ledger.finish(Settlement(FIRST, Release()))
     ledger.turn(2, 0)
@@ -53,7 +53,7 @@ def test_without_a_reply_outcomes_are_sent_again_in_slot_order() -> None:
     assert not ledger.has_unconfirmed
 
 
-def test_a_token_is_held_until_a_turn_with_it_is_confirmed() -> None:
+def test_a_doorbell_token_is_kept_until_a_turn_with_it_is_confirmed() -> None:
     ledger = Ledger(2)
     ledger.tokens.append("one")
     assert ledger.turn(1, 0).tokens == ("one",)
@@ -65,7 +65,7 @@ def test_a_token_is_held_until_a_turn_with_it_is_confirmed() -> None:
     assert ledger.tokens == ["three"]
 
 
-def test_the_quarantined_entry_is_sent_until_a_reply_changes_it() -> None:
+def test_the_entry_under_quarantine_is_sent_until_a_reply_changes_it() -> None:
     ledger = Ledger(2)
     ledger.turn(2, 0)
     ledger.take_reply(reply(TurnStatus.QUARANTINE, b"the entry"))
@@ -74,7 +74,7 @@ def test_the_quarantined_entry_is_sent_until_a_reply_changes_it() -> None:
     assert ledger.turn(2, 0).quarantined == b""
 
 
-def test_a_held_task_that_was_not_started_is_queried_again() -> None:
+def test_a_task_that_a_worker_holds_but_did_not_start_is_queried_again() -> None:
     ledger = Ledger(1)
     task_index = ledger.add("a")
     ledger.forget(task_index)
@@ -83,7 +83,7 @@ def test_a_held_task_that_was_not_started_is_queried_again() -> None:
     assert ledger.may_hold_more
 
 
-def test_a_task_forgotten_during_a_turn_is_queried_by_the_next() -> None:
+def test_a_held_task_forgotten_during_a_turn_is_queried_by_the_next_turn() -> None:
     ledger = Ledger(2)
     task_index = ledger.add("a")
     assert ledger.turn(1, 0).held == ("a",)
@@ -95,7 +95,7 @@ def test_a_task_forgotten_during_a_turn_is_queried_by_the_next() -> None:
     assert not ledger.may_hold_more
 
 
-def test_held_tasks_are_listed_only_when_needed_or_each_second() -> None:
+def test_a_turn_lists_held_tasks_only_when_needed_or_once_a_second() -> None:
     ledger = Ledger(3)
     ledger.add("a")
     assert ledger.turn(1, 0).held == ("a",)  # listed, because this is the first turn

@@ -26,7 +26,7 @@ def test_an_immediate_task_has_no_promotion_lag() -> None:
     assert times_of(parse_entry(b"a q i 1 1 0 0 0 0 -"), ANCHOR, 9_000_000).promotion_lag_seconds is None
 
 
-def test_a_possibly_early_start_counts_as_early() -> None:
+def test_a_start_that_may_have_been_early_counts_as_early() -> None:
     entry = parse_entry(b"a q d 1003000 1003000 0 0 0 0 -")
     times = times_of(entry, ANCHOR, 9_000_000)  # Redis time is between 1,002,000 and 1,004,000 us
     assert times.early
@@ -37,7 +37,7 @@ def test_lag_is_never_negative() -> None:
     assert times_of(parse_entry(b"a q d 2000000 2000000 0 0 0 0 -"), ANCHOR, 9_000_000).lag_seconds == 0.0
 
 
-def test_the_fence_goes_up_shortly_before_the_lease_ends() -> None:
+def test_the_worker_stops_itself_shortly_before_its_lease_ends() -> None:
     slot = SlotMemory.create(1).slot(0)
     fence = Fence(slot, lease_seconds=20.0)
     slot.renewed_ns = 100 * 10**9
@@ -49,11 +49,11 @@ def test_the_fence_goes_up_shortly_before_the_lease_ends() -> None:
 
 
 @pytest.mark.parametrize(("random", "request_at"), [(0.0, 100), (0.999, 91), (0.5, 95)])
-def test_recycle_requests_of_workers_are_spread_below_the_limit(random: float, request_at: int) -> None:
+def test_workers_request_recycling_at_random_counts_below_max_tasks(random: float, request_at: int) -> None:
     assert span_of(100, 0.1, random) == Span(request_at, 100)
 
 
-def test_a_span_without_a_limit_is_endless() -> None:
+def test_without_max_tasks_a_worker_never_requests_recycling() -> None:
     assert span_of(0, 0.1, 0.5) is ENDLESS
     assert span_of(1, 1.0, 0.999) == Span(1, 1)
 
@@ -61,7 +61,7 @@ def test_a_span_without_a_limit_is_endless() -> None:
 MINUTE_NS = 60 * 10**9
 
 
-def test_a_delayed_turn_uses_the_reading_of_an_immediate_one() -> None:
+def test_a_delayed_reply_uses_the_clock_reading_of_an_immediate_reply() -> None:
     clock = RedisClock()
     clock.from_immediate_reply(now_us=1_000_000, sent_ns=5_000_000, received_ns=7_000_000)
     # Both clocks have advanced by ten seconds since the first reading. This turn was sent four seconds before its reply
@@ -71,14 +71,14 @@ def test_a_delayed_turn_uses_the_reading_of_an_immediate_one() -> None:
 
 
 @pytest.mark.parametrize("now_us", [1, 99_000_000])
-def test_after_a_clock_change_lag_counts_from_the_actual_send(now_us: int) -> None:
+def test_after_a_change_of_the_redis_clock_lag_counts_from_the_actual_send(now_us: int) -> None:
     clock = RedisClock()
     clock.from_immediate_reply(now_us=1_000_000, sent_ns=5_000_000, received_ns=7_000_000)
     anchor = clock.from_delayed_reply(now_us, sent_ns=6_000_000_000, received_ns=10_006_000_000)
     assert anchor == Anchor(now_us, 6_000_000_000, 10_006_000_000)
 
 
-def test_a_reading_is_used_for_a_minute() -> None:
+def test_a_reading_of_the_redis_clock_is_used_for_a_minute() -> None:
     clock = RedisClock()
     assert not clock.is_good(5)
     clock.from_immediate_reply(now_us=1_000_000, sent_ns=5, received_ns=7)
@@ -86,7 +86,7 @@ def test_a_reading_is_used_for_a_minute() -> None:
     assert not clock.is_good(MINUTE_NS + 7)
 
 
-def test_the_tighter_of_two_readings_within_a_minute_is_used() -> None:
+def test_the_more_precise_of_two_clock_readings_within_a_minute_is_used() -> None:
     clock = RedisClock()
     clock.from_immediate_reply(now_us=1_000_000, sent_ns=5_000_000, received_ns=7_000_000)
     clock.from_immediate_reply(
@@ -96,7 +96,7 @@ def test_the_tighter_of_two_readings_within_a_minute_is_used() -> None:
     assert anchor.sent_ns == 10_005_000_000
 
 
-def test_a_reading_that_contradicts_the_known_one_replaces_it() -> None:
+def test_a_clock_reading_that_contradicts_the_known_one_replaces_it() -> None:
     clock = RedisClock()
     clock.from_immediate_reply(now_us=1_000_000, sent_ns=5_000_000, received_ns=7_000_000)
     clock.from_immediate_reply(

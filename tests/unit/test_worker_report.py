@@ -91,7 +91,7 @@ def test_only_the_successes_that_the_settings_select_are_logged(
     assert events_in(log_fd) == events
 
 
-def test_every_attempt_counts_whether_it_is_logged_or_not() -> None:
+def test_metrics_count_every_attempt_whether_or_not_it_is_logged() -> None:
     bench = Bench(LogSettings(tasks="failures", level="error"))
     for outcome in (DONE, DONE, RetryOutcome(1)):
         bench.end(outcome)
@@ -101,7 +101,7 @@ def test_every_attempt_counts_whether_it_is_logged_or_not() -> None:
 
 
 @pytest.mark.parametrize(("objective", "expected"), [(0.0005, ["task.done", "task.retried"]), (0.01, ["task.retried"])])
-def test_late_successes_are_logged_if_the_settings_require_it(
+def test_tasks_that_succeed_late_are_logged_if_the_settings_require_it(
     log_fd: int, objective: float, expected: list[str]
 ) -> None:
     log.configure(LogSettings(format="json", tasks="late"), log_fd)
@@ -111,7 +111,7 @@ def test_late_successes_are_logged_if_the_settings_require_it(
     assert events_in(log_fd) == expected
 
 
-def test_the_worst_lag_excludes_throttled_tasks() -> None:
+def test_the_metric_of_the_worst_lag_excludes_throttled_tasks() -> None:
     bench = Bench(LogSettings())
     for letter, seconds in (("i", 1.0), ("r", 3.0), ("d", 2.0), ("t", 9.0)):
         entry = parse_entry(f"id mail {letter} 1000 1000 0 0 0 0 -".encode())
@@ -120,14 +120,14 @@ def test_the_worst_lag_excludes_throttled_tasks() -> None:
     assert recent_peak(numbers, NOW_NS) == (3.0,)
 
 
-def test_claims_are_counted_by_queue() -> None:
+def test_metrics_count_claims_by_queue() -> None:
     bench = Bench(LogSettings())
     claims = tuple(Claim(parse_entry(f"{n} {queue} i 1 1 0 0 0 0 -".encode()), b"") for n, queue in enumerate("aab"))
     bench.report.turn(TurnReply(TurnStatus.AGAIN, 0, 0, (), claims, ()), 1)
     assert bench.numbers(CLAIMS.name) == {("a",): (2.0,), ("b",): (1.0,)}
 
 
-def test_claims_that_a_later_reply_repeats_are_not_counted() -> None:
+def test_claims_that_a_later_reply_repeats_are_not_counted_twice() -> None:
     bench = Bench(LogSettings())
     claim = Claim(parse_entry(b"id a i 1 1 0 0 0 0 -"), b"")
     bench.report.turn(TurnReply(TurnStatus.OK, 0, 0, (), (claim,), ()), 1, counts_claims=False)

@@ -28,21 +28,21 @@ class Worker:
         return self.slot.shortest_soft_ns, self.slot.shortest_soft_met_ns / SECOND_NS
 
 
-def test_the_master_is_rung_only_for_a_new_shortest_limit() -> None:
+def test_a_worker_notifies_the_master_only_of_a_new_shortest_soft_limit() -> None:
     worker = Worker().met(SECOND_NS, 1000.0).met(5 * TENTH_NS, 1001.0).met(5 * TENTH_NS, 1002.0)
     assert (worker.rings, worker.shown) == ([1001.0], (5 * TENTH_NS, 1002.0))
     worker.met(TENTH_NS, 1003.0).met(5 * TENTH_NS, 1004.0)
     assert (worker.rings, worker.shown) == ([1001.0, 1003.0], (TENTH_NS, 1003.0))
 
 
-def test_a_short_limit_expires_after_a_minute_and_the_next_rings() -> None:
+def test_a_minute_after_the_shortest_soft_limit_the_next_one_is_notified() -> None:
     worker = Worker().met(TENTH_NS, 1000.0).met(5 * TENTH_NS, 1060.0)
     assert (worker.rings, worker.shown) == ([1000.0], (TENTH_NS, 1000.0))
     worker.met(5 * TENTH_NS, 1060.5)
     assert (worker.rings, worker.shown) == ([1000.0, 1060.5], (5 * TENTH_NS, 1060.5))
 
 
-def test_a_limit_rings_again_before_the_master_forgets_it() -> None:
+def test_a_soft_limit_is_notified_again_before_the_master_forgets_it() -> None:
     for quiet in range(1, 200):
         worker = Worker().met(TENTH_NS, 1000.0).met(TENTH_NS, 1000.0 + quiet)
         assert len(worker.rings) == 2 or quiet < URGENT_SECONDS - 1.0, quiet

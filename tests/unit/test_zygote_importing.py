@@ -20,7 +20,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_user_folder_is_between_stdlib_and_installed_packages(
+def test_the_applications_folder_precedes_installed_packages_but_not_stdlib(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     library, installed = sysconfig.get_path("stdlib"), sysconfig.get_path("purelib")
@@ -41,7 +41,7 @@ def test_the_user_folder_is_between_stdlib_and_installed_packages(
     ],
     ids=["raises", "exits", "misses", "does not parse"],
 )
-def test_a_failure_names_module_error_and_line(folder: Path, text: str, error: str) -> None:
+def test_a_failed_import_is_reported_with_module_error_and_line(folder: Path, text: str, error: str) -> None:
     name = _write(folder, f"failing_{abs(hash(text))}", text)
     failure = import_all([name])
     assert failure is not None
@@ -50,7 +50,7 @@ def test_a_failure_names_module_error_and_line(folder: Path, text: str, error: s
     assert failure.where == f"{folder / name}.py:2"
 
 
-def test_the_first_failure_stops_the_imports(folder: Path) -> None:
+def test_no_module_is_imported_after_a_failed_import(folder: Path) -> None:
     first = _write(folder, "first_to_fail", "raise ValueError")
     second = _write(folder, "never_reached", "raise ValueError")
     failure = import_all([first, second])

@@ -618,7 +618,7 @@ def test_tasks_of_an_unregistered_owner_are_requeued_after_one_lease(fleet: Flee
     assert fleet.delayed_lane() == ["a"]
 
 
-def test_an_unregistered_owner_is_not_reaped_before_it_got_a_lease(fleet: Fleet) -> None:
+def test_an_unregistered_owner_is_not_reaped_before_it_gets_a_lease(fleet: Fleet) -> None:
     owner = hold(fleet, "a")
     fleet.redis.zrem(fleet.keys.owners, owner)
     assert fleet.run(fleet.store.reap_expired(owner, Blame())).alive
