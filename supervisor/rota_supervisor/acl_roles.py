@@ -115,7 +115,9 @@ def _needs_of(role: AclRole) -> Needs:
             # Commands of people, such as `rota export`, also use the configuration of the fleet.
             for_people = _READING.union(*map(commands_in, _BACKUP))
             sent = frozenset({"BLPOP", "BLMOVE", "SCAN", "ZSCAN", "INFO", "TIME"})
-            return Needs(every - _BACKUP, sent, _ON_CONNECTING | for_people | {"CLIENT|ID", "CLIENT|TRACKING"})
+            return Needs(
+                every - _BACKUP, sent, _ON_CONNECTING | for_people | {"CLIENT|CACHING", "CLIENT|ID", "CLIENT|TRACKING"}
+            )
         case AclRole.OBSERVER:
             reading = frozenset(name for name in every if read_script(name).text.startswith(_READ_ONLY))
             return Needs(reading, _READING, _ON_CONNECTING)

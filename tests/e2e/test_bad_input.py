@@ -54,7 +54,7 @@ def test_run_exits_with_78_for_a_faulty_file(tmp_path: Path, text: str, message:
 
 def test_run_exits_with_69_without_a_server(tmp_path: Path, namespace: str) -> None:
     url = f"redis://127.0.0.1:{free_port()}/0"
-    fleet = RunningFleet(url, namespace, tmp_path)
+    fleet = RunningFleet(url, namespace, tmp_path, redis_url=url)
     done = fleet.rota("run")
     assert (done.returncode, done.stdout) == (69, "")
     [error_line] = [line for line in done.stderr.splitlines() if line.startswith("rota: error: ")]

@@ -232,7 +232,7 @@ READ_ONLY_TEMPORARY = "; ".join(
 @pytest.mark.parametrize(
     ("limit", "code", "message"),
     [
-        ("ulimit -n 63", ExitCode.CONFIG, "the limit on open files is 63 descriptors, and a fleet needs 64: raise it"),
+        ("ulimit -n 63", ExitCode.CONFIG, "the limit on open files is 63 descriptors, but a fleet needs 64: raise"),
         (
             "mount -t tmpfs -o size=1m small /mnt; TMPDIR=/mnt",
             ExitCode.CONFIG,

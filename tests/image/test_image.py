@@ -41,7 +41,7 @@ for folder, below, _ in os.walk("/"):
 """
 CANNOT_BE_CREATED: Final = "the folder /tmp/rota-10001 of the control socket cannot be created: Read-only file system"
 NO_TEMPORARY: Final = "the demo needs a folder to write to: No usable temporary directory found"
-FEW_FILES: Final = "the limit on open files is 63 descriptors, and a fleet needs 64: raise it"
+FEW_FILES: Final = "the limit on open files is 63 descriptors, but a fleet needs 64: raise"
 
 
 @pytest.fixture(scope="module")
