@@ -1,4 +1,7 @@
-"""Two albums and an archive: python album.py [NUMBER OF PICTURES IN THE ARCHIVE]."""
+"""Upload two albums and an archive of pictures.
+
+Usage: python album.py [NUMBER OF PICTURES IN THE ARCHIVE]
+"""
 
 import sys
 from collections.abc import Iterable, Iterator

@@ -73,7 +73,8 @@ def main() -> None:
         from rota_supervisor.cli.app import run_app  # noqa: PLC0415 - after the signals are blocked
 
         code = run_app(sys.argv[1:])
-    except ModuleNotFoundError as error:  # Rota's own dependency: the application's code is imported elsewhere.
+    except ModuleNotFoundError as error:
+        # The missing module must be a dependency of Rota itself, because other processes import the application's code.
         missing = (error.name or "").partition(".")[0]
         sys.stderr.write(f"rota: error: this command needs {missing}, which is not installed: pip install rota\n")
         code = ExitCode.CONFIG

@@ -15,7 +15,8 @@ from rota.protocol.progress import progress_row, progress_summary
 
 
 def facts_of(thing: Any) -> dict[str, Any]:
-    """Return the fields of a dataclass as JSON values, with times as text and without unknown values."""
+    """Return the fields of a dataclass as JSON values. Times are returned as text, and fields without a known value are
+    left out."""
     return dataclasses.asdict(thing, dict_factory=_known)
 
 

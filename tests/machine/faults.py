@@ -47,7 +47,7 @@ class Faults(Dying, People):
 
     @rule(data=st.data(), act=ACTS, delivery=DELIVERIES)
     def faults(self, data: st.DataObject, act: str, delivery: str) -> None:
-        """Cause one of these faults. They share one rule, so that they do not crowd out the rules of workers."""
+        """Cause one fault. All faults share this rule, so that they do not crowd out the rules of the workers."""
         {
             "script_cache_is_emptied": self.script_cache_is_emptied,
             "memory_runs_out_or_is_back": self.memory_runs_out_or_is_back,

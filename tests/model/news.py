@@ -11,7 +11,9 @@ _RUN = re.compile(r" (\d+) (\d+) \d+ (\S+)")
 
 @dataclass
 class News:
-    """The events that the stream must contain. `expected` has those that were not compared with the stream yet."""
+    """The events that the stream must contain. `expected` contains the events that have not yet been compared with the
+    stream.
+    """
 
     is_wanted: bool = False
     expected: list[dict[str, str]] = field(default_factory=list)

@@ -16,7 +16,7 @@ NONCE_US = 60_000_000
 
 
 class Steering:
-    """The whole state of the model, with the calls of operators and masters and the pushes of other programs."""
+    """The whole model: its state, the calls that operators and masters make, and the items that other programs push."""
 
     def __init__(self, lease_us: int, run_record: str, servings: Iterable[Serving] = ()) -> None:
         """`run_record` is the record that workers send about each run. `servings` are the tiers that may have

@@ -145,7 +145,9 @@ def test_a_worker_whose_slot_was_overwritten_settles_and_starts_no_task(harness:
         harness.enqueue("wait_in_loop", str(tmp_path / "never")),
     ]
     until(lambda: harness.ran().count("waiting") == len(held))
-    until_parked(worker, harness)  # otherwise the worker could learn of the next claim from the reply to a later turn
+    # Below, the test claims a task in the name of the worker. If the worker still made turns, a reply would report that
+    # claim to it. Therefore wait until the worker makes no more turns.
+    until_parked(worker, harness)
     harness.enqueue("note", "never", queue="other")
     claim_for(worker, harness, held, 1, "other")  # simulates a turn whose reply was lost
     go.touch()

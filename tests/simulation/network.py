@@ -31,7 +31,7 @@ class Caller(Protocol):
 
     @property
     def location(self) -> str:
-        """The name of its node."""
+        """The name of the node on which the process runs."""
 
     def later(self, seconds: float, action: Action) -> None:
         """Plan an action after this number of seconds. A stopped process runs it when it continues."""

@@ -254,7 +254,7 @@ class Server:
             self.longest_at = self.now_us
 
     def reap_exited(self, owner: str, blamed: Collection[str], crash_limit: int, outcomes: dict[str, str]) -> None:
-        """Reap an owner whose process has certainly ended."""
+        """Reap an owner whose process is known to have ended."""
         for task in self._settle(owner, list(outcomes)):
             self._go_on(task, outcomes[task.id])
         self.witness.reaped(owner, expired=False)

@@ -134,7 +134,7 @@ class Strike:
     target: str
     at: float
     boot: float
-    pids: tuple[int, ...] = ()  # the processes that were killed or stopped; the record of the `END` has all of them
+    pids: tuple[int, ...] = ()  # the processes that were killed or stopped; the `END` record lists all of them
     lost_seconds: float = 0.0  # the writes of this many seconds before the kill of a server may be lost
     detail: str = ""  # a description for people
 
@@ -259,7 +259,7 @@ class Journal:
 
 
 def line_of(record: Record) -> bytes:
-    """Return a record as a line of JSON, without its line end. Fields with default values are left out."""
+    """Return a record as a line of JSON, without a newline. Fields with default values are left out."""
     given = {name: value for name in record.__slots__ if (value := getattr(record, name)) or value == 0}
     return json.dumps(given, separators=(",", ":")).encode()
 

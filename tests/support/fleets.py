@@ -197,8 +197,8 @@ class Fleets:
         return fleet
 
     def node(self, name: str, **settings: Any) -> RunningFleet:
-        """Create a node without starting it. A node is another master of the fleet with its own folder, file, control
-        socket and log. All nodes share the journal.
+        """Create a node without starting it. A node is another master of the fleet, with its own folder,
+        configuration file, control socket and log. All nodes share the journal.
         """
         folder = self._folder / name
         folder.mkdir()

@@ -11,8 +11,8 @@ from troubles.scene import WORK_QUEUE
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A dashboard panel. It shows the trouble if the last value of a series with these labels is between `low` and
-    `high`.
+    """A dashboard panel that shows a trouble. The trouble is visible if the last value of a series with the labels
+    `labels` is between `low` and `high`.
     """
 
     board: str

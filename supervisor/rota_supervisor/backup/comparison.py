@@ -71,7 +71,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The differences between the tasks on the server and those in the files."""
+    """The differences between the tasks on the server and the tasks in the export and event files."""
 
     missing: list[str]  # the ids of tasks that have not ended and that the server does not know
     ended: list[EndedTask]

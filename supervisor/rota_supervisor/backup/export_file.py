@@ -28,7 +28,9 @@ Report = Callable[[int, int], object]
 """A function that shows the progress. Its arguments are the number of records so far and the expected number."""
 
 _ACCEPTED: Final = "accepted:"
-_AGAIN: Final = "accepted:*"  # "*" is a pattern, so this field belongs to no queue
+# The counter of tasks that are counted as accepted once more. It cannot clash with the counter of a queue, because "*"
+# is a pattern, and no queue can have this name.
+_AGAIN: Final = "accepted:*"
 _REPORT_EVERY: Final = 1000
 _INFLIGHT: Final = "inflight:"
 

@@ -99,8 +99,8 @@ def is_of_service(folder: Path, environment: Mapping[str, str]) -> bool:
 
 
 def is_of_others(folder: Path) -> bool:
-    """Whether a folder has the name of this user's folder in /tmp, but is a link, belongs to another user, or is open
-    to others."""
+    """Whether a folder is unsafe to use as this user's folder in /tmp, because it is a link, belongs to another user,
+    or is open to other users. A folder with another name is never unsafe."""
     if folder.name != f"rota-{os.getuid()}":
         return False
     try:

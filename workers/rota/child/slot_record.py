@@ -194,8 +194,8 @@ class TaskRecord:
         soft_deadline_ns: int = 0,
         kill_policy: int = 0,
     ) -> int:
-        """Publish a task that is about to run, and return its number. If `name` is "", the method `name` sets the name
-        and the kill policy later."""
+        """Publish a task that is about to run, and return the number of the publication. If `name` is empty, call the
+        method `name()` later to set the name and the kill policy."""
         words = self._words
         number_at = self._number_at
         number = (words[number_at] + 1) | 1

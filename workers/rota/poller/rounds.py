@@ -121,7 +121,7 @@ class Round:
         return self._next_at
 
     def step(self, connection: Connection, now: float) -> NextDue | None:
-        """Make one call. Returns the next due time if the reply had it. Raises ServerError."""
+        """Make one call. Returns the next due time if the reply contained it. Raises ServerError."""
         raise NotImplementedError
 
     def _unless_refused(self, name: str, call: Callable[[], T], owner: str = "") -> T | None:
@@ -139,11 +139,11 @@ LEGACY_POLL_SECONDS: Final = 0.25
 UNNOTIFIED_SECONDS: Final = 0.04  # interval for the listening poller if the server does not notify it
 REFUSED_SECONDS: Final = 1.0
 
-# Interval between sweeps, so that a task that was pushed without ringing a doorbell starts within a second.
+# Interval between sweeps. It is so short that a task that was pushed without ringing a doorbell starts within a second.
 SWEEP_SECONDS: Final = 0.9
-# Pause between a change and its sweep, so that a worker can first claim what `enqueue` has added.
+# Pause between a change and the sweep that follows, so that a worker can first claim what `enqueue` has added.
 SETTLE_SECONDS: Final = 0.01
-# Pause between such a sweep and the next check; it doubles after each sweep that finds no item pushed directly.
+# Pause between that sweep and the next check. The pause doubles after each sweep that finds no item pushed directly.
 REARM_SECONDS: Final = 0.05
 # The fewest sweeps per lease; if half a lease passes without a sweep, no owner is reaped for another lease.
 _SWEEPS_A_LEASE: Final = 4

@@ -40,8 +40,8 @@ def complete_status(store: Store, task_id: str, found: TaskState) -> Steps[TaskS
 
 
 def _readable(status: ScriptCall[TaskState], otherwise: TaskState) -> ScriptCall[TaskState]:
-    """Return the command with a parser that returns `otherwise` if the reply cannot be parsed, because another program
-    wrote something among the ends."""
+    """Return the command `status`, changed to return `otherwise` if the reply cannot be parsed. That happens if another
+    program has written to the keys in which the fleet remembers ended tasks."""
 
     def parse(raw: Raw) -> TaskState:
         try:

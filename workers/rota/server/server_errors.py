@@ -86,8 +86,11 @@ _KINDS: Final[dict[str, type[ServerError]]] = {
 
 
 def wants_password(text: str) -> bool:
-    """Whether an error reply means that the server requires a password but was given none. The reply begins with
-    NOAUTH, or is a protocol error with a certain text if the command had more than ten arguments."""
+    """Whether an error reply means that the server requires a password but was given none.
+
+    Such a reply begins with NOAUTH. If the command had more than ten arguments, the reply is a protocol error instead,
+    for example `Protocol error: unauthenticated multibulk length`.
+    """
     return text.startswith("NOAUTH") or "uthentication required" in text or "unauthenticated" in text
 
 

@@ -149,7 +149,7 @@ class Attempt:
         self.outcome = DeadOutcome(self._failure_record(self.reason, trace, owner))
 
     def fail(self, delay_us: int, exception: BaseException, owner: str) -> None:
-        """Schedule the next attempt in `delay_us`."""
+        """Record that the attempt failed, and that the next attempt is due `delay_us` microseconds from now."""
         self.error = error_line(exception)
         self.outcome = RetryOutcome(delay_us, self._failure_record(FAILED, "", owner))
 

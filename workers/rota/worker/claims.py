@@ -198,7 +198,7 @@ class Ledger(Unconfirmed):
     """The tasks and outcomes of a worker that runs up to `concurrency` tasks at once."""
 
     concurrency: int  # maximum number of tasks that run at once
-    # An entry that has to run alone; until its other tasks have ended, this worker claims nothing.
+    # An entry that has to run alone. The worker claims no further tasks until its other tasks have ended.
     quarantined: bytes = b""
     _held: dict[int, str] = field(default_factory=dict)  # ids of the held tasks, by task index
     _free: list[int] = field(init=False)  # free task indexes
@@ -207,7 +207,8 @@ class Ledger(Unconfirmed):
     _has_forgotten: bool = False  # whether a task was forgotten after the last turn was made
 
     def __post_init__(self) -> None:
-        self._free = list(reversed(range(self.concurrency)))  # low indexes first, because unused ones take no memory
+        # The lowest free index is used first, because parts of the slot that were never used take no memory.
+        self._free = list(reversed(range(self.concurrency)))
 
     @property
     def running(self) -> int:

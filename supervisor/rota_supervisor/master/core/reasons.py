@@ -37,7 +37,8 @@ def _expected(text: str, *, limit: str = "", counted_as: str = "") -> Facts:
 
 
 class Reason(StrEnum):
-    """The reason for a death. Its value is used in the log, and `facts` has its consequences."""
+    """The reason why a process died. The value of a reason is the word that the log uses. The attribute `facts`
+    describes how the master treats such a death."""
 
     facts: Facts
 

@@ -60,8 +60,8 @@ def apply_reload(state: MasterState, reload: Reload, now: float) -> list[do.Effe
 
 
 def _apply_at_once(state: MasterState, reload: Reload, change: changes.Change, now: float) -> list[do.Effect]:
-    """Apply a configuration that changes no settings of workers. It is in force at once, unless a candidate is
-    pending."""
+    """Apply a configuration that changes no worker settings. The configuration is in force at once, unless a
+    candidate is pending."""
     effects = _move_rollout(state, state.rollout.with_config(reload.read.config, reload.read.origins, change.pools))
     if state.rollout.candidate is None:
         return [*effects, *_accepted(state, Loading(change.changed_parts, [reload]), now)]

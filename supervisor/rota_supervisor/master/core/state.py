@@ -45,7 +45,7 @@ class Declarations:
 
     generation: Generation | None = None
     texts: Mapping[str, bytes] = field(default_factory=dict)  # the definition of each schedule
-    since: Mapping[str, float] = field(default_factory=dict)  # when this node first declared that definition
+    since: Mapping[str, float] = field(default_factory=dict)  # when this node first declared each definition
     tasks: tuple[str, ...] | None = None  # the names of the tasks, or None until the modules are imported
 
 
