@@ -51,9 +51,7 @@ _WORD: Final = re.compile(rb"'([A-Z]{3,})'")
 _COMMANDS_OF_SOURCES: Final = re.compile(rb"\bask\(source, '([A-Z]+)'")
 # Words in scripts that are options of commands, and not commands.
 _OPTIONS: Final = frozenset(
-    {
-        *("AGGREGATE", "BYSCORE", "COUNT", "LIMIT", "MAXLEN", "MIN", "NOVALUES", "WEIGHTS", "WITHSCORES"),
-    }
+    {"AGGREGATE", "BYSCORE", "COUNT", "LIMIT", "MAXLEN", "MIN", "NOVALUES", "WEIGHTS", "WITHSCORES"}
 )
 # The commands in scripts that change data. A test compares the set with the server's own list.
 WRITES: Final = frozenset(

@@ -64,6 +64,8 @@ def test_applied_users_work_and_keep_their_passwords(
     assert rota("acl", "--apply", "--passwords", str(folder), "--yes").code == ExitCode.CLEAN
     assert {role: file.read_text() for role, file in files.items()} == before
     printed = rota("acl", "fleet", "--passwords", str(folder)).out
+    (shown,) = rota("acl", "fleet", "--passwords", str(folder), "--json").json["users"]
+    assert shown["password_sha256"] in printed
     assert read_user(redis_client, "shop-fleet")["passwords"][0] in printed
     assert before[AclRole.FLEET].strip() not in printed
 

@@ -71,7 +71,7 @@ def acl(
     hashes = {} if passwords is None else {user.role: _hash_of(_password_in(passwords / user.role)) for user in users}
     lines = [f"ACL SETUSER {user.name} reset on {' '.join(_rules(user, hashes))}" for user in users]
     if state.json:
-        output.put_json({"users": [user._asdict() for user in users]})
+        output.put_json({"users": [{**user._asdict(), "password_sha256": hashes.get(user.role)} for user in users]})
     else:
         output.put("\n".join(lines))
 
