@@ -24,6 +24,7 @@ pytestmark = ON_ONE_SERVER
 
 QUICK_RESTARTS = {"restarts": {"backoff_seconds": 0.05, "backoff_max_seconds": 0.5}}
 HUNT_SECONDS = 5.0
+HUNT_MAX_SECONDS = 60.0  # on a machine where a worker is seldom seen before its birth is reported
 
 
 @contextmanager
@@ -167,8 +168,8 @@ def test_processes_killed_before_their_pid_is_known_are_replaced(
     chance = random.Random(49)
     intermediates = 0
     unreported = 0
-    deadline = time.monotonic() + HUNT_SECONDS
-    while time.monotonic() < deadline:
+    began = time.monotonic()
+    while (spent := time.monotonic() - began) < HUNT_SECONDS or (not unreported and spent < HUNT_MAX_SECONDS):
         if not kill_workers(fleet):  # every worker is still starting, or its start is delayed
             time.sleep(0.01)
         for _ in range(500):
