@@ -23,9 +23,9 @@ _TEXTS: Final[Mapping[str, Mapping[str, str]]] = {
         """A client for asyncio, for one namespace of one server.
 
     It takes the same arguments as `Client`, except that `redis` is a client for asyncio, such as `redis.asyncio.Redis`.
-    All tasks of the event loop share one connection; `wait` and `result` share a second one. The client belongs to the
-    event loop that uses it first. Another loop may use it only after that loop was closed. Close the client with
-    `aclose`, or use it as an async context manager:
+    All asyncio tasks of an event loop share one connection for commands and a second one for waits. The client belongs
+    to the event loop that uses it first. Another loop may use it only after the first loop is closed. Close the client
+    with `aclose`, or use it as an async context manager:
 
         async with rota.AsyncClient("redis://localhost:6379/0") as client:
             handle = await client.enqueue(resize.call(7))
@@ -52,11 +52,11 @@ _TEXTS: Final[Mapping[str, Mapping[str, str]]] = {
     * `on_commit` delays each enqueue until a transaction is committed: see `Task.using`.
 """,
         """
-        The call is sent before this method returns, so it cannot wait for a commit. If a transaction is open, and
-        `on_commit` therefore does not call back at once, nothing is sent and RuntimeError is raised.
+        The call is sent before this method returns, so it cannot wait for a commit. If a transaction is open, so that
+        `on_commit` does not call back at once, nothing is sent and RuntimeError is raised.
 
-        If the await is cancelled, the cause of CancelledError is Uncertain if the call was sent, and Unavailable if it
-        was not. `Uncertain.behind` returns that Uncertain, which can repeat the call exactly.
+        If the await is cancelled, CancelledError has a cause: Uncertain if the call was sent, and Unavailable if it was
+        not. `Uncertain.behind` returns that Uncertain, whose `arepeat` repeats the call exactly.
 """: """
         `on_commit` is called with a callback, and the call is sent when that callback is called, for example after a
         transaction is committed: see `Task.using`.

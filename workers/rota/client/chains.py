@@ -1,4 +1,4 @@
-"""Chains and groups as an application uses them: values that can be enqueued, and `rota.map`."""
+"""The chains and groups that an application makes and enqueues, and `rota.map`."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -114,20 +114,21 @@ def map(  # noqa: A001 - `rota.map`, as the built-in one
 
         rota.map(resize, image_ids, max_waiting=5_000, then=publish.call())
 
-    Each item is the only argument of its task. Items are sent in chunks of `chunk` (100), and at most `max_waiting`
-    (1,000) of the tasks are unfinished at a time, so the call waits for workers. It also waits while the server cannot
-    be reached. `items` may be an iterator over millions of items: only one chunk is in memory.
+    Each item is the only argument of its task. Items are sent in chunks of `chunk` (default 100), and at most
+    `max_waiting` (default 1,000) of the tasks are unfinished at a time, so this call waits until workers have finished
+    enough of them. It also waits while the server cannot be reached. `items` may be an iterator over millions of items:
+    only one chunk is in memory.
 
     If a call with an `id` was interrupted, a call with the same id and the same items continues after the items that
     the server already has. `then` and `on_dead` have the same meaning as in `rota.group`. After each chunk, `progress`
-    is called with the number of accepted items and their total, which is None if it is not known. True draws a bar in
-    the terminal.
+    is called with the number of accepted items and the total number of items, or None if the total is not known.
+    `progress=True` draws a progress bar in the terminal.
 
     Raises:
         TypeError, ValueError: If an option is not valid, `task` is not a task, or `items` is not iterable.
-        InvalidArguments, InvalidName, PayloadTooLarge: As `Client.enqueue` does, with the number of the item.
+        InvalidArguments, InvalidName, PayloadTooLarge: See `Client.enqueue`. The message has the number of the item.
         GroupEnded: If the group was cancelled during the call, or if it has ended and there are more items.
-        Unavailable, ServerFull, Uncertain: As `Client.enqueue` does. A note describes how to continue.
+        Unavailable, ServerFull, Uncertain: See `Client.enqueue`. A note on the error describes how to continue.
     """
     return default_client().map(task, items, **options)
 

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from rota.client.blocking.handles import Handle
 
 _DENIALS: Final = ("noperm", "noauth", "wrongpass")
-# The error texts of Valkey and of Redis.
+# The texts with which Valkey and Redis report that a script lacks a permission.
 _IN_SCRIPTS: Final = ("ACL failure in script", "The user executing the script can't")
 _NOT_REPEATABLE: Final = "only an enqueue can be repeated exactly, and only in the process that made it"
 _MADE_BY_ASYNC_CLIENT: Final = "an AsyncClient made this call: use `await error.arepeat()`"
@@ -76,10 +76,10 @@ class Uncertain(RotaError, TimeoutError):
     time; then the message states what is missing.
 
     `ids` are the tasks that may or may not have been accepted, and `id` is the first of them. `accepted` has the ids of
-    the tasks of an `enqueue_many` that the server has certainly accepted. Tasks that are in neither were not sent.
-    `repeat` sends the same enqueue again, and the server adds only what it has not added yet. A new enqueue with the
-    same id is not as safe: it adds nothing while the first copy lives, but adds a second copy if the first has ended in
-    the meantime.
+    the tasks of an `enqueue_many` that the server has certainly accepted. Tasks that are in neither `ids` nor
+    `accepted` were not sent. `repeat` sends the same enqueue again, and the server adds only what it has not added yet.
+    A new enqueue with the same id is not as safe: it adds nothing while the first copy lives, but adds a second copy if
+    the first has ended in the meantime.
 
     If an await of `AsyncClient` is cancelled, CancelledError has this error as its cause if the call was sent, and
     Unavailable if it was not: see `behind`.
@@ -109,9 +109,9 @@ class Uncertain(RotaError, TimeoutError):
         Tasks that the server has accepted are not added twice.
 
         Raises:
-            Uncertain: If again no reply came, or if the call was sent more than 50 s ago (the server remembers it for
-                60 s).
-            Unavailable, GroupEnded: If the call enqueued a group, whose other members could not be added.
+            Uncertain: If no reply came this time either, or if the call was first sent more than 50 s ago (the server
+                remembers it for 60 s).
+            Unavailable, GroupEnded: If the call enqueued a group, and the rest of its members could not be added.
             ValueError: If the call was not an enqueue, was made in another process, or was made by an AsyncClient.
         """
         if self._again is None:
@@ -159,7 +159,7 @@ class ClientWarnings:
     def check_reply(self, task: NewTask, reply: Enqueued) -> None:
         """Warn if the server accepted a task but reported a problem, for example that no fleet serves its queue.
 
-        If this process does not declare the task, its name is kept for a later check.
+        If this process does not declare the task, the task's name is kept for a later check.
         """
         if task.foreign and task.foreign not in self._names:
             self._names.add(task.foreign)
@@ -185,8 +185,8 @@ class ClientWarnings:
         return names
 
     def check_names(self, names: Sequence[str], known: frozenset[str] | None) -> None:
-        """Warn about names that are not in `known`, the names that the fleets declare. None means that those are not
-        known."""
+        """Warn about names that are not in `known`, the names that the fleets declare. `known` is None if these names
+        are not known."""
         for name in names:
             if known is not None and name not in known:
                 near = nearest(name, known)
@@ -280,7 +280,7 @@ class Exchange(NamedTuple, Generic[T]):
     commands: Iterable[ScriptCall[T]]
     confirmation: Confirmation | None  # The durability to wait for after the commands, or None.
     deadline: float  # When the exchange must have ended, including connecting (monotonic seconds).
-    # Which part of the time after connecting may be spent on waiting for replies. The rest is left for sending the
+    # The share of the time after connecting that may be spent on waiting for replies. The rest is left for sending the
     # commands again.
     share: float = WHOLE
 
@@ -306,7 +306,7 @@ class ReplyReader:
     """Turns a raw reply, or the error that came instead of it, into a `Reply`. Messages name the server as `shown`."""
 
     def __init__(self, shown: str, credentials_in: str = URL_SETTING) -> None:
-        """Store the names that messages use for the server and for the setting with its user and password."""
+        """Store the names that messages use for the server and for the setting that has the user and password."""
         self._shown = shown
         self._credentials_in = credentials_in
 
@@ -325,8 +325,9 @@ class ReplyReader:
         return NotReplied(f"{self._shown} did not reply: {raw}")
 
     def confirmed(self, replies: list[Reply[T]], wanted: Confirmation, raw: object) -> list[Reply[T]]:
-        """Return the replies, or unconfirmed ones if `raw`, the reply to WAIT or WAITAOF, confirms too little."""
-        if isinstance(raw, ServerError) and not raw.is_reply:  # The enqueues are sent again and may then be confirmed.
+        """Return the replies. If `raw`, the reply to WAIT or WAITAOF, confirms too little, each Replied is replaced by
+        an outcome without confirmation."""
+        if isinstance(raw, ServerError) and not raw.is_reply:  # NotReplied, so that the enqueues are sent again.
             lost = NotReplied(f"{self._shown} did not confirm: {raw}")
             return [lost if isinstance(reply, Replied) else reply for reply in replies]
         lack = f"the server reported {self._why(raw)}" if isinstance(raw, ServerError) else wanted.lack(raw)
@@ -369,7 +370,7 @@ class ReplyReader:
         return _PERHAPS_TLS if str(error).startswith(_ENDED) else ""
 
     def never_confirms(self, wanted: Confirmation, error: Exception) -> Unavailable:
-        """Return the error for a server that refuses to confirm writes, so that it cannot provide the durability."""
+        """Return the error for a server that refuses to confirm writes and therefore cannot provide the durability."""
         needs = "" if is_denial(error) else _NEEDS
         what = f"{self._shown} cannot provide durability = {wanted.durability!r}"
         return Unavailable(f"{what}: {self._why(error)}{needs}")
@@ -388,7 +389,7 @@ class ReplyReader:
         return f"create {self._credentials_in} with a password"
 
 
-_NO_CONNECTION: Final = "no connection to "  # the beginning of an error for a connection that could not be made
+_NO_CONNECTION: Final = "no connection to "  # the beginning of the error if no connection could be made
 _START_IT: Final = ": start it, or set redis_url (or ROTA_REDIS_URL) to the right address"
 # These errors occur only on an open connection, so a server is running there.
 _ENDED: Final = ("the connection broke", "the server closed the connection")

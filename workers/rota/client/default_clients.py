@@ -8,7 +8,7 @@ Each setting comes from the first of these sources that has it:
    ROTA_REDIS_TLS_CERT, ROTA_REDIS_TLS_KEY, ROTA_NAMESPACE, ROTA_DURABILITY, ROTA_TIMEOUT_SECONDS.
 4. The file in ROTA_CONFIG, or else ./rota.toml.
 5. REDIS_URL.
-6. If the file of source 4 exists, the defaults of the fleet that reads it.
+6. If the file of source 4 exists, the defaults that a fleet with this file has.
 """
 
 import functools
@@ -145,8 +145,8 @@ def configure(
 
     An option that is omitted keeps the value of an earlier call, or comes from the environment. `redis` is a Redis
     client of the application, blocking or for asyncio, to be used instead of a URL; an application that uses both kinds
-    calls this function once for each. `on_commit` is described at `Task.using`; None sends at once. `Client` describes
-    the other options.
+    calls this function once for each. `on_commit` is described at `Task.using`; None means that each enqueue is sent at
+    once. `Client` describes the other options.
 
     Raises:
         TypeError: If `on_commit` is not a function that takes a callback, if `redis` cannot be used, if both `redis`
@@ -239,7 +239,7 @@ def status(task_id: str, *, args: bool = False) -> "TaskStatus":
 
 
 def cancel(task_id: str, kill_after: Duration | None = None) -> "CancelStatus":
-    """Cancel a task through the default client, and return what it was doing: see `Client.cancel`."""
+    """Cancel a task through the default client, and return the result as a CancelStatus: see `Client.cancel`."""
     return default_client().cancel(task_id, kill_after)
 
 
@@ -306,7 +306,8 @@ class _Arguments(TypedDict):
 
 
 def _arguments(configured: ClientSettings, client_in: Callable[[ClientSettings], Any]) -> _Arguments:
-    """Return the arguments for a new client. `client_in` picks the application's Redis client, blocking or asyncio."""
+    """Return the arguments for a new client. `client_in` returns the application's Redis client from the settings,
+    either the blocking one or the one for asyncio."""
     found = resolve(configured, os.environ, Path.cwd())
     url = found.redis_url
     redis = client_in(found)
@@ -340,7 +341,7 @@ def resolve(configured: ClientSettings, environment: Mapping[str, str], folder: 
     be read.
     """
     found = configured
-    if found.timeout_seconds is None:  # This is read here, because rota.toml, the other source, has no such setting.
+    if found.timeout_seconds is None:  # Only the environment has this setting; rota.toml does not.
         seconds = _seconds("ROTA_TIMEOUT_SECONDS", environment.get("ROTA_TIMEOUT_SECONDS"))
         found = found._replace(timeout_seconds=seconds)
     for source in (_in_environment, _in_file):

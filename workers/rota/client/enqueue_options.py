@@ -127,12 +127,13 @@ NO_SERVER: Final = "redis://no-server.invalid"  # The URL of a default client in
 class Interceptor(Protocol):
     """A stand-in for the server, such as that of `rota.testing`. Any thread that uses a client may call it.
 
-    All checks of a call come before its methods, so their arguments are exactly what a server would receive. Errors
-    that the methods raise reach the caller.
+    The client makes all its checks before it calls these methods, so their arguments are exactly what a server would
+    receive. Errors that the methods raise reach the caller.
     """
 
     def enqueue(self, namespace: str, tasks: "Sequence[NewTask]") -> "list[Enqueued]":
-        """Take the tasks of one call, in the order in which they would be sent."""
+        """Accept the tasks of one call, which are in the order in which they would be sent, and return a reply for
+        each."""
 
     def run(self, namespace: str, command: "ScriptCall[T]") -> T:
         """Return the reply to any other command. Raises an error if the stand-in has no reply to it."""
@@ -147,7 +148,7 @@ class Interceptor(Protocol):
 class Interception:
     """The interceptor of this process, which is None except in tests.
 
-    Each client checks it before it sends anything.
+    Before a client sends anything, it checks whether there is one.
     """
 
     def __init__(self) -> None:

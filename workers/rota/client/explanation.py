@@ -1,6 +1,6 @@
 """The next claims of each pool, explained in words, and the requests that read the necessary data.
 
-`outlook_of` and the functions about one queue or task are pure. `explain` makes the requests.
+`explain` and its helpers yield the requests. All other functions are pure.
 """
 
 from collections import Counter
@@ -51,16 +51,16 @@ class ExpectedClaim:
 class Outlook(StrEnum):
     """The state of a queue after the claims that are explained.
 
-    In the last five states, none of its tasks can be claimed.
+    In the last five of these states, none of the queue's tasks can be claimed.
     """
 
-    EMPTY = "empty"  # No task is left.
+    EMPTY = "empty"  # No ready task of the queue is left.
     AMONG = "among"  # The queue is open, and some of its tasks are among the claims.
     BEHIND = "behind"  # The queue is open, but other tasks come first.
     PAUSED = "paused"  # A client has paused the queue.
-    CONDITION = "condition"  # A condition of the queue is not met.
-    CAP = "cap"  # The maximum number of tasks is running.
-    RATE = "rate"  # The queue has reached its rate limit.
+    CONDITION = "condition"  # The queue's condition keeps it closed.
+    CAP = "cap"  # As many tasks of the queue are running as its cap permits.
+    RATE = "rate"  # The queue's rate limit does not permit a start yet.
     UNSERVED = "unserved"  # The pool does not serve the queue.
 
 
@@ -74,9 +74,10 @@ class QueueOutlook:
     weight: float
     ready: int  # The number of ready tasks.
     claims: int  # How many of the ready tasks are among the claims that are explained.
-    running: int  # How many tasks run, including the tasks of the claims.
+    running: int  # How many tasks of the queue run, including those of the claims.
     cap: int  # 0 for no cap.
-    # When the rate or the condition lets the next task start, or None if neither delays it or the time is not known.
+    # When the rate or the condition lets the next task start, or None if neither delays the task or the time is not
+    # known.
     opens_at: datetime | None
     why: str  # Why no more tasks are among the claims, and when they could be.
 
@@ -205,7 +206,7 @@ def _queue_outlook(
 def _is_shut(queue: QueueInOrder, claims: int) -> bool:
     """Whether the queue is closed, so that none of its ready tasks can be claimed.
 
-    If it has no ready task, whether it is closed for the next one.
+    If the queue has no ready task, this is whether it would be closed for the next one.
     """
     return not queue.is_open if queue.left else (queue.paused or queue.closed) and not claims
 
@@ -213,7 +214,7 @@ def _is_shut(queue: QueueInOrder, claims: int) -> bool:
 def _shut_by(queue: QueueInOrder, running: int, closed_since: datetime | None) -> Iterator[tuple[Outlook, str]]:
     """Yield the reasons why a worker cannot claim from this queue.
 
-    The script has decided that the queue is closed. This only finds out why.
+    The script has already decided that the queue is closed. This function only finds the reasons.
     """
     since = f" since {_as_text(closed_since)}" if closed_since else ""
     if queue.paused:
@@ -257,7 +258,7 @@ NO_POOLS: Final = "no master announces a pool, so no worker claims tasks"
 
 
 def about_queue(queue: str, pools: Sequence[PoolOutlook]) -> Iterator[str]:
-    """Yield a line for each pool that describes the state of the queue there."""
+    """Yield a line for each pool, which describes the state of the queue in that pool."""
     for pool in pools:
         found = pool.of_queue(queue)
         among = f"{found.claims} of {found.ready} ready tasks are among the next {len(pool.claims)}; "
@@ -303,14 +304,14 @@ def _when(due_at: datetime | None, at: datetime) -> str:
     return f"at {_as_text(due_at)}, in {left:.1f} s" if left > 0 else "now: it is due"
 
 
-_MAX_SEARCHED: Final = 10_000  # The most tasks of a lane that are searched to find the position of one task.
+_MAX_SEARCHED: Final = 10_000  # How many tasks of a lane are searched at most to find the position of one task.
 
 
 @dataclass(frozen=True, slots=True)
 class WantedClaims:
     """A request for the next `count` claims of each pool, or of one pool.
 
-    If a queue or a task is named, the reply also explains why it is not among the claims.
+    If a queue or a task is named, the reply also explains why that queue or task is not among the claims.
     """
 
     count: int = DEFAULT_CLAIMS
@@ -333,7 +334,7 @@ class WantedClaims:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The next claims of each pool, provided that no task is enqueued, becomes due or ends."""
+    """The next claims of each pool, if no task is enqueued, becomes due or ends in the meantime."""
 
     at: datetime  # The time at which the claims were computed.
     pools: tuple[PoolOutlook, ...]  # Empty if no master is running.
@@ -375,8 +376,8 @@ def _outlooks(store: Store, wanted: WantedClaims, overview: Overview) -> Steps[t
 
 
 def _pools(nodes: list[Node], wanted: str) -> dict[tuple[str, Packed], list[str]]:
-    """Return the nodes of each pool, by the pool's name and tiers. Pools with the same name but other tiers are
-    separate."""
+    """Return the nodes of each pool, by the pool's name and tiers. Pools with the same name but different tiers are
+    listed separately."""
     found: dict[tuple[str, Packed], list[str]] = {}
     for node in sorted(filter(attrgetter("is_alive"), nodes), key=attrgetter("name")):
         for pool, tiers in sorted(node.pools.items()):

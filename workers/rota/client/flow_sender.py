@@ -1,7 +1,8 @@
-"""Enqueues chains and groups, and continues an interrupted enqueue. No I/O, as in `rota.client.sender`.
+"""The steps that enqueue chains and groups, and that continue an interrupted enqueue. Like `rota.client.sender`, this
+module does no I/O.
 
-A group of many members is sent in several calls. In the same step as each call, the server adds the number of accepted
-items to a count in the group's record, which is the group's cursor. If the same group is enqueued again, the enqueue
+A group of many members is sent in several calls. In the same atomic step as each call, the server adds the number of
+accepted items to the group's cursor, a count in the group's record. If the same group is enqueued again, the enqueue
 continues exactly at the cursor. `rota.map` fills a group from an iterator in this way, as far as `max_waiting` permits.
 """
 
@@ -36,15 +37,15 @@ HandleOf = Callable[[NewMember, Enqueued], H]
 
 
 class GroupHandleOf(Protocol[H_co]):
-    """A function that makes the handle that the caller of a group's enqueue gets."""
+    """A function that makes the handle of an enqueued group."""
 
     def __call__(self, group_id: str, *, duplicate: bool) -> H_co: ...
 
 
 @dataclass(frozen=True, slots=True)
 class FlowContext:
-    """The store, checks, sender and warnings with which a client sends chains and groups. Their own senders are
-    derived from `sender`."""
+    """The store, checks, sender and warnings with which a client sends chains and groups. The senders for chains and
+    for groups are derived from `sender`."""
 
     store: Store
     checks: Checks
@@ -125,7 +126,8 @@ class Filling:
     def send(self, members: Sequence[NewMember], *, are_last: bool) -> Sending[NewMember]:
         """Send the members for the items that follow the first `cursor` items, which the server has accepted.
 
-        If these members `are_last`, the call that sends them also closes the group. Raises the errors of `Sender.send`.
+        If `are_last` is true, the call that sends the last of them also closes the group. Raises the errors of
+        `Sender.send`.
         """
         self._first = self.cursor
         self._last = self.cursor + len(members) if are_last else -1
@@ -195,7 +197,8 @@ def flow_of(
     chain_handle: HandleOf[Any],
     group_handle: GroupHandleOf[Any],
 ) -> MembersSending[Any] | GroupSending[Any]:
-    """Return the steps that enqueue a chain or a group. `members` are its members as `Checks.all_of` returned them.
+    """Return the steps that enqueue a chain or a group. `members` are the checked members that `Checks.all_of` returned
+    for it.
 
     Raises the errors of `Checks.opening`.
     """
@@ -211,14 +214,15 @@ def _member_of(member: NewMember, _reply: Enqueued) -> NewMember:
 
 @contextmanager
 def noting_how_to_continue(filling: Filling, done_again: str) -> Iterator[None]:
-    """Add a note to exceptions of the block that explains how to continue with the same group."""
+    """If the block raises an exception, add a note to it that explains how to continue with the same group."""
     try:
         yield
     except GroupEnded:
         raise
-    # This includes Ctrl-C and errors of the iterator, because the caller may not know the group's id.
+    # This also catches Ctrl-C and errors of the iterator, because without the note the caller may not know the group's
+    # id.
     except BaseException as error:
-        if filling.cursor or not isinstance(error, Unavailable):  # If this is false, the group does not exist.
+        if filling.cursor or not isinstance(error, Unavailable):  # Otherwise the group does not exist.
             error.add_note(
                 f"group {filling.group_id} has at least {filling.cursor:,} items and is not complete: if it is "
                 f"{done_again} again with id={filling.group_id!r}, it continues exactly where it stopped"
@@ -249,7 +253,7 @@ _TRIES: Final = 5  # The number of attempts at one call. Between two attempts, t
 class MapOptions(TypedDict, total=False):
     """The options of `rota.map`."""
 
-    chunk: int  # How many items are enqueued at a time, 1 to 500. The default is 100.
+    chunk: int  # How many items are sent at a time, 1 to 500. The default is 100.
     max_waiting: int  # How many unfinished tasks may exist at a time. The default is 1,000.
     id: str | None  # `id`, `then` and `on_dead` have the same meaning as in `rota.group`.
     then: Call[Any] | CallChain | None
@@ -351,8 +355,8 @@ def count_of(iterable: Iterable[Any]) -> int | None:
 def filled(filling: Filling, items: Items, plan: MapPlan, report: ReportProgress) -> MapSteps:
     """Open the group, add the items that it does not have yet, and close it.
 
-    Before each chunk, this waits until at most `max_waiting` members would be unfinished. Raises GroupEnded if there
-    are more items, but the group accepts no more.
+    Before each chunk, this waits until there is room for it: then at most `max_waiting` members are unfinished,
+    including the chunk. Raises GroupEnded if there are more items, but the group accepts no more.
     """
     yield from _sent(filling, filling.open)
     items.skip_to(filling.cursor)
@@ -373,7 +377,7 @@ def filled(filling: Filling, items: Items, plan: MapPlan, report: ReportProgress
 
 
 def _sent(filling: Filling, sending: Callable[[], Sending[NewMember]]) -> Generator[Any, Any, None]:
-    """Send the items, and send them again after a failure when the server responds.
+    """Send the items. After a failure, wait until the server responds, and send them again.
 
     The group's cursor shows which items the server has accepted, so `sending` is called again for each attempt.
     """

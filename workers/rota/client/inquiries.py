@@ -109,8 +109,8 @@ def wanted_events(after: str | None, queue: str | None, task: str | None, timeou
 
 
 def _check_chosen(queue: str | None, task: str | None) -> None:
-    """Check the names of the queue and the task that a request is restricted to. None stands for all. Raises
-    InvalidName."""
+    """Check the names of the queue and the task that a request is restricted to. None means all queues or all tasks.
+    Raises InvalidName."""
     if queue is not None:
         check_queue(queue)
     if task is not None:

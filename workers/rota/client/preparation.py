@@ -1,5 +1,5 @@
-"""The checks and decisions before an enqueue is sent, which turn a call into arguments of the script. All functions are
-pure, except that they make new ids and compare `at` with the clock.
+"""The checks and decisions before an enqueue is sent. They turn a call into the arguments of the script. All functions
+are pure, except that they make new ids and compare `at` with the clock.
 """
 
 import hashlib
@@ -93,7 +93,7 @@ def prepare(call: Call[Any], registry: Registry, max_payload_kb: int) -> NewTask
 def prepare_each(calls: Iterable[Call[Any]], registry: Registry, max_payload_kb: int) -> Iterator[NewTask]:
     """Check many calls and turn each into a NewTask.
 
-    Raises the errors of `prepare`, with the number of the call, counted from 0.
+    Raises the errors of `prepare`. The message then has the number of the call, counted from 0.
     """
     for number, call in enumerate(calls):
         try:
@@ -258,7 +258,7 @@ class Checks:
     def member(self, member: Call[Any] | CallChain) -> NewMember:
         """Check a call or a chain, and return it in the form that is sent.
 
-        Raises the errors of `prepare`. For a chain, the errors contain the number of the call.
+        Raises the errors of `prepare`. For a chain, the message has the number of the call.
         """
         first, *rest = self._tasks(member)
         return NewMember(first, follow_text(rest))
@@ -269,7 +269,8 @@ class Checks:
         return [prepare(member, self.registry, self.max_payload_kb)]
 
     def members(self, members: Sequence[Call[Any] | CallChain]) -> Iterator[NewMember]:
-        """Yield the members of a group. Raises the errors of `member`, with the number of the member."""
+        """Yield the members of a group. Raises the errors of `member`. The message then has the number of the
+        member."""
         for at, member in enumerate(members):
             try:
                 yield self.member(member)
@@ -289,8 +290,7 @@ class Checks:
     def opening(self, then: Call[Any] | CallChain | None, on_dead: Call[Any] | CallChain | None) -> Opening:
         """Check the calls that follow a group, and return them in the form that is sent.
 
-        Raises the errors of `prepare`, with the name of the option, `then` or `on_dead`, at the beginning of the
-        message.
+        Raises the errors of `prepare`. The message begins with the name of the option, `then` or `on_dead`.
         """
         return Opening(*(self._last(option, last) for option, last in (("then", then), ("on_dead", on_dead))))
 

@@ -69,9 +69,9 @@ class QueuedTask:
     queue: str
     name: str
     due_at: datetime | None
-    due_in_seconds: float | None  # The time until the task is due. Below 0 if it is late.
+    due_in_seconds: float | None  # The time until the task is due. Negative if the task is late.
     since: datetime | None  # When the task entered its lane, or died. None for a scheduled task.
-    age_seconds: float | None  # How long ago `since` was.
+    age_seconds: float | None  # The time since then.
     attempt: int  # The number of the attempt that runs, comes next, or was the last.
     failures: int
     crashes: int
@@ -110,8 +110,8 @@ class TasksFound:
 
     tasks: list[QueuedTask]
     searched: int  # How many tasks were read to find these.
-    # Whether there may be more tasks. If there are and fewer tasks than wanted were found, the search has reached its
-    # limit.
+    # Whether there may be more tasks. If this is true and fewer tasks than wanted were found, the search has reached
+    # its limit.
     more: bool
 
 

@@ -29,7 +29,7 @@ from rota.tasks.registry import default_registry
 if TYPE_CHECKING:
     from rota.tasks.registry import TaskDefinition
 
-_TRIES: Final = 20  # The number of attempts. One fails if the record changes between reading it and the call.
+_TRIES: Final = 20  # The number of attempts. An attempt fails if the record changes between the read and the call.
 _RANDOM_BYTES: Final = 8
 
 
@@ -58,7 +58,8 @@ def run_schedule_now(store: ScheduleStore, name: str) -> Steps[tuple[str, bool]]
     """Enqueue an extra occurrence, and return its id and False.
 
     If an earlier occurrence has not ended and occurrences may not overlap, return the earlier one's id and True. Raises
-    UnknownSchedule, or Unavailable if the schedule changes during each attempt.
+    UnknownSchedule if there is no schedule with this name, and Unavailable if the schedule changed during every
+    attempt.
     """
     task_id = f"{name}:{os.urandom(_RANDOM_BYTES).hex()}"
     for _ in range(_TRIES):
@@ -86,7 +87,8 @@ def require_schedule(store: ScheduleStore, name: str) -> Steps[FoundSchedule]:
 def unknown_schedule(store: ScheduleStore, name: str, why: str = "") -> Steps[UnknownSchedule]:
     """Return the error for a name that no schedule has.
 
-    Its message has the reason `why`. Without one, it suggests a similar name of a schedule that is due soon.
+    If `why` is given, the message has it as the reason. Otherwise the message suggests a similar name of a schedule
+    that is due soon.
     """
     if why:
         return UnknownSchedule(f"there is no schedule {name!r}: {why}")
@@ -96,7 +98,7 @@ def unknown_schedule(store: ScheduleStore, name: str, why: str = "") -> Steps[Un
 
 
 class ScheduleSteps:
-    """The methods of `Schedules` as steps without I/O. See there for what each method does and raises."""
+    """The methods of `Schedules` as steps without I/O. See `Schedules` for the results and errors of each method."""
 
     def __init__(self, namespace: str, max_payload_kb: int) -> None:
         self._store = ScheduleStore(namespace)

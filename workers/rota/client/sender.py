@@ -102,7 +102,8 @@ round is sent, so that an enqueue of many rounds takes few nonces."""
 
 
 class Nonces:
-    """A source of nonces for calls. It is thread-safe, and a forked child uses names of its own.
+    """A source of nonces for calls. A nonce consists of a name and a number. The source is thread-safe, and a forked
+    child uses names of its own.
 
     After a call with a reply, the next call uses the same name and the next number, so that the server keeps one record
     for the name, not one for each call. The name of a call without a reply is never used again, because the call may be
@@ -134,8 +135,8 @@ class Nonces:
 class Sender(Generic[S, V, H]):
     """The sender of one kind of enqueue.
 
-    If the durability needs a confirmation, each round waits for its own one. Two rounds may go to two servers, for
-    example after a failover, and a single confirmation would come only from the second server.
+    If the durability needs a confirmation, each round waits for a confirmation of its own. Two rounds may go to two
+    servers, for example after a failover, and a single confirmation would come only from the second server.
     """
 
     def __init__(
@@ -171,12 +172,12 @@ class Sender(Generic[S, V, H]):
             return self._doubt(why, ids, lambda: go_on(again()))
 
         made = Sender(pack, handles_of, doubt, self._seconds, self._confirmation, repeats=self._repeats)
-        # With shared nonces, the server keeps only one record, no matter how many flows are sent.
+        # With shared nonces, the server keeps only one record, no matter how many chains and groups are sent.
         made._nonces = self._nonces
         return made
 
     def send(self, items: Sequence[S], progress: Callable[[int], object] | None = None) -> Sending[H]:
-        """Send tasks in order. Each round is sent once, and its calls without a reply a second time.
+        """Send tasks in order. Each round is sent once. Those of its calls that got no reply are sent a second time.
 
         After each round, `progress` is called with the number of tasks accepted so far. Raises Unavailable, ServerFull
         or Uncertain. The rounds after the failed round are not sent.
@@ -205,7 +206,8 @@ class Sender(Generic[S, V, H]):
     def _send_round(self, some: Pieces[S]) -> Sending[H]:
         batches = [Batch(items, at, self._nonces.take()) for items, at in some]
         sent_at = time.monotonic()
-        # A confirmation may take long, so it has the whole timeout. It is repeated only if the connection is lost.
+        # A confirmation may take long, so it has the whole timeout. The round is sent again only if the connection is
+        # lost.
         share = _FIRST_SHARE if self._confirmation is None else WHOLE
         try:
             replies = yield self._exchange(batches, sent_at + self._seconds, share)
@@ -216,7 +218,7 @@ class Sender(Generic[S, V, H]):
             if without_reply and self._may_repeat(sent_at):
                 repeated = yield from self._again([batches[n] for n in without_reply], sent_at + self._seconds)
                 for n, reply in zip(without_reply, repeated, strict=True):
-                    # For other replies, the failure of the first try is more informative.
+                    # After any other reply, the failure of the first try is more informative.
                     if isinstance(reply, Replied | NotConfirmed):
                         replies[n] = reply
         except Cut as cut:

@@ -1,4 +1,4 @@
-"""The status of a task, with its state and the ends of its attempts, and the status of a group.
+"""The status of a task, with its state and the records of its failed attempts, and the status of a group.
 
 Other programs that use the server may have written invalid values, so a value of a wrong type counts as missing.
 """
@@ -42,7 +42,8 @@ class AttemptRecord:
 def attempts_of(records: Iterable[Mapping[str, Any]]) -> tuple[AttemptRecord, ...]:
     """Return the records of attempts, oldest first.
 
-    If a worker died, its record has no attempt number, so the record gets the number of the previous one plus 1.
+    The record of an attempt whose worker died has no attempt number, so it gets the next number after the previous
+    record.
     """
     attempts: list[AttemptRecord] = []
     for record in records:
@@ -260,7 +261,7 @@ class GroupStanding(StrEnum):
     CLOSED = GroupPhase.CLOSED.value  # The group ends with its last member.
     CANCELLED = GroupPhase.CANCELLED.value  # The group accepts no more members, and nothing follows its end.
     ENDED = GroupPhase.ENDED.value
-    UNKNOWN = "unknown"  # The group ended more than a minute ago, or never existed.
+    UNKNOWN = "unknown"  # The group ended more than 50 s ago, or never existed.
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ class Task(TaskDefinition[P, R], KnowsForeignNames, kind="task"):
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> "Handle[R]":
         """Enqueue a call of the function with these arguments, and return its handle.
 
-        A worker runs it as soon as one is free.
+        A worker runs the call as soon as one is free.
 
             handle = resize.enqueue(7, width=300)
 
@@ -78,7 +78,7 @@ class Task(TaskDefinition[P, R], KnowsForeignNames, kind="task"):
         Raises:
             TypeError: If `delay` is neither a number nor a timedelta.
             ValueError: If `delay` is below 0, or longer than ten years.
-            InvalidArguments, PayloadTooLarge, NotConfigured, Unavailable, ServerFull, Uncertain: As `enqueue` does.
+            InvalidArguments, PayloadTooLarge, NotConfigured, Unavailable, ServerFull, Uncertain: See `enqueue`.
         """
         if delay is None:
             raise TypeError(f"delay must be seconds or a timedelta, got None; without a delay, {self._plain_enqueue}")
@@ -92,7 +92,7 @@ class Task(TaskDefinition[P, R], KnowsForeignNames, kind="task"):
         Raises:
             TypeError: If `when` is not a datetime.
             ValueError: If `when` has no time zone, or is more than ten years ahead.
-            InvalidArguments, PayloadTooLarge, NotConfigured, Unavailable, ServerFull, Uncertain: As `enqueue` does.
+            InvalidArguments, PayloadTooLarge, NotConfigured, Unavailable, ServerFull, Uncertain: See `enqueue`.
         """
         if when is None:
             raise TypeError(f"at must be a datetime, got None; without a time, {self._plain_enqueue}")
@@ -116,10 +116,11 @@ class Task(TaskDefinition[P, R], KnowsForeignNames, kind="task"):
 
         `client` is the client to enqueue through, instead of the default client; `aenqueue` needs an AsyncClient.
 
-        `on_commit` is called with a callback, like `django.db.transaction.on_commit`. The call is checked at once, and
-        is sent when the callback is called, which raises the errors of sending. Until then, the server does not know
-        the handle's `id`, and `duplicate` is False; `delay` counts from then. None sends at once, regardless of the
-        client's option. `aenqueue` sends at once or raises RuntimeError: see `AsyncClient.enqueue`.
+        `on_commit` is a function that takes a callback, like `django.db.transaction.on_commit`. The call is checked at
+        once, and is sent when the callback is called. The callback raises the errors of sending. Until then, the server
+        does not know the handle's `id`, and `duplicate` is False. A `delay` counts from the time of sending. With
+        `on_commit=None`, the call is sent at once, regardless of the client's option. `aenqueue` sends at once or
+        raises RuntimeError: see `AsyncClient.enqueue`.
 
         Raises:
             TypeError: If an option does not exist, or `client` is not a client.
@@ -151,8 +152,8 @@ class Using(KnowsForeignNames, Generic[P, R], kind="using"):
         """Return a call of the task with these options, for `enqueue_many` and `Client.enqueue`.
 
         Raises:
-            TypeError: If `on_commit` was given. It decides when a call is sent and is not part of the call, so pass it
-                to those methods instead.
+            TypeError: If `on_commit` was given. This option decides when a call is sent and is not part of the call, so
+                pass it to those methods instead.
         """
         if self._on_commit is not ...:
             raise TypeError("a call cannot decide when it is sent: pass on_commit to enqueue_many or Client.enqueue")
@@ -164,8 +165,8 @@ class Using(KnowsForeignNames, Generic[P, R], kind="using"):
         Raises:
             ValueError: If an option is not valid, or two options exclude each other, such as `delay` and `at`.
             TypeError: If an option has a wrong type, or the client is an AsyncClient.
-            InvalidArguments, InvalidName, PayloadTooLarge, NotConfigured, Unavailable, ServerFull, Uncertain: As
-                `Client.enqueue` does.
+            InvalidArguments, InvalidName, PayloadTooLarge, NotConfigured, Unavailable, ServerFull, Uncertain: See
+                `Client.enqueue`.
         """
         client = blocking_client(self._client, "await task.using(client=...).aenqueue(...)")
         call: Call[R] = Call(self._task.name, args, kwargs, **self._options)
@@ -183,7 +184,7 @@ class Using(KnowsForeignNames, Generic[P, R], kind="using"):
 
 
 class AsyncTask(Task[P, R]):
-    """A task whose function is a coroutine function. `R` is the type of the result that is awaited."""
+    """A task whose function is a coroutine function. `R` is the type of the awaited result."""
 
     def __init__(self, function: Callable[P, Coroutine[Any, Any, R]], name: str, options: TaskOptions) -> None:
         super().__init__(function, name, options)  # type: ignore[arg-type]  # Here R is the awaited value.

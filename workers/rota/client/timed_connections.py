@@ -3,7 +3,7 @@ blocks in BLPOP, and a pool.
 
 The pool has as many connections as threads use at the same time. It never repeats a command that may have been carried
 out. A connection is kept for the next exchange if all its commands got a reply, and closed if not. If a connection was
-lost, all idle connections are closed too. Taking a connection from the list needs no lock (ADR 20).
+lost, all idle connections are closed too. Taking a connection from the list of idle ones needs no lock (ADR 20).
 """
 
 import math
@@ -40,7 +40,7 @@ class TimedConnection:
     """
 
     def __init__(self, endpoint: Endpoint, seconds: float, deadline: float = math.inf) -> None:
-        """Connect. No step takes longer than `seconds`, or beyond the deadline. Raises ServerError."""
+        """Connect. No step takes longer than `seconds`, and none continues after the deadline. Raises ServerError."""
         self.is_known = False  # Whether an exchange has succeeded on this connection.
         self._pid = os.getpid()
         self._deadline = _Deadline(deadline)
@@ -96,7 +96,7 @@ class _Deadline:
         self.at = at
 
     def wait(self, fd: int, events: int, seconds: float) -> bool:
-        """Wait for events on a descriptor, like `wait_for`, but not beyond the deadline."""
+        """Wait for events on a descriptor, like `wait_for`, but no longer than until the deadline."""
         if fd < 0:
             raise ConnectionLost("another thread closed the client", REASON_NETWORK)
         return wait_for(fd, events, min(seconds, self.at - time.monotonic()))
@@ -239,14 +239,14 @@ class ClientPool:
             failed = any(isinstance(each, ServerError) for each in raw)
             if failed:
                 _send_texts(connection, sent, raw, tail)
-        # If a signal or a time limit interrupted the exchange, the next caller would read its replies.
+        # If a signal or a time limit interrupted the exchange, the next caller would otherwise read the replies to it.
         except BaseException:
             self._drop(connection)
             raise
         if failed and (any(isinstance(each, ConnectionLost) for each in raw) or connection not in self._all):
             # The connection is lost, its server is no longer the primary, or the client was closed.
             self._drop(connection)
-            self._drop_idle()  # The idle connections go to the same server.
+            self._drop_idle()  # The idle connections lead to the same server.
         else:
             connection.is_known = True
             self._keep(connection)
@@ -311,7 +311,8 @@ class ClientPool:
 def _pipeline(
     connection: TimedConnection, commands: Iterable[ScriptCall[T]], pack: Callable[[ScriptCall[T]], bytes], tail: bytes
 ) -> tuple[list[ScriptCall[T]], list[object]]:
-    # Returns all commands, and a reply or an error for each, with one more at the end for the tail if there is one.
+    # Returns all commands, and a reply or an error for each. If there is a tail (WAIT or WAITAOF), the reply to it
+    # comes last.
     sent: list[ScriptCall[T]] = []
     coming = iter(commands)
     try:

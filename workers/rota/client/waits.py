@@ -50,7 +50,7 @@ class TaskQuery(NamedTuple):
 
 
 class GroupQuery(NamedTuple):
-    """A query to a script about a group, whose event is that at most `most_left` members have not ended.
+    """A query to a script about a group. Its event is that at most `most_left` members of the group have not ended.
 
     If `most_left` is None, the event is the end of the whole group.
     """
@@ -117,7 +117,8 @@ class Wait(OpenWait):
         self._asleep.acquire()
 
     def sleep(self, seconds: float) -> bool:
-        """Sleep until the awaited event occurs. Return False if `seconds` passed first. A time of -1 has no limit."""
+        """Sleep until the awaited event occurs. Return False if `seconds` passed first. If `seconds` is -1, there is no
+        limit."""
         try:
             return self._asleep.acquire(timeout=seconds)
         finally:
@@ -207,7 +208,7 @@ WaitResults = Sequence[WaitResult | None]
 
 
 class WaitRounds:
-    """The open waits of a client, and the decision when to query the server about them."""
+    """The open waits of a client, and the times at which to query the server about them."""
 
     def __init__(self, store: Store) -> None:
         self._name_there = os.urandom(8).hex()

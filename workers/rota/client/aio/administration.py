@@ -15,7 +15,8 @@ class AsyncAdministration(AsyncLifecycle):
 
         Raises:
             InvalidName: If the queue is not a valid name.
-            Unavailable, Uncertain: As `cancel` does.
+            Unavailable: If the server cannot be reached or refuses the call. Nothing was changed.
+            Uncertain: If the server did not reply in time. The call can be repeated.
         """
         check_queue(queue)
         return await self._driver.run(self._driver.store.pause(queue)) > 0
@@ -27,7 +28,8 @@ class AsyncAdministration(AsyncLifecycle):
 
         Raises:
             InvalidName: If the queue is not a valid name.
-            Unavailable, Uncertain: As `cancel` does.
+            Unavailable: If the server cannot be reached or refuses the call. Nothing was changed.
+            Uncertain: If the server did not reply in time. The call can be repeated.
         """
         check_queue(queue)
         return await self._driver.run(self._driver.store.resume(queue)) > 0
@@ -41,7 +43,8 @@ class AsyncAdministration(AsyncLifecycle):
         Raises:
             InvalidName: If the id is not a valid name.
             ServerFull: If the server has no memory left. The task is still dead.
-            Unavailable, Uncertain: As `cancel` does.
+            Unavailable: If the server cannot be reached or refuses the call. Nothing was changed.
+            Uncertain: If the server did not reply in time. The call can be repeated.
         """
         require_name("id", task_id)
         return await self._driver.run(self._driver.store.revive([task_id]), [task_id]) > 0
@@ -53,7 +56,8 @@ class AsyncAdministration(AsyncLifecycle):
 
         Raises:
             InvalidName: If the id is not a valid name.
-            Unavailable, Uncertain: As `cancel` does.
+            Unavailable: If the server cannot be reached or refuses the call. Nothing was changed.
+            Uncertain: If the server did not reply in time. The call can be repeated.
         """
         require_name("id", task_id)
         return await self._driver.run(self._driver.store.purge_dead([task_id]), [task_id]) > 0

@@ -67,9 +67,9 @@ class AsyncClient(AsyncAdministration, KnowsForeignNames, kind="client"):
     """A client for asyncio, for one namespace of one server.
 
     It takes the same arguments as `Client`, except that `redis` is a client for asyncio, such as `redis.asyncio.Redis`.
-    All tasks of the event loop share one connection; `wait` and `result` share a second one. The client belongs to the
-    event loop that uses it first. Another loop may use it only after that loop was closed. Close the client with
-    `aclose`, or use it as an async context manager:
+    All asyncio tasks of an event loop share one connection for commands and a second one for waits. The client belongs
+    to the event loop that uses it first. Another loop may use it only after the first loop is closed. Close the client
+    with `aclose`, or use it as an async context manager:
 
         async with rota.AsyncClient("redis://localhost:6379/0") as client:
             handle = await client.enqueue(resize.call(7))
@@ -145,11 +145,11 @@ class AsyncClient(AsyncAdministration, KnowsForeignNames, kind="client"):
             handle = await client.enqueue(resize.call(7))
             handle = await client.enqueue("resize", args=[7], queue="images", delay=60)
 
-        The call is sent before this method returns, so it cannot wait for a commit. If a transaction is open, and
-        `on_commit` therefore does not call back at once, nothing is sent and RuntimeError is raised.
+        The call is sent before this method returns, so it cannot wait for a commit. If a transaction is open, so that
+        `on_commit` does not call back at once, nothing is sent and RuntimeError is raised.
 
-        If the await is cancelled, the cause of CancelledError is Uncertain if the call was sent, and Unavailable if it
-        was not. `Uncertain.behind` returns that Uncertain, which can repeat the call exactly.
+        If the await is cancelled, CancelledError has a cause: Uncertain if the call was sent, and Unavailable if it was
+        not. `Uncertain.behind` returns that Uncertain, whose `arepeat` repeats the call exactly.
 
         Raises:
             InvalidArguments: If the arguments are not JSON, or do not fit the signature of the task.
@@ -159,7 +159,8 @@ class AsyncClient(AsyncAdministration, KnowsForeignNames, kind="client"):
             ValueError: If an option is not valid, or two options exclude each other, such as `delay` and `at`.
             Unavailable: If the server cannot be reached or refuses the call. The call was not accepted.
             ServerFull: If the server has no memory left. The call was not accepted.
-            Uncertain: If the call may have been accepted, or its durability is not confirmed. It can be repeated.
+            Uncertain: If the call may have been accepted, or its durability is not confirmed. The error can repeat the
+                call exactly.
             GroupEnded: If a group with this id ended or was cancelled before all its members were accepted.
         """
         if positional:
@@ -176,13 +177,14 @@ class AsyncClient(AsyncAdministration, KnowsForeignNames, kind="client"):
 
         All calls are checked before any is sent. Calls with `front=True` are sent after the others, in reverse order,
         so that they end up in order at the head of their lane. `progress` is called with the number of accepted calls
-        and their total, at least after every 4,000 calls. True draws a bar in the terminal.
+        and the total number of calls, at least after every 4,000 calls. `progress=True` draws a progress bar in the
+        terminal.
 
         Raises:
-            InvalidArguments, InvalidName, PayloadTooLarge, TypeError, ValueError: As `enqueue` does, with the number of
-                the call, counted from 0. Nothing was sent.
-            Unavailable, ServerFull, Uncertain: As `enqueue` does. `accepted` of the error has the ids of the tasks that
-                were accepted before. The calls after the failed ones were not sent.
+            InvalidArguments, InvalidName, PayloadTooLarge, TypeError, ValueError: See `enqueue`. The message has the
+                number of the call, counted from 0. Nothing was sent.
+            Unavailable, ServerFull, Uncertain: See `enqueue`. The error's `accepted` has the ids of the tasks that were
+                accepted before the error. The calls after the failed ones were not sent.
         """
         tasks = await in_chunks(prepare_each(many(calls), default_registry, self._max_payload_kb))
         there, back = in_sending_order(tasks)
@@ -191,7 +193,8 @@ class AsyncClient(AsyncAdministration, KnowsForeignNames, kind="client"):
     async def execute_later(self, queue: str, name: str, args: Sequence[Any], delay: float = 0) -> str:
         """Enqueue a task by its name, due `delay` seconds from now, and return its id.
 
-        This has the signature of the legacy producers. New code should call `enqueue`. Raises the errors of `enqueue`.
+        The signature is that of older, hand-written producers. New code should call `enqueue`. Raises the errors of
+        `enqueue`.
         """
         return (await self.enqueue(name, args=args, queue=queue, delay=delay)).id
 
@@ -209,8 +212,8 @@ class AsyncClient(AsyncAdministration, KnowsForeignNames, kind="client"):
     async def map(self, task: MakesCalls, items: Iterable[Any], **options: "Unpack[MapOptions]") -> "AsyncGroupHandle":
         """Enqueue a task for each item, as a group, and return its handle when all items are accepted.
 
-        At most `max_waiting` (1,000) of the tasks are unfinished at a time, so the call waits for workers. See
-        `rota.map`, which has the same options and raises the same errors.
+        At most `max_waiting` (default 1,000) of the tasks are unfinished at a time, so this call waits until workers
+        have finished enough of them. See `rota.map`, which has the same options and raises the same errors.
         """
         return await self._flows.map(task, items, options)
 
@@ -268,8 +271,8 @@ class AsyncClient(AsyncAdministration, KnowsForeignNames, kind="client"):
         """Return the first `limit` tasks in one state, either of one queue or of all queues.
 
         `state` is `ready` (in the order of the lanes), `scheduled` (next due first), `running` or `dead` (latest
-        first). `task` restricts the list to one task name, for example `peek("mail", "dead", task="send")`. No other
-        tasks are read. With a filter, the search ends after 10,000 tasks.
+        first). `task` restricts the list to one task name, for example `peek("mail", "dead", task="send")`. The search
+        stops after it has read 10,000 tasks, even if fewer than `limit` tasks match.
 
         Raises:
             ValueError: If the state or the limit is not valid.
@@ -297,8 +300,9 @@ class AsyncClient(AsyncAdministration, KnowsForeignNames, kind="client"):
     ) -> "Explanation":
         """Return the next `n` claims (1 to 1,000) of each pool, in order and with their reasons.
 
-        `pool` restricts this to one pool. With a `queue` or a `task_id`, this also explains why it is not among these
-        claims, and when it could be. The claiming script runs on a copy of the data, so nothing changes.
+        `pool` restricts this to one pool. With `queue` or `task_id`, the result also explains why that queue or task is
+        not among these claims, and when it could be. The claiming script runs on a copy of the data, so nothing
+        changes.
 
         Raises:
             InvalidName: If the queue, the pool or the id is not a valid name.
@@ -340,7 +344,7 @@ class AsyncClient(AsyncAdministration, KnowsForeignNames, kind="client"):
         """
         wanted = wanted_events(after, queue, task, timeout)
         if (interceptor := self._driver.interceptor()) is not None:
-            # A stand-in has no events, so this call raises its error.
+            # A stand-in has no events, so this call raises NeedsServer.
             interceptor.run(self.namespace, self._driver.store.events("$", BATCH))
         return AsyncTaskEvents(self._driver.endpoint, self._driver.timeout_seconds, self._driver.store, wanted)
 
@@ -362,10 +366,11 @@ class AsyncClient(AsyncAdministration, KnowsForeignNames, kind="client"):
     async def wait_started(self, task_id: str, timeout: Duration | None = None) -> TaskStatus:
         """Wait until a worker has claimed the task, or the task has ended, and return its status.
 
-        A worker claims a task shortly before it calls the function, and may return the task to its queue instead.
+        A worker claims a task shortly before it calls the function. It may still return the task to its queue without
+        calling the function.
 
         Raises:
-            WaitTimeout, InvalidName, Unavailable: As `wait` does.
+            WaitTimeout, InvalidName, Unavailable: See `wait`.
         """
         return status_of(task_id, await self._state(Goal.START, task_id, timeout))
 
@@ -379,15 +384,15 @@ class AsyncClient(AsyncAdministration, KnowsForeignNames, kind="client"):
             TaskDead: If the task is dead. Its `death` describes how it died.
             TaskCancelled: If the task was cancelled, or purged with its queue.
             TaskExpired: If no worker started the task before it expired.
-            ResultNotStored: If the task is done without a stored result, or nothing is known about it. The message has
-                the reason.
-            WaitTimeout, InvalidName, Unavailable: As `wait` does.
+            ResultNotStored: If the task is done without a stored result, or nothing is known about the task. The
+                message has the reason.
+            WaitTimeout, InvalidName, Unavailable: See `wait`.
         """
         found = await self._state(Goal.RESULT, task_id, timeout)
         return result_of(status_of(task_id, found), found.result)
 
     async def cancel(self, task_id: str, kill_after: Duration | None = None) -> CancelStatus:
-        """Cancel a task, and return what it was doing.
+        """Cancel a task, and return the result as a CancelStatus.
 
         A waiting task ends at once (`cancelled`). In a running task, `rota.Cancelled` is raised (`running`). A
         task that is `dead` or `unknown` is not changed. `kill_after` is a time in seconds or a timedelta: if the task
@@ -401,7 +406,7 @@ class AsyncClient(AsyncAdministration, KnowsForeignNames, kind="client"):
         """
         return await self._driver.run(cancel_command(self._driver.store, task_id, kill_after), [task_id])
 
-    # Helpers of the methods above
+    # Helpers for the methods above
 
     @cached_property
     def _flows(self) -> "AsyncFlows":
@@ -415,7 +420,7 @@ class AsyncClient(AsyncAdministration, KnowsForeignNames, kind="client"):
     async def _state(self, goal: Goal, task_id: str, timeout: Duration | None) -> TaskState:
         """Wait for a task, and return its state.
 
-        If the task is pending in a chain or follows a group, this first waits for the task or group before it.
+        If the task is pending in a chain or follows a group, this first waits for the task or group that it follows.
         """
         query = TaskQuery(goal, require_name("id", task_id))
         if (interceptor := interception.interceptor) is not None:

@@ -1,5 +1,5 @@
 """The consumer for asyncio, which runs a blocking consumer in threads. A thread can renew the lease in time even if the
-event loop of the program is blocked, so that no task runs twice.
+event loop of the program is blocked. Otherwise the lease could expire, and a task could run twice.
 """
 
 import asyncio
@@ -25,8 +25,8 @@ T = TypeVar("T")
 class AsyncLeasedTask(ClaimedTask):
     """A task that this process holds until it is settled or the lease is lost.
 
-    It works like LeasedTask, but its methods are coroutines, and it is used with `async with`. If the await is
-    cancelled, a settlement continues in its thread.
+    It works like LeasedTask, but its methods are coroutines, and it is used with `async with`. If the await of a
+    settlement is cancelled, the settlement continues in its thread.
     """
 
     @classmethod
@@ -76,8 +76,8 @@ class AsyncConsumer(AsyncIterator[AsyncLeasedTask]):
     """An asynchronous iterator over leased tasks of one or more queues, made by `AsyncClient.consumer`. See `Consumer`.
 
     `async with` registers the consumer. At the end of the block, the tasks that the consumer holds return to their
-    lanes. Iteration waits for a task, and ends after `stop`. If an await is cancelled, the next await receives the
-    task.
+    lanes. Iteration waits for a task, and ends after `stop`. If an await is cancelled, the next await receives the task
+    that was on its way.
     """
 
     def __init__(self, driver: Driver, options: ConsumerOptions) -> None:
@@ -91,7 +91,7 @@ class AsyncConsumer(AsyncIterator[AsyncLeasedTask]):
         registering = _in_thread(self._register)
         try:
             await asyncio.shield(registering)
-        # The `async with` block does not run, so nothing else would end the renewal of the lease.
+        # The `async with` block will not run, so nothing else would end the registration and the renewal of its lease.
         except asyncio.CancelledError:
             registering.add_done_callback(self._leave)
             raise

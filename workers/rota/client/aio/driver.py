@@ -1,6 +1,5 @@
-"""The connections of an asyncio client, and its calls on them, in one event loop.
-
-Work on many calls yields to the event loop from time to time.
+"""The connections of an asyncio client in one event loop, and the calls that the client makes over them. Code that
+prepares many calls yields to the event loop from time to time.
 """
 
 import asyncio
@@ -33,7 +32,7 @@ W = TypeVar("W")
 H = TypeVar("H", bound=WithId)
 T = TypeVar("T")
 
-# The code, for messages, that repeats an enqueue that may or may not have been accepted.
+# The code that messages recommend for repeating an enqueue that may or may not have been accepted.
 REPEATS: Final = "await arepeat()"
 MAP_AT_ONCE: Final = AWAITED_NOW
 _WANTS_BLOCKING: Final = (
@@ -51,7 +50,7 @@ class Connections:
         self.pid = os.getpid()
         self._endpoint = endpoint
         self.pool = AioPool(endpoint, seconds)
-        # A separate connection for confirmations, because WAIT blocks all later commands.
+        # A separate connection for confirmations, because WAIT blocks all later commands of its connection.
         self.confirming = AioPool(endpoint, seconds)
         self.waiting = AioWaiting(endpoint, seconds, store, self.pool)
 
@@ -67,17 +66,17 @@ class Connections:
         await self._endpoint.settle()
 
     def close(self) -> None:
-        """Close all connections. Must be called in their event loop."""
+        """Close all connections. This must be called in their event loop."""
         self.waiting.close()
         self.pool.close()
         self.confirming.close()
 
 
 class AsyncDriver:
-    """The connections of an asyncio client to one namespace of one server, like `Driver`.
+    """The connections of an asyncio client to one namespace of one server: the counterpart of `Driver`.
 
-    The connections belong to the event loop that uses them first. Another loop can use them only after that loop was
-    closed.
+    The connections belong to the event loop that uses them first. Another loop can use them only after the first loop
+    is closed.
     """
 
     def __init__(
@@ -120,7 +119,7 @@ class AsyncDriver:
         return interception.interceptor
 
     async def run(self, command: ScriptCall[T], ids: Sequence[str] = (), deadline: float | None = None) -> T:
-        """Send a command and return its reply. Errors about an unknown outcome name the tasks `ids`."""
+        """Send a command and return its reply. If the outcome is not known, the error names the tasks in `ids`."""
         if (interceptor := interception.interceptor) is not None:
             return interceptor.run(self.namespace, command)
         until = time.monotonic() + self.timeout_seconds if deadline is None else deadline
@@ -171,7 +170,8 @@ class AsyncDriver:
                 stream = None
                 try:
                     stream = await pool.ready(exchange)
-                    # This sends the first command before it yields to the loop.
+                    # The first command is sent before this yields to the event loop. So if it is cancelled, the enqueue
+                    # was sent.
                     replies = await pool.exchange(stream, exchange)
                 except Unavailable as error:
                     exchange = sending.throw(error)
@@ -184,18 +184,20 @@ class AsyncDriver:
             return handles
 
     def doubt(self, why: str, ids: Sequence[str], again: Callable[[], Sending[Any]]) -> Uncertain:
-        """Return the error for an enqueue that may have been accepted. `again` makes the steps that repeat it."""
+        """Return the error for an enqueue that may have been accepted. `again` returns the steps that repeat the
+        enqueue."""
         return Uncertain(why, ids, aagain=lambda: self._driven(again()))
 
     async def wait(self, query: WaitQuery, timeout: Duration | None) -> WaitResult:
-        """Wait until the event of the query has happened.
+        """Wait until the event that the query describes has happened.
 
-        Raises WaitTimeout, or Unavailable if the client is closed.
+        Raises WaitTimeout if that takes longer than the timeout, and Unavailable if the client is closed or the server
+        does not permit this user to wait.
         """
         return await self._here().waiting.wait(query, timeout)
 
     async def wait_for_group(self, query: GroupQuery, timeout: Duration | None) -> Room:
-        """Wait until the group accepts more members or has ended."""
+        """Wait until the group has ended, or until at most `query.most_left` of its members have not ended."""
         if (interceptor := interception.interceptor) is not None:
             return interceptor.wait_for_group(self.namespace, query)
         found = await self.wait(query, timeout)
@@ -239,7 +241,8 @@ class AsyncLifecycle:
         await self._driver.aclose()
 
     def close_soon(self) -> None:
-        """Request that the connections be closed, without waiting for it. This may be called from any thread."""
+        """Request that the connections be closed, without waiting until they are. This may be called from any
+        thread."""
         self._driver.close()
 
 
@@ -266,7 +269,7 @@ async def once_committed(
 
 
 def _cut(sending: Sending[Any], *, is_sent: bool) -> Unavailable | Uncertain | None:
-    """Return the error for a cancelled await: Uncertain if the enqueue `is_sent`, and Unavailable if it is not."""
+    """Return the error for a cancelled await: Uncertain if the enqueue was sent, and Unavailable if it was not."""
     try:
         sending.throw(Cut(is_sent=is_sent))
     except (Unavailable, Uncertain) as cause:

@@ -61,7 +61,7 @@ class AsyncHandle(KnowsForeignNames, Generic[R_co], kind="handle"):
         """Wait until a worker has claimed the task, or the task has ended, and return its status.
 
         Raises:
-            WaitTimeout, Unavailable: As `wait` does.
+            WaitTimeout, Unavailable: See `wait`.
         """
         return await self.client.wait_started(self.id, timeout)
 
@@ -72,14 +72,14 @@ class AsyncHandle(KnowsForeignNames, Generic[R_co], kind="handle"):
             TaskDead: If the task is dead. Its `death` describes how it died.
             TaskCancelled: If the task was cancelled, or purged with its queue.
             TaskExpired: If no worker started the task before it expired.
-            ResultNotStored: If the task is done without a stored result, or nothing is known about it.
-            WaitTimeout, Unavailable: As `wait` does.
+            ResultNotStored: If the task is done without a stored result, or nothing is known about the task.
+            WaitTimeout, Unavailable: See `wait`.
         """
         returned: R_co = await self.client.result(self.id, timeout)
         return returned
 
     async def cancel(self, kill_after: Duration | None = None) -> CancelStatus:
-        """Cancel the task, and return what it was doing: see `AsyncClient.cancel`.
+        """Cancel the task, and return the result as a CancelStatus: see `AsyncClient.cancel`.
 
         Raises:
             ValueError: If `kill_after` is not above 0.
@@ -136,17 +136,17 @@ class AsyncChainHandle(KnowsForeignNames, kind="handle"):
         return found
 
     async def cancel(self, kill_after: Duration | None = None) -> CancelStatus:
-        """Cancel the task that the chain has reached, which drops the rest, and return what that task was doing.
+        """Cancel the task that the chain has reached, and return the result as a CancelStatus.
 
-        If that task is `running` and finishes before the cancel reaches it, the chain continues: see
-        `AsyncClient.cancel`.
+        The rest of the chain is dropped. If the task is `running` and finishes before the cancel reaches it, however,
+        the chain continues. See `AsyncClient.cancel`.
 
         Raises:
             ValueError: If `kill_after` is not above 0.
             Unavailable: If the server cannot be reached or refuses the call.
             Uncertain: If the server did not reply in time. The call can be repeated.
         """
-        for task_id in self.ids:  # This goes in order, because each task that is done enqueues the next one.
+        for task_id in self.ids:  # In this order, because each task that is done enqueues the next one.
             status = await self.client.cancel(task_id, kill_after)
             if status is not CancelStatus.UNKNOWN:
                 break
@@ -180,12 +180,11 @@ class AsyncGroupHandle(KnowsForeignNames, kind="handle"):
 
     @property
     def client(self) -> AsyncTaskAccess:
-        """The client through which the handle works."""
+        """The client that the handle uses."""
         return self.flows.client
 
     async def status(self) -> GroupStatus:
-        """Return the status of the group, which is `unknown` if the group ended more than a minute ago or never
-        existed.
+        """Return the status of the group, which is `unknown` if the group ended more than 50 s ago or never existed.
 
         Raises:
             Unavailable: If the server cannot be reached or refuses the call.
@@ -210,9 +209,9 @@ class AsyncGroupHandle(KnowsForeignNames, kind="handle"):
 
         Raises:
             GroupEnded: If the group has ended, was cancelled, or is not known.
-            InvalidArguments, InvalidName, PayloadTooLarge, TypeError, ValueError: As `AsyncClient.enqueue_many` does,
-                with the number of the member. Nothing was sent.
-            Unavailable, ServerFull, Uncertain: As `AsyncClient.enqueue_many` does.
+            InvalidArguments, InvalidName, PayloadTooLarge, TypeError, ValueError: See `AsyncClient.enqueue_many`. The
+                message has the number of the member. Nothing was sent.
+            Unavailable, ServerFull, Uncertain: See `AsyncClient.enqueue_many`.
         """
         return await self.flows.add(self.id, members)
 

@@ -33,7 +33,7 @@ class AioPool:
         self._is_closed = False
 
     async def ready(self, exchange: Exchange[Any]) -> AioStream:
-        """Return the connection to use for this exchange. Nothing of the exchange is sent yet.
+        """Return the connection to use for this exchange. No command of the exchange is sent yet.
 
         Raises Unavailable if there is no connection, or if the exchange needs a confirmation that this server cannot
         give.

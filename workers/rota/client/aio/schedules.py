@@ -85,8 +85,8 @@ class AsyncSchedules:
     async def run_now(self, name: str) -> AsyncHandle[Any]:
         """Enqueue one more occurrence, due now, even if the schedule is paused, and return its handle.
 
-        If occurrences may not overlap and an earlier one has not ended, nothing is enqueued. Then this returns the
-        handle of the earlier one, with `duplicate` set.
+        If occurrences may not overlap and an earlier one has not ended, nothing is enqueued. In that case, this returns
+        the handle of the earlier one, with `duplicate` set.
 
         Raises:
             UnknownSchedule: If there is no schedule with this name.

@@ -59,9 +59,10 @@ class AioWaiting:
         self._serving: asyncio.Task[None] | None = None
 
     async def wait(self, query: WaitQuery, timeout: Duration | None) -> WaitResult:
-        """Wait until the event of the query has happened.
+        """Wait until the event that the query describes has happened.
 
-        Raises WaitTimeout, or Unavailable if the client is closed or the server does not permit this user to wait.
+        Raises WaitTimeout if that takes longer than the timeout, and Unavailable if the client is closed or the server
+        does not permit this user to wait.
         """
         limit = limit_of(timeout)
         wait = AioWait(query)
@@ -89,7 +90,7 @@ class AioWaiting:
                 if time.monotonic() >= self._rounds.retry_at:
                     await self._converse()
                 await self._rest()
-        finally:  # Even if Rota has a bug, no call keeps waiting after this task has ended.
+        finally:  # Even if Rota has a bug, no call waits forever after this task has ended.
             self._rounds.open.give_up(CLOSED)
             await self._leave()
 

@@ -16,7 +16,8 @@ class Administration(Lifecycle):
 
         Raises:
             InvalidName: If the queue is not a valid name.
-            Unavailable, Uncertain: As `cancel` does.
+            Unavailable: If the server cannot be reached or refuses the call. Nothing was changed.
+            Uncertain: If the server did not reply in time. The call can be repeated.
         """
         check_queue(queue)
         return self._driver.run(self._driver.store.pause(queue)) > 0
@@ -28,7 +29,8 @@ class Administration(Lifecycle):
 
         Raises:
             InvalidName: If the queue is not a valid name.
-            Unavailable, Uncertain: As `cancel` does.
+            Unavailable: If the server cannot be reached or refuses the call. Nothing was changed.
+            Uncertain: If the server did not reply in time. The call can be repeated.
         """
         check_queue(queue)
         return self._driver.run(self._driver.store.resume(queue)) > 0
@@ -42,7 +44,8 @@ class Administration(Lifecycle):
         Raises:
             InvalidName: If the id is not a valid name.
             ServerFull: If the server has no memory left. The task is still dead.
-            Unavailable, Uncertain: As `cancel` does.
+            Unavailable: If the server cannot be reached or refuses the call. Nothing was changed.
+            Uncertain: If the server did not reply in time. The call can be repeated.
         """
         require_name("id", task_id)
         return self._driver.run(self._driver.store.revive([task_id]), [task_id]) > 0
@@ -54,7 +57,8 @@ class Administration(Lifecycle):
 
         Raises:
             InvalidName: If the id is not a valid name.
-            Unavailable, Uncertain: As `cancel` does.
+            Unavailable: If the server cannot be reached or refuses the call. Nothing was changed.
+            Uncertain: If the server did not reply in time. The call can be repeated.
         """
         require_name("id", task_id)
         return self._driver.run(self._driver.store.purge_dead([task_id]), [task_id]) > 0

@@ -169,7 +169,8 @@ class Client(Administration, KnowsForeignNames, kind="client"):
             ValueError: If an option is not valid, or two options exclude each other, such as `delay` and `at`.
             Unavailable: If the server cannot be reached or refuses the call. The call was not accepted.
             ServerFull: If the server has no memory left. The call was not accepted.
-            Uncertain: If the call may have been accepted, or its durability is not confirmed. It can be repeated.
+            Uncertain: If the call may have been accepted, or its durability is not confirmed. The error can repeat the
+                call exactly.
             GroupEnded: If a group with this id ended or was cancelled before all its members were accepted.
         """
         if positional:
@@ -186,13 +187,14 @@ class Client(Administration, KnowsForeignNames, kind="client"):
 
         All calls are checked before any is sent. Calls with `front=True` are sent after the others, in reverse order,
         so that they end up in order at the head of their lane. `progress` is called with the number of accepted calls
-        and their total, at least after every 4,000 calls. True draws a bar in the terminal.
+        and the total number of calls, at least after every 4,000 calls. `progress=True` draws a progress bar in the
+        terminal.
 
         Raises:
-            InvalidArguments, InvalidName, PayloadTooLarge, TypeError, ValueError: As `enqueue` does, with the number of
-                the call, counted from 0. Nothing was sent.
-            Unavailable, ServerFull, Uncertain: As `enqueue` does. `accepted` of the error has the ids of the tasks that
-                were accepted before. The calls after the failed ones were not sent.
+            InvalidArguments, InvalidName, PayloadTooLarge, TypeError, ValueError: See `enqueue`. The message has the
+                number of the call, counted from 0. Nothing was sent.
+            Unavailable, ServerFull, Uncertain: See `enqueue`. The error's `accepted` has the ids of the tasks that were
+                accepted before the error. The calls after the failed ones were not sent.
         """
         tasks = in_chunks(prepare_each(many(calls), default_registry, self._max_payload_kb))
         there, back = in_sending_order(tasks)
@@ -201,7 +203,8 @@ class Client(Administration, KnowsForeignNames, kind="client"):
     def execute_later(self, queue: str, name: str, args: Sequence[Any], delay: float = 0) -> str:
         """Enqueue a task by its name, due `delay` seconds from now, and return its id.
 
-        This has the signature of the legacy producers. New code should call `enqueue`. Raises the errors of `enqueue`.
+        The signature is that of older, hand-written producers. New code should call `enqueue`. Raises the errors of
+        `enqueue`.
         """
         return (self.enqueue(name, args=args, queue=queue, delay=delay)).id
 
@@ -219,8 +222,8 @@ class Client(Administration, KnowsForeignNames, kind="client"):
     def map(self, task: MakesCalls, items: Iterable[Any], **options: "Unpack[MapOptions]") -> "GroupHandle":
         """Enqueue a task for each item, as a group, and return its handle when all items are accepted.
 
-        At most `max_waiting` (1,000) of the tasks are unfinished at a time, so the call waits for workers. See
-        `rota.map`, which has the same options and raises the same errors.
+        At most `max_waiting` (default 1,000) of the tasks are unfinished at a time, so this call waits until workers
+        have finished enough of them. See `rota.map`, which has the same options and raises the same errors.
         """
         return self._flows.map(task, items, options)
 
@@ -280,8 +283,8 @@ class Client(Administration, KnowsForeignNames, kind="client"):
         """Return the first `limit` tasks in one state, either of one queue or of all queues.
 
         `state` is `ready` (in the order of the lanes), `scheduled` (next due first), `running` or `dead` (latest
-        first). `task` restricts the list to one task name, for example `peek("mail", "dead", task="send")`. No other
-        tasks are read. With a filter, the search ends after 10,000 tasks.
+        first). `task` restricts the list to one task name, for example `peek("mail", "dead", task="send")`. The search
+        stops after it has read 10,000 tasks, even if fewer than `limit` tasks match.
 
         Raises:
             ValueError: If the state or the limit is not valid.
@@ -309,8 +312,9 @@ class Client(Administration, KnowsForeignNames, kind="client"):
     ) -> "Explanation":
         """Return the next `n` claims (1 to 1,000) of each pool, in order and with their reasons.
 
-        `pool` restricts this to one pool. With a `queue` or a `task_id`, this also explains why it is not among these
-        claims, and when it could be. The claiming script runs on a copy of the data, so nothing changes.
+        `pool` restricts this to one pool. With `queue` or `task_id`, the result also explains why that queue or task is
+        not among these claims, and when it could be. The claiming script runs on a copy of the data, so nothing
+        changes.
 
         Raises:
             InvalidName: If the queue, the pool or the id is not a valid name.
@@ -352,7 +356,7 @@ class Client(Administration, KnowsForeignNames, kind="client"):
         """
         wanted = wanted_events(after, queue, task, timeout)
         if (interceptor := self._driver.interceptor()) is not None:
-            # A stand-in has no events, so this call raises its error.
+            # A stand-in has no events, so this call raises NeedsServer.
             interceptor.run(self.namespace, self._driver.store.events("$", BATCH))
         return TaskEvents(self._driver.endpoint, self._driver.timeout_seconds, self._driver.store, wanted)
 
@@ -374,10 +378,11 @@ class Client(Administration, KnowsForeignNames, kind="client"):
     def wait_started(self, task_id: str, timeout: Duration | None = None) -> TaskStatus:
         """Wait until a worker has claimed the task, or the task has ended, and return its status.
 
-        A worker claims a task shortly before it calls the function, and may return the task to its queue instead.
+        A worker claims a task shortly before it calls the function. It may still return the task to its queue without
+        calling the function.
 
         Raises:
-            WaitTimeout, InvalidName, Unavailable: As `wait` does.
+            WaitTimeout, InvalidName, Unavailable: See `wait`.
         """
         return status_of(task_id, self._state(Goal.START, task_id, timeout))
 
@@ -391,15 +396,15 @@ class Client(Administration, KnowsForeignNames, kind="client"):
             TaskDead: If the task is dead. Its `death` describes how it died.
             TaskCancelled: If the task was cancelled, or purged with its queue.
             TaskExpired: If no worker started the task before it expired.
-            ResultNotStored: If the task is done without a stored result, or nothing is known about it. The message has
-                the reason.
-            WaitTimeout, InvalidName, Unavailable: As `wait` does.
+            ResultNotStored: If the task is done without a stored result, or nothing is known about the task. The
+                message has the reason.
+            WaitTimeout, InvalidName, Unavailable: See `wait`.
         """
         found = self._state(Goal.RESULT, task_id, timeout)
         return result_of(status_of(task_id, found), found.result)
 
     def cancel(self, task_id: str, kill_after: Duration | None = None) -> CancelStatus:
-        """Cancel a task, and return what it was doing.
+        """Cancel a task, and return the result as a CancelStatus.
 
         A waiting task ends at once (`cancelled`). In a running task, `rota.Cancelled` is raised (`running`). A
         task that is `dead` or `unknown` is not changed. `kill_after` is a time in seconds or a timedelta: if the task
@@ -413,7 +418,7 @@ class Client(Administration, KnowsForeignNames, kind="client"):
         """
         return self._driver.run(cancel_command(self._driver.store, task_id, kill_after), [task_id])
 
-    # Helpers of the methods above
+    # Helpers for the methods above
 
     @cached_property
     def _flows(self) -> "Flows":
@@ -427,7 +432,7 @@ class Client(Administration, KnowsForeignNames, kind="client"):
     def _state(self, goal: Goal, task_id: str, timeout: Duration | None) -> TaskState:
         """Wait for a task, and return its state.
 
-        If the task is pending in a chain or follows a group, this first waits for the task or group before it.
+        If the task is pending in a chain or follows a group, this first waits for the task or group that it follows.
         """
         query = TaskQuery(goal, require_name("id", task_id))
         if (interceptor := interception.interceptor) is not None:

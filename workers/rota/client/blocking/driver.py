@@ -1,4 +1,5 @@
-"""The connections of a blocking client, and its calls on them. They are thread-safe, and safe to use after a fork."""
+"""The connections of a blocking client, and the calls that the client makes over them. The connections are thread-safe,
+and safe to use after a fork."""
 
 import os
 import time
@@ -28,7 +29,8 @@ T = TypeVar("T")
 W = TypeVar("W")
 H = TypeVar("H", bound=WithId)
 
-REPEATS: Final = "repeat()"  # The code, for messages, that repeats an enqueue that may or may not have been accepted.
+# The code that messages recommend for repeating an enqueue that may or may not have been accepted.
+REPEATS: Final = "repeat()"
 MAP_AT_ONCE: Final = MAP_WAITS_NOT
 
 
@@ -36,7 +38,7 @@ class Driver:
     """The connections of a client to one namespace of one server.
 
     A call without a nonce is sent only once, because the server could not recognize a second copy of it. The methods
-    raise Unavailable, or Uncertain if no reply came.
+    raise Unavailable if a call was not carried out, and Uncertain if no reply came.
     """
 
     def __init__(
@@ -75,7 +77,7 @@ class Driver:
         return interception.interceptor
 
     def run(self, command: ScriptCall[T], ids: Sequence[str] = (), deadline: float | None = None) -> T:
-        """Send a command and return its reply. Errors about an unknown outcome name the tasks `ids`."""
+        """Send a command and return its reply. If the outcome is not known, the error names the tasks in `ids`."""
         if (interceptor := self.interceptor()) is not None:
             return interceptor.run(self.namespace, command)
         until = time.monotonic() + self.timeout_seconds if deadline is None else deadline
@@ -122,13 +124,15 @@ class Driver:
                 return handles
 
     def doubt(self, why: str, ids: Sequence[str], again: Callable[[], Sending[Any]]) -> Uncertain:
-        """Return the error for an enqueue that may have been accepted. `again` makes the steps that repeat it."""
+        """Return the error for an enqueue that may have been accepted. `again` returns the steps that repeat the
+        enqueue."""
         return Uncertain(why, ids, again=lambda: self._driven(again()))
 
     def wait(self, query: WaitQuery, timeout: Duration | None) -> WaitResult:
-        """Wait until the event of the query has happened.
+        """Wait until the event that the query describes has happened.
 
-        Raises WaitTimeout, or Unavailable if the client is closed.
+        Raises WaitTimeout if that takes longer than the timeout, and Unavailable if the client is closed or the server
+        does not permit this user to wait.
         """
         self.warnings.check_blocking()
         if self._waiting.pid != os.getpid():
@@ -136,7 +140,7 @@ class Driver:
         return self._waiting.wait(query, timeout)
 
     def wait_for_group(self, query: GroupQuery, timeout: Duration | None) -> Room:
-        """Wait until the group accepts more members or has ended."""
+        """Wait until the group has ended, or until at most `query.most_left` of its members have not ended."""
         if (interceptor := interception.interceptor) is not None:
             return interceptor.wait_for_group(self.namespace, query)
         found = self.wait(query, timeout)
@@ -175,14 +179,14 @@ class Lifecycle:
 
 
 def in_chunks(things: Iterable[T]) -> list[T]:
-    """Return all items of the iterable as a list. The asyncio driver yields to the event loop here."""
+    """Return all items of the iterable as a list. The asyncio version also yields to the event loop."""
     return list(things)
 
 
 def once_committed(
     on_commit: OnCommit, waiting: W, send: Callable[[W], list[H]], expected: Callable[[], list[H]]
 ) -> list[H]:
-    """Send when `on_commit` calls back, and return the handles. Until then, the `expected` handles are returned."""
+    """Send when `on_commit` calls back. Return the handles if that was at once, and otherwise the `expected` ones."""
     callback = OnceSent(waiting, send)
     check_on_commit(on_commit)(callback)
     return expected() if callback.handles is None else callback.handles

@@ -62,7 +62,7 @@ class Handle(KnowsForeignNames, Generic[R_co], kind="handle"):
         """Wait until a worker has claimed the task, or the task has ended, and return its status.
 
         Raises:
-            WaitTimeout, Unavailable: As `wait` does.
+            WaitTimeout, Unavailable: See `wait`.
         """
         return self.client.wait_started(self.id, timeout)
 
@@ -73,14 +73,14 @@ class Handle(KnowsForeignNames, Generic[R_co], kind="handle"):
             TaskDead: If the task is dead. Its `death` describes how it died.
             TaskCancelled: If the task was cancelled, or purged with its queue.
             TaskExpired: If no worker started the task before it expired.
-            ResultNotStored: If the task is done without a stored result, or nothing is known about it.
-            WaitTimeout, Unavailable: As `wait` does.
+            ResultNotStored: If the task is done without a stored result, or nothing is known about the task.
+            WaitTimeout, Unavailable: See `wait`.
         """
         returned: R_co = self.client.result(self.id, timeout)
         return returned
 
     def cancel(self, kill_after: Duration | None = None) -> CancelStatus:
-        """Cancel the task, and return what it was doing: see `Client.cancel`.
+        """Cancel the task, and return the result as a CancelStatus: see `Client.cancel`.
 
         Raises:
             ValueError: If `kill_after` is not above 0.
@@ -137,17 +137,17 @@ class ChainHandle(KnowsForeignNames, kind="handle"):
         return found
 
     def cancel(self, kill_after: Duration | None = None) -> CancelStatus:
-        """Cancel the task that the chain has reached, which drops the rest, and return what that task was doing.
+        """Cancel the task that the chain has reached, and return the result as a CancelStatus.
 
-        If that task is `running` and finishes before the cancel reaches it, the chain continues: see
-        `Client.cancel`.
+        The rest of the chain is dropped. If the task is `running` and finishes before the cancel reaches it, however,
+        the chain continues. See `Client.cancel`.
 
         Raises:
             ValueError: If `kill_after` is not above 0.
             Unavailable: If the server cannot be reached or refuses the call.
             Uncertain: If the server did not reply in time. The call can be repeated.
         """
-        for task_id in self.ids:  # This goes in order, because each task that is done enqueues the next one.
+        for task_id in self.ids:  # In this order, because each task that is done enqueues the next one.
             status = self.client.cancel(task_id, kill_after)
             if status is not CancelStatus.UNKNOWN:
                 break
@@ -179,12 +179,11 @@ class GroupHandle(KnowsForeignNames, kind="handle"):
 
     @property
     def client(self) -> TaskAccess:
-        """The client through which the handle works."""
+        """The client that the handle uses."""
         return self.flows.client
 
     def status(self) -> GroupStatus:
-        """Return the status of the group, which is `unknown` if the group ended more than a minute ago or never
-        existed.
+        """Return the status of the group, which is `unknown` if the group ended more than 50 s ago or never existed.
 
         Raises:
             Unavailable: If the server cannot be reached or refuses the call.
@@ -209,9 +208,9 @@ class GroupHandle(KnowsForeignNames, kind="handle"):
 
         Raises:
             GroupEnded: If the group has ended, was cancelled, or is not known.
-            InvalidArguments, InvalidName, PayloadTooLarge, TypeError, ValueError: As `Client.enqueue_many` does,
-                with the number of the member. Nothing was sent.
-            Unavailable, ServerFull, Uncertain: As `Client.enqueue_many` does.
+            InvalidArguments, InvalidName, PayloadTooLarge, TypeError, ValueError: See `Client.enqueue_many`. The
+                message has the number of the member. Nothing was sent.
+            Unavailable, ServerFull, Uncertain: See `Client.enqueue_many`.
         """
         return self.flows.add(self.id, members)
 

@@ -99,11 +99,11 @@ class WaitingThread(Thread):
         return self._rounds.trouble
 
     def take(self, wait: Wait) -> bool:
-        """Accept a wait. Return False if the thread has ended, in which case the caller starts another thread."""
+        """Accept a wait. Return False if the thread has ended. The caller then starts another thread."""
         return self._mail.leave(wait)
 
     def stop(self) -> None:
-        """End the thread, with all its waits."""
+        """Stop the thread, and end all its waits."""
         self._mail.leave(None)
 
     def run(self) -> None:
@@ -115,7 +115,7 @@ class WaitingThread(Thread):
                     self._converse()
                 self._rest()
             why = CLOSED
-        finally:  # Even if Rota has a bug, no call keeps waiting after this thread has ended.
+        finally:  # Even if Rota has a bug, no call waits forever after this thread has ended.
             for wait in self._mail.close():
                 self._keep(wait)
             self._rounds.open.give_up(why)
@@ -173,9 +173,10 @@ class Waiting:
         self.pid = os.getpid()
 
     def wait(self, query: WaitQuery, timeout: Duration | None) -> WaitResult:
-        """Wait until the event of the query has happened.
+        """Wait until the event that the query describes has happened.
 
-        Raises WaitTimeout, or Unavailable if the client is closed or the server does not permit this user to wait.
+        Raises WaitTimeout if that takes longer than the timeout, and Unavailable if the client is closed or the server
+        does not permit this user to wait.
         """
         limit = limit_of(timeout)
         wait = Wait(query)

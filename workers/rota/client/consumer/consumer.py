@@ -106,7 +106,7 @@ class Consumer(Iterator[LeasedTask]):
         self._bells = Doorbells(transport.store.keys, options.queues)
         self._preparer = Preparer(TakenTasks(default_registry), DefaultRunSettings(options.max_payload_kb))
         self._holds = Holds(transport.store, self._run, options.lease_seconds, self._wakeup.ring)
-        # Held by the thread that claims or waits for a doorbell. Only one thread at a time does that.
+        # Held by the thread that claims or waits for a doorbell. Only one thread at a time does either.
         self._claiming = threading.Lock()
         self._connection: Connection | None = None
         self._claims: deque[Claim] = deque()
@@ -196,7 +196,8 @@ class Consumer(Iterator[LeasedTask]):
                 raise Denied(f"{self.owner} cannot continue: {error}") from error
             self._note_trouble(error)
             self._wakeup.wait(self._trouble.next_seconds())
-        # For example KeyboardInterrupt. A reply may still arrive on this connection, so it must not be used again.
+        # For example KeyboardInterrupt. A reply may still arrive on this connection, so the connection must not be used
+        # again.
         except BaseException:
             self._disconnect()
             raise
@@ -262,7 +263,8 @@ class Consumer(Iterator[LeasedTask]):
         return self._connected().run(step)
 
     def _give_back_claims(self) -> None:
-        """Return tasks that were claimed while iteration ended. If the server does not reply, `close` returns them."""
+        """Return to their lanes the tasks that were claimed while iteration was ending. If the server does not reply,
+        `close` returns them."""
         if self._claims and not self._closed:
             self._unfit += [pack_settlement(Settlement(claim.entry, Release())) for claim in reversed(self._claims)]
             self._claims.clear()
@@ -285,7 +287,7 @@ class Consumer(Iterator[LeasedTask]):
     def _is_over(self) -> bool:
         return self._stopped or self._lease.registration.lost
 
-    # The check of the process, and the connection
+    # The check that the process did not fork, and the connection
 
     def _run(self, command: ScriptCall[T]) -> T:
         self._check_process()

@@ -1,9 +1,9 @@
 """The lease of a consumer, the tasks that it holds, and how each of them is settled.
 
-The consumer registers as an owner, and a thread renews its lease. It registers again after a lost lease, and its
-registration ends when it is closed. Between renewals the thread waits for messages in the list `orders` of its node, as
-a master does. A message means that a task was cancelled. The thread then renews at once, because the reply to a renewal
-names all cancelled tasks.
+The consumer registers as an owner, and a thread renews its lease. After a lost lease the consumer registers again. When
+it is closed, it ends its registration. Between renewals the thread waits for messages in the list `orders` of its node,
+as a master does. A message means that a task was cancelled. The thread then renews at once, because the reply to a
+renewal names all cancelled tasks.
 
 A settlement names the entry, which is its fencing token. Therefore the settlement can be sent repeatedly until there is
 a reply: a copy that arrives late or twice changes nothing.
@@ -73,7 +73,7 @@ def consumer_options(
 
 
 class OwnerRegistration:
-    """A registration of the consumer as an owner, which lasts until its lease is lost."""
+    """A registration of the consumer as an owner, which lasts until its lease is lost or the consumer is closed."""
 
     def __init__(self, owner: str) -> None:
         self.owner = owner
@@ -86,8 +86,8 @@ class OwnerRegistration:
 class ConsumerTransport:
     """A consumer's access to the server.
 
-    Any thread may call `run`. The consumer also opens its own connections to `endpoint`, and waits there for a reply
-    for at most `timeout_seconds`.
+    Any thread may call `run`. The consumer also opens its own connections to `endpoint`, and waits at most
+    `timeout_seconds` for a reply on them.
     """
 
     store: Store
@@ -125,7 +125,7 @@ class Lease:
     def end(self, unreported: Packed) -> None:
         """End the registration, which returns the held tasks to their lanes.
 
-        `unreported` has outcomes that may not have reached the server. They are reported first.
+        The outcomes in `unreported` may not have reached the server, so they are reported first.
         """
         self._over.set()
         self._wakeup.ring()
@@ -289,7 +289,7 @@ class Holds:
             raise self._loss(hold)
 
     def _run_until_reply(self, command: ScriptCall[TurnReply], hold: HeldTask, packed: bytes) -> TurnReply:
-        """Repeat the call until there is a reply, but not longer than about the length of a lease."""
+        """Repeat the call until there is a reply, but for no longer than about the length of a lease."""
         backoff = Backoff(_FIRST_PAUSE_SECONDS, _MAX_SETTLE_PAUSE_SECONDS)
         deadline = time.monotonic() + self._timeout_seconds
         while True:

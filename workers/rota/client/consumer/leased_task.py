@@ -164,7 +164,7 @@ class LeasedTask(ClaimedTask):
 
         Raises:
             TypeError, ValueError: If the delay is not valid. The task is still held.
-            LeaseLost, Unavailable, Uncertain, RuntimeError: As `done` does.
+            LeaseLost, Unavailable, Uncertain, RuntimeError: See `done`.
         """
         self._settle(self._when_retried(delay))
 
@@ -185,9 +185,9 @@ class LeasedTask(ClaimedTask):
         """Settle the task, unless the block has already done so.
 
         Without an exception, the task is done. An `Exception` fails the attempt, as in a worker, and does not leave the
-        block: it is logged to `rota.consumer`, and the consumer's loop continues. Likewise `rota.Cancelled` ends the
-        task as cancelled. LeaseLost leaves the block. Any other exception that is not an `Exception`, for example
-        KeyboardInterrupt, releases the task and leaves the block. Raises the errors of `done`.
+        block: it is logged to `rota.consumer`, and the consumer's loop continues. `rota.Cancelled` ends the task as
+        cancelled, and does not leave the block either. LeaseLost leaves the block. Any other exception that is not an
+        `Exception`, for example KeyboardInterrupt, releases the task and leaves the block. Raises the errors of `done`.
         """
         outcome = self._at_exit(error)
         if outcome is None:
@@ -200,7 +200,7 @@ class LeasedTask(ClaimedTask):
 
 
 class _TakenTask(TaskDefinition[..., Any]):
-    """The declaration of a task that a program takes, whether or not this process declares it.
+    """The declaration of a task that a consumer claims, whether or not this process declares it.
 
     The program may not call the function, so the arguments stay as they were enqueued unless an annotation converts
     them.
