@@ -9,9 +9,9 @@ ends in `***` at the first part that is not. `redact` does not try to recognize 
 
 `printable` escapes all characters that `str.isprintable` rejects: control characters, characters that set the direction
 of writing, separators of lines and paragraphs, halves of surrogate pairs, invisible and unassigned characters, and
-white space other than the space. So no text can move a cursor, ring a bell, color a terminal, hide, or reorder the text
-beside it. Escapes are written as in JSON (`\\u001b`, `\\n`), so an escaped JSON document is still valid JSON with the
-same data.
+white space other than the space. So no text can move the cursor, ring the bell, color the terminal, hide itself, or
+reorder the text beside it. Escapes are written as in JSON (`\\u001b`, `\\n`), so an escaped JSON document is still
+valid JSON with the same data.
 """
 
 import re
@@ -75,7 +75,7 @@ def redact(url: str) -> str:
 
 
 def _without_scheme(text: str) -> str:
-    """Return a text without `://`, with `***` in place of all that is not part of a URL such as `localhost:6379`."""
+    """Redact a text that has no `://`. Only parts that belong to a URL such as `localhost:6379` are shown."""
     known = _NEARLY.match(text)
     if not (known and known[0]) or "@" in text:
         return HIDDEN
@@ -90,14 +90,14 @@ def _credentials(text: str) -> str:
 
 
 def may_hold_credentials(text: str) -> bool:
-    """Whether a text contains something like a URL or `user:password@host`, where none is expected."""
+    """Whether a text that should not have credentials contains a URL or a part such as `user:password@host`."""
     return _CREDENTIALS.search(text) is not None
 
 
 def quoted(text: str) -> str:
     """Return a text in quotes, or `***` if it may contain a secret.
 
-    It may if it has an '@', or a ':' that is not followed by a port.
+    That is the case if the text has an '@', or a ':' that is not followed by a port.
     """
     return HIDDEN if _PAIR.search(text) else f'"{text}"'
 

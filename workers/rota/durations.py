@@ -122,7 +122,7 @@ class TimeLeft:
         return None if self._until is None else max(0.0, self._until - time.monotonic())
 
 
-_MAX_DOUBLINGS: Final = 64  # by then every wait has reached its maximum, and many more would overflow a float
+_MAX_DOUBLINGS: Final = 64  # by then every wait has reached its maximum, and many more doublings would overflow a float
 
 
 def doubled(first_seconds: float, most_seconds: float, doublings: int) -> float:

@@ -9,7 +9,7 @@ _TIERS: Final = "the priority of a task is the tier of its queue (`tiers` in rot
 _HOOKS: Final = "hooks are for all tasks: @rota.on_failure, @rota.on_dead, @rota.around_task"
 _BY_NAME: Final = 'by name rota.default_client().enqueue("resize", args=[7], queue="images")'
 
-# For each kind of object, pieces of advice, each with the names from other libraries that it is given for.
+# For each kind of object, pieces of advice. Each has the names from other libraries for which it is given.
 _TABLE: Final[Mapping[str, Mapping[str, str]]] = {
     "declaration": {  # options of `@rota.task`
         "write retries=": "max_retries retry max_tries attempts",
@@ -44,7 +44,7 @@ _TABLE: Final[Mapping[str, Mapping[str, str]]] = {
         "write cap": "concurrency max_concurrency",
         "write retries": "max_retries attempts",
     },
-    "call": {  # options of `using`, besides the options that only a declaration takes
+    "call": {  # options of `using`
         "write delay=, in seconds": "countdown",
         "write at=, an aware datetime": "eta",
         f"{_TIERS}; front=True puts one call at the head of its lane": "priority",
@@ -167,7 +167,7 @@ FOREIGN_NAMES["using"] = FOREIGN_NAMES["task"] | FOREIGN_NAMES["using"]
 def fault_in_option(name: str, owner: str, names: Mapping[str, str], options: Iterable[str]) -> str:
     """Return the error message for an option that does not exist.
 
-    It has advice if another library has the name, and otherwise the valid options.
+    The message has advice if another library uses the name for an option. Otherwise it lists the valid options.
     """
     if advice := names.get(name):
         return f"{owner} has no option {name!r}: {advice}"
@@ -176,7 +176,8 @@ def fault_in_option(name: str, owner: str, names: Mapping[str, str], options: It
 
 
 def fault_in_attribute(name: str, owner: str, names: Mapping[str, str]) -> str:
-    """Return the error message for an attribute that does not exist. Python itself adds a similar name to it."""
+    """Return the error message for an attribute that does not exist. Python itself adds a suggestion if it finds a
+    similar name."""
     advice = names.get(name)
     return f"{owner} has no attribute {name!r}" + (f": {advice}" if advice else "")
 
@@ -192,7 +193,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 class KnowsForeignNames:
     """A base class whose objects explain what to write instead of a foreign name.
 
-    Each foreign name is an attribute that raises, because `__getattr__` would slow down every other attribute.
+    Each foreign name is an attribute that raises AttributeError. A `__getattr__` would slow down every other attribute.
     """
 
     __slots__ = ()

@@ -32,8 +32,8 @@ Ending = TimeLimit | Cancelled
 class SoftLimit:
     """The soft limit and the cancellation of the task that the main thread of this process calls.
 
-    A `with` block of this object defers an exception that is due until the end of the block. This works only in the
-    main thread: a block in another thread of the task has no effect.
+    If an exception becomes due within a `with` block of this object, it is deferred until the end of the block. This
+    works only in the main thread: a block in another thread of the task has no effect.
     """
 
     __slots__ = ("_deadline_ns", "_end", "_holds", "_is_cancelled", "_is_missed", "_is_raised", "_thread")

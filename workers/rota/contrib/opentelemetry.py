@@ -57,7 +57,7 @@ def instrument(tracer_provider: TracerProvider | None = None, *, as_children: bo
     fork.
 
     The span of an attempt begins a new trace that is linked to the span of its enqueue. With `as_children`, it is a
-    child of that span instead. A second call of this function changes the options.
+    child of the span of the enqueue instead. A second call of this function changes the options.
     """
     _instrumentation.tracer = trace.get_tracer("rota", __version__, tracer_provider)
     _instrumentation.as_children = as_children
@@ -167,8 +167,8 @@ def _traced(method: Callable[..., Any], calls_in: _FindCalls) -> Callable[..., A
 
 @contextmanager
 def _sending(calls: Sequence[Call[Any]]) -> Iterator[Span]:
-    """Make a span for an enqueue. All its tasks carry the context of that span, because one span per task would cost
-    more than the task itself."""
+    """Make a span for an enqueue. All tasks of the enqueue carry the context of that span, because one span per task
+    would cost more than the task itself."""
     queues = {_queue_of(call) for call in calls}
     queue = queues.pop() if len(queues) == 1 else ""
     attributes = _operation("send", queue)

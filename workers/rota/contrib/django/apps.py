@@ -68,11 +68,11 @@ def of_project() -> dict[str, Any]:
 def configure_client() -> None:
     """Make the default client use the settings in `ROTA`.
 
-    An error in them is raised only when a task is enqueued. The system check reports it earlier.
+    If a setting is not valid, the error is raised only when a task is enqueued. The system check reports it earlier.
     """
     given = of_project()
     waits = given.pop("on_commit", True)
-    # `configure` would raise an error in these before the system check can report it
+    # if one of these is not valid, `configure` would raise an error before the system check can report it
     for name in ("timeout_seconds", "max_payload_kb"):
         if name in given and _fault_in(name, given[name]):
             del given[name]
@@ -125,8 +125,8 @@ TASKS_MODULE: Final = "tasks"
 
 
 class RotaConfig(AppConfig):
-    """The Django application. It configures the default client, wraps the tasks, and imports the tasks of all
-    applications."""
+    """The Django application. It configures the default client, closes old database connections around tasks, and
+    imports the tasks of all applications."""
 
     name = "rota.contrib.django"
     label = "rota"
@@ -200,8 +200,8 @@ def _close_old(task: CurrentTask) -> None:
 
 def _close_old_of_thread() -> None:
     for connection in connections.all(initialized_only=True):
-        # A worker has no open transaction here, but a test that runs tasks may have one. It closes the connection
-        # itself.
+        # A worker has no open transaction here, but a test that runs tasks may have one. Such a test closes the
+        # connection itself.
         if not connection.in_atomic_block:
             connection.queries_log.clear()
             connection.close_if_unusable_or_obsolete()

@@ -101,8 +101,8 @@ def running_result(task: AnyTask, current: CurrentTask, args: Sequence[Any], kwa
 
 
 def result_of(task: AnyTask, status: TaskStatus, returned: Any) -> AnyResult:
-    """Return the result of a task with this status. `returned` is the value that its function returned, if the task is
-    done."""
+    """Return the result of a task with this status. If the task is done, `returned` is the value that its function
+    returned."""
     result = new_result(
         task,
         status.id,
@@ -121,7 +121,8 @@ def result_of(task: AnyTask, status: TaskStatus, returned: Any) -> AnyResult:
 
 
 def _last_worker(status: TaskStatus) -> list[str]:
-    # Returns the worker of the current or last attempt if it has not failed. `attempts` has only those that failed.
+    # Returns the worker of the current or last attempt if that attempt has not failed. `attempts` has only failed
+    # attempts.
     return [f"{status.node}:{status.pid or 0}"] if status.state in (State.RUNNING, State.DONE) else []
 
 
@@ -148,8 +149,8 @@ declared: Final[dict[str, AnyTask]] = {}
 
 
 def rota_task(task: AnyTask, backend: type[BaseTaskBackend], options: TaskOptions, queue: str) -> RotaTask[..., Any]:
-    """Return a Rota task that runs a task of the framework, passes it a context if it takes one, and sends the
-    signals."""
+    """Return a Rota task that runs a task of the framework, passes the context if the task takes one, and sends the
+    framework's signals."""
 
     @functools.wraps(task.func)
     def attempt(*args: Any, **kwargs: Any) -> Any:

@@ -45,8 +45,8 @@ class RotaBackend(BaseTaskBackend):
 
     OPTIONS can have the options of `@rota.task`, except the queue, for all tasks of this backend. It can also have
     `priority_queues`, for example `{50: "urgent", -50: "bulk"}`. Each number is a limit: a task that names no queue
-    goes to the queue of the limit farthest from 0 that its priority reaches. In the example, priority 60 leads to
-    "urgent". Without `priority_queues`, Django rejects priorities.
+    goes to the queue of the limit farthest from 0 that its priority reaches. In the example, a task with priority 60
+    goes to "urgent". Without `priority_queues`, Django rejects priorities.
     """
 
     supports_defer = True

@@ -48,7 +48,8 @@ def _without_django_options(arguments: Sequence[str]) -> list[str]:
 
 def _environment(arguments: Sequence[str]) -> dict[str, str]:
     environment = {**os.environ, **variables_of_project()}
-    # sys.path[0] is the folder of manage.py; the fleet always finds modules in the current folder
+    # sys.path[0] is the folder of manage.py. Add it if it is not the current folder, in which the fleet always finds
+    # modules.
     if sys.path[0] != str(Path.cwd()):
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, (sys.path[0], environment.get("PYTHONPATH"))))
     if "ROTA_IMPORTS" not in environment and not _names_imports(_config_file(arguments)):
