@@ -35,8 +35,8 @@ class Kind(_Letter):
     DELAYED = "d"
     RETRY = "r"
     PERIODIC = "p"
-    THROTTLED = "t"  # it had to wait for its task's rate limit; its due time stays the same
-    RECOVERED = "c"  # it was given back because its worker died, and is due since then
+    THROTTLED = "t"  # the task had to wait for its rate limit; its due time stays the same
+    RECOVERED = "c"  # the task was given back because its worker died; its due time is when that happened
 
 
 class CrashKind(_Letter):
@@ -86,8 +86,8 @@ class Entry(NamedTuple):
 
 
 def parse_entry(text: bytes) -> Entry:
-    """Parse an entry that a script returned. Raises ValueError if the text is not an entry, which no script of ours
-    returns."""
+    """Parse an entry that a script returned. Raises ValueError if the text is not an entry. Rota's scripts never return
+    such a text."""
     fields = text.decode().split(" ", _OWN_FIELDS)
     kind = _KINDS.get(fields[2]) if len(fields) == _OWN_FIELDS + 1 else None
     if kind is None:

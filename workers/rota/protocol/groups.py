@@ -1,4 +1,4 @@
-"""Groups and chains, which enqueue tasks after other tasks have ended. This is a part of the typed store: see
+"""Groups and chains, which enqueue tasks after other tasks have ended. This module is a part of the typed store: see
 `rota.protocol.store`.
 
 A chain is a list of tasks. Each task is enqueued by the transition that ends the task before it as done. A group
@@ -34,14 +34,14 @@ class Into:
     """The group to which new members are added, and the conditions for adding them."""
 
     group: str = ""  # "" for chains outside of any group
-    opening: Opening | None = None  # opens the group unless it exists; None if the group must already exist
+    opening: Opening | None = None  # opens the group if it does not exist; None if the group must already exist
     # The expected number of accepted items; the call takes effect only if it matches, and increases it.
     cursor: int | None = None
     closes: bool = False  # whether the group is closed after these members
 
 
 class AddStatus(StrEnum):
-    """The result for new members. If the status is CURSOR or ENDED, nothing was changed."""
+    """The result of adding members to a group. If the status is CURSOR or ENDED, nothing was changed."""
 
     OK = "ok"  # the members were processed
     CURSOR = "cursor"  # the group has accepted another number of items than expected
@@ -78,7 +78,7 @@ class GroupState(NamedTuple):
     ended_us: int | None  # None if the group has not ended
     followed_by: str  # id of the task that was enqueued when the group ended; "" for none
     then: str  # while the group has not ended, id of the task that will follow it; "" for none
-    on_dead: str  # like `then`, but for a group with a dead member
+    on_dead: str  # like `then`, but for the case that a member is dead
     ended: Mapping[str, int]  # number of ended members by outcome, one of ENDS
 
 
@@ -96,7 +96,7 @@ class Groups(NamedTuple):
 
     total: int  # number of groups that have not ended
     page: tuple[GroupState, ...]
-    ended: Mapping[GroupEnd, int]  # how many groups have ever ended, by what followed
+    ended: Mapping[GroupEnd, int]  # number of groups that have ever ended, by the follow-up that was enqueued
 
 
 class CancelledGroup(NamedTuple):
@@ -110,14 +110,14 @@ class CancelledGroup(NamedTuple):
 class Room(NamedTuple):
     """The reply to a client that waits for members of a group to end."""
 
-    has_come: bool  # whether the wait is already over; if not, `group ID` will be sent to the client's reply list
+    has_come: bool  # whether the wait is already over; if not, `group ID` is added to the client's reply list later
     left: int | None  # number of members that have not ended; None if the group has ended
 
 
 class Predecessor(NamedTuple):
     """The task or group that a task follows."""
 
-    name: str  # `task ID` or `group ID`; "" if it is not in this batch
+    name: str  # `task ID` or `group ID`; "" if this batch does not have it
     cursor: str  # where the next batch begins; "" after the last batch
 
 
@@ -125,7 +125,7 @@ class HealedMembers(NamedTuple):
     """The result of checking a batch of members."""
 
     cursor: str
-    ended: int  # number of these members that were not live
+    ended: int  # number of checked members that were not live, and were removed
 
 
 def parse_added(raw: Raw) -> Added:
@@ -174,8 +174,9 @@ class Dependents(Transitions):
     """The transitions of groups and chains of one namespace."""
 
     def add_members(self, nonce: str, members: Sequence[NewMember], into: Into = Into()) -> ScriptCall[Added]:
-        """Accept up to BATCH tasks as `enqueue` does, as members of a group, with the tasks that follow each. If the
-        call is repeated with the same nonce within 60 s, it changes nothing and returns the same reply."""
+        """Accept up to BATCH tasks, like `enqueue`, and add them to a group as members. The tasks that follow a member
+        come with it. If the call is repeated with the same nonce within 60 s, it changes nothing and returns the same
+        reply."""
         opening = into.opening or Opening()
         cursor = "" if into.cursor is None else into.cursor
         args: list[Arg] = [nonce, into.group, int(into.opening is not None), *opening, cursor, int(into.closes)]
@@ -208,16 +209,17 @@ class Dependents(Transitions):
         return self._call("pending", pack((task_id, cursor)), parse_predecessor)
 
     def heal_members(self, cursor: str) -> ScriptCall[HealedMembers]:
-        """Remove members that are no longer live from their groups, and enqueue the follow-ups of groups that end by
-        this. Such members were ended by an older version of Rota, or deleted by hand. Begin with cursor "" and repeat
+        """Remove members that are no longer live from their groups, and enqueue the follow-ups of groups that end as a
+        result. Such members were ended by an older version of Rota, or deleted by hand. Begin with cursor "" and repeat
         with the cursor of each reply until it is "0"."""
         return self._call("heal_members", pack((cursor,)), parse_healed_members)
 
     def await_room(self, client: str, group: str, most_left: int) -> ScriptCall[Room]:
-        """Return how many members of a group are left. If more than `most_left` are, the server notifies this client's
-        reply list when that many are left or when the group has ended."""
+        """Return how many members of a group are left. If more than `most_left` are left, the server adds a message to
+        this client's reply list when only that many are left or when the group has ended."""
         return self._call("await_group", pack((client, group, most_left)), parse_room)
 
     def await_group_end(self, client: str, group: str) -> ScriptCall[Room]:
-        """Return whether a group has ended. If not, the server notifies this client's reply list when it has."""
+        """Return whether a group has ended. If it has not, the server adds a message to this client's reply list when
+        it ends."""
         return self._call("await_group", pack((client, group, "-")), parse_room)

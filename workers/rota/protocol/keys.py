@@ -21,7 +21,7 @@ from rota.display_text import HIDDEN
 
 MOST_CHARACTERS: Final = 128
 NAME = re.compile(rf"[A-Za-z0-9_.:-]{{1,{MOST_CHARACTERS}}}", re.ASCII)
-# Stands for the task's name in metrics and logs, if the task is not registered or its body was not read yet.
+# Replaces the task's name in metrics and logs if the task is not registered or its body was not read yet.
 UNKNOWN_TASK: Final = "_unknown"
 DELAYED_SUFFIX = "-delayed"
 # Do not quote a URL that someone gave in place of a name, because it may contain a password.
@@ -68,7 +68,7 @@ def fault_in_pattern(text: str) -> str | None:
 
 
 def fits(pattern: str, queue: str) -> bool:
-    """Whether the pattern matches this queue, or this longer pattern."""
+    """Whether the pattern matches `queue`, which is the name of a queue or a longer pattern."""
     return queue != pattern and queue.startswith(pattern.removesuffix(STAR))
 
 

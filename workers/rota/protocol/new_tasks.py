@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from rota.protocol.scripts import Raw
 from rota.protocol.wire import text_of
 
-FRONT = "^"  # appended to a due time, it puts the task at the head of its lane
+FRONT = "^"  # appended to a due time; the task then goes to the head of its lane
 
 
 class NewTask(NamedTuple):
@@ -21,7 +21,7 @@ class NewTask(NamedTuple):
     # first.
     due: str = ""
     unique_key: str = ""  # "" if the task is not unique
-    hold_ms: int = 0  # for how many milliseconds the unique key is held, 0 for until the task has ended
+    hold_ms: int = 0  # milliseconds for which the unique key is held; 0 to hold it until the task has ended
     foreign: str = ""  # the task's name, unless this process declares it outside of its main module; not sent to Redis
 
     @property

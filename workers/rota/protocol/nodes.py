@@ -17,7 +17,7 @@ from rota.protocol.tiers import (
 from rota.protocol.wire import Packed, pack, shown, text_of
 
 MOST_TEXT: Final = 200  # characters
-# Maximum number of names in a heartbeat, which take some 16 kB; a node with more tasks sends no names.
+# Maximum number of task names in a heartbeat, which take some 16 kB. A node with more tasks sends no names.
 MOST_TASKS: Final = 500
 
 
@@ -172,7 +172,7 @@ class Announced(NamedTuple):
     ends: int = DEFAULT_ENDED_KEEP  # number of ended tasks that the namespace keeps in its memory
     events: int = 0  # approximate number of task events to keep; 0 to write no events
     shares: tuple[QueueShare, ...] = ()  # how queues are served, for consumers
-    # Domains with patterns, so that a new queue wakes the workers whose patterns match it.
+    # Domains with patterns. With them, a new queue wakes the workers whose patterns match it.
     domains: tuple[Domain, ...] = ()
 
 

@@ -47,7 +47,7 @@ class RetryOutcome:
     """The outcome of a failed attempt after which there is another attempt."""
 
     label: ClassVar = "retry"
-    delay_us: int  # microseconds from the settlement to the next attempt
+    delay_us: int  # time from the settlement to the next attempt
     record: bytes = b""  # the record of this attempt, a JSON object on one line
 
 
@@ -163,12 +163,12 @@ _OURS: Final = (
     __file__.removesuffix("protocol/outcome.py"),
     traceback.__file__.removesuffix("traceback.py") + "asyncio/",
 )
-# Created once, to halve the time per record.
+# The encoder is created only once, which halves the time per record.
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
 class NotRunnable(StrEnum):
-    """Why a task with this body can never be run. Each of these is a reason for which a task is dead."""
+    """The reason why a task with a given body can never be run. Such a task is dead for this reason."""
 
     GARBAGE = "garbage"
     UNKNOWN_TASK = "unknown_task"
@@ -192,7 +192,7 @@ class FailureRecord:
 
     def to_json(self, at: datetime) -> bytes:
         """Write the record on one line. If the error is too long, its end is cut off. If the traceback is too long, its
-        beginning is."""
+        beginning is cut off."""
         fields: dict[str, object] = {"reason": self.reason, "error": self.error[:ERROR_CHARACTERS]}
         if self.traceback:
             fields["traceback"] = self.traceback[-TRACEBACK_CHARACTERS:]
@@ -263,8 +263,8 @@ def ran_by(pid: int, name: str) -> bytes:
 
 
 def run_record_of(start_us: int, run_us: float, who: bytes, refused: str = "") -> bytes:
-    """Return the record of a run for a settlement. `who` is the result of `ran_by`. A task that ends is remembered with
-    such a record."""
+    """Return the record of a run for a settlement. `who` is the result of `ran_by`. The fleet keeps such a record for
+    each ended task that it remembers."""
     run = b" %d %d%b" % (start_us, run_us, who)
     return run if not refused else b"%b %b" % (run, " ".join(refused.split()).encode(errors="replace"))
 

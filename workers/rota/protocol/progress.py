@@ -15,7 +15,7 @@ from rota.durations import utc_datetime
 
 NOTE_BYTES: Final = 100
 LONGEST: Final = 192  # bytes of the longest text: two numbers of 24 characters, a time of 16, and a note
-_MAX_NUMBER: Final = 9e15  # a double represents all whole numbers up to about this one exactly
+_MAX_NUMBER: Final = 9e15  # a double represents every whole number up to this one exactly
 _NO_TOTAL: Final = b"-"
 _PARTS: Final = 4
 

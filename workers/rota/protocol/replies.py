@@ -1,7 +1,8 @@
-"""The values into which the replies of transitions are parsed. Those of the scripts that only read are in `views`.
+"""The values into which the replies of transitions are parsed. The values for the scripts that only read are in
+`rota.protocol.views`.
 
-Scripts return statuses, numbers and lists of bytes, mostly in the order of the fields that they become. A reply of
-another form shows a bug in Rota, or does not come from our scripts. The parser then raises an error, which
+Scripts return statuses, numbers and lists of bytes, mostly in the order of the fields of the value. A reply in another
+form is due to a bug in Rota, or does not come from Rota's scripts. The parser then raises an error, which
 `rota.server.server_errors.read_reply` turns into an error of the server.
 """
 
@@ -65,7 +66,8 @@ class CancelOrder(NamedTuple):
 
 
 def parse_cancel_order(raw: bytes) -> CancelOrder:
-    """Parse `MILLISECONDS-or-- ID READY OWNER`. Raises ValueError if the text has another form."""
+    """Parse `MILLISECONDS ID READY OWNER`, in which MILLISECONDS is `-` if the process is not to be killed. Raises
+    ValueError if the text has another form."""
     kill_after, task_id, ready, owner = text_of(raw).split(" ", 3)
     return CancelOrder(owner, task_id, int(ready), None if kill_after == "-" else int(kill_after) / 1000)
 
@@ -110,8 +112,8 @@ parse_swept = reply(
 
 @dataclass(frozen=True, slots=True)
 class AdoptedScheduled:
-    """The result of adopting legacy items of the delayed set: how many became tasks, and the queue and the reason of
-    each item that is dead at once."""
+    """The result of adopting legacy items of the delayed set: how many became tasks, and for each item that is dead at
+    once, its queue and the reason."""
 
     adopted: int
     dead: tuple[tuple[str, str], ...]
@@ -138,7 +140,7 @@ parse_restored = statuses_of(RestoreStatus)
 
 
 class CancelStatus(StrEnum):
-    """In which state a cancel found the task."""
+    """The result of a cancel, which depends on the state of the task."""
 
     CANCELLED = "cancelled"  # the task was waiting, and has ended
     RUNNING = "running"  # the task is running, and its worker will be notified
@@ -151,7 +153,7 @@ parse_cancel = status_of(CancelStatus)
 
 @dataclass(frozen=True, slots=True)
 class Bounded:
-    """The result of a call that processes a limited number of items. `more` is true if there are more, so that the
+    """The result of a call that processes a limited number of items. If `more` is true, there are more items, and the
     caller should call again."""
 
     count: int
@@ -181,7 +183,7 @@ class LegacySource(NamedTuple):
 
 class FromSource(NamedTuple):
     """The result for one source: how many items the call took, how many are left, and what is wrong with the source (""
-    for nothing)."""
+    if nothing is)."""
 
     taken: int
     left: int

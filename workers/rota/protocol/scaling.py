@@ -48,14 +48,14 @@ class ScalingStore(Transitions):
     """The transitions of scaling in one namespace, each as a `ScriptCall`: see `rota.protocol.store`."""
 
     def exchange(self, node: str, ttl_ms: int, sent: PoolExchange) -> ScriptCall[ScalingReply]:
-        """Store the load of a node, and return what is known about the pool. The node becomes or stays the leader of
-        the pool unless another node leads it. Its load and its lead expire after `ttl_ms`."""
+        """Store the load of a node, and return the state of the pool. The node becomes or stays the leader of the pool
+        unless another node leads it. Its load and its lead expire after `ttl_ms`."""
         tiers: Iterable[Arg] = () if sent.tiers is None else tier_args(sent.tiers)
         args: list[Arg] = [sent.pool, node, max(1, ttl_ms), sent.load, sent.known, sent.decision, *tiers]
         return self._call("scaling", pack(args), _parse_exchange)
 
     def withdraw(self, node: str, pool: str) -> ScriptCall[ScalingReply]:
-        """Remove the load of a node, and make it stop leading the pool if it does."""
+        """Remove the load of a node. If the node leads the pool, end its lead."""
         return self._call("scaling", pack((pool, node, 0, b"", NO_DECISION, b"")), _parse_exchange)
 
 

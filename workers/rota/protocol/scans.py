@@ -2,8 +2,8 @@
 
 `find_task` finds one id among any number of remembered ends. `complete_overview` reads all queues. `find_unplaced`
 finds live tasks that are in no lane, list or set and would therefore never run. Because tasks move during a scan, a
-task that `find_unplaced` has not seen is only a suspect. So it searches all lanes, lists and sets for the suspects a
-second time, and returns those that it again did not find.
+task that `find_unplaced` has not seen is only a suspect. So the function searches all lanes, lists and sets for the
+suspects a second time, and returns those that it did not find this time either.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -118,7 +118,7 @@ class BloomFilter:
 
 def find_unplaced(store: Store, make_seen: Callable[[int], Seen], most: int | None = None) -> UnplacedScan:
     """Find live tasks that are in no lane, list or set. `make_seen` returns an empty collection for about the given
-    number of ids. The first search stops when it has found `most` suspects; only these are searched again."""
+    number of ids. The first search stops when it has found `most` suspects; the second search is for these only."""
     census = yield store.lists()
     seen = make_seen(census.entries)
     yield from _read(store, census.names, seen.add)

@@ -16,8 +16,8 @@ may be indented. Its files are then inserted at that place, unless the script al
 created only when the code around that line is executed, and are visible only there.
 
 A script with the line `-- taking along: turn` also contains the whole transition `turn`, as a function after the shared
-files of both. If the first file that the script lists is `copy`, that transition changes nothing. If it is `own_args`,
-that transition gets its arguments from the script.
+files of both. If the first file that the script lists is `copy`, the transition changes nothing. If the first file is
+`own_args`, the transition gets its arguments from the script.
 """
 
 from collections.abc import Callable, Generator, Sequence

@@ -66,7 +66,7 @@ from rota.protocol.wire import NOTHING, Arg, Packed, pack, text_of
 BATCH = 500  # the maximum number of items that a script processes in one call
 
 
-PROGRESS_BATCH = 250  # smaller, because each report takes a read and a write
+PROGRESS_BATCH = 250  # smaller than BATCH, because each report takes a read and a write
 OWNERS_A_CALL = 100  # the maximum number of owners in one call that renews them or checks for orphans
 
 
@@ -106,7 +106,7 @@ class Operations(Transitions):
         return self._call("cancel", pack((task_id, kill_after)), parse_cancel)
 
     def pause(self, queue: str) -> ScriptCall[int]:
-        """Stop claims from a queue. Returns 1 if it was not paused before."""
+        """Stop claims from a queue. Returns 1 if the queue was not paused before."""
         return self._call("pause", pack((queue,)), int)
 
     def resume(self, queue: str) -> ScriptCall[int]:
@@ -193,7 +193,8 @@ class Store(Queries, Operations, Dependents):
         return self._call("mark_started", pack((owner, entry)), bytes)
 
     def throttle(self, owner: str, request: RateRequest) -> ScriptCall[Throttled]:
-        """Ask whether a task that has a rate limit may start. If it may not, this delays the task until it may."""
+        """Request the start of a task that has a rate limit. If the limit does not permit the start yet, this delays
+        the task until it does."""
         entry, name, interval_us, burst, latest_us = request
         args = pack((owner, entry, name, interval_us, burst, "" if latest_us is None else latest_us))
         return self._call("throttle", args, parse_throttled)
@@ -225,8 +226,8 @@ class Store(Queries, Operations, Dependents):
         return self._reap(owner, "exit", blame.crash, blame, _counted(settlements) + tiers)
 
     def reap_expired(self, owner: str, blame: Blame) -> ScriptCall[Reaped]:
-        """Reap an owner whose lease has expired. The reply is `alive`, and nothing is changed, if the lease has not
-        expired or if a period of grace forbids it."""
+        """Reap an owner whose lease has expired. If the lease has not expired, or if a grace period is in force,
+        nothing is changed, and the reply is `alive`."""
         return self._reap(owner, "expired", CrashKind.LOST, blame, _counted(NOTHING) + NO_TIERS)
 
     def _reap(self, owner: str, reason: str, crash: CrashKind | None, blame: Blame, rest: Packed) -> ScriptCall[Reaped]:
@@ -249,11 +250,11 @@ class Store(Queries, Operations, Dependents):
         return self._call("sweep", args, parse_swept)
 
     def adopt_scheduled(self, members: Sequence[bytes]) -> ScriptCall[AdoptedScheduled]:
-        """Turn up to BATCH items of the delayed set that other programs have pushed there into tasks."""
+        """Make tasks from up to BATCH items that other programs have pushed to the delayed set."""
         return self._call("adopt_scheduled", pack(members), parse_adopted_scheduled)
 
     def adopt_legacy(self, poller: str, limit: int, sources: Sequence[LegacySource]) -> ScriptCall[AdoptedLegacy]:
-        """Turn up to `limit` items of these sources that are ready or due into tasks. `poller` is the name of the
+        """Make tasks from up to `limit` items of these sources that are ready or due. `poller` is the name of the
         caller."""
         args = (arg for source in sources for arg in source)
         return self._call("adopt_legacy", pack((poller, limit, *args)), parse_adopted_legacy)

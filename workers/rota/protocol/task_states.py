@@ -52,7 +52,7 @@ class StateFacts:
     # For each next state, the scripts that move a task there.
     moves: Mapping[State, tuple[str, ...]] = field(default_factory=dict)
     has_attempt: bool = False  # whether the status reports the number of the running, next or last attempt
-    # Why `rota queue explain` does not expect a claim.
+    # Why `rota queue explain` does not expect a claim of a task in this state.
     not_claimed: str = "it has ended as {state} and will not be claimed"
 
 

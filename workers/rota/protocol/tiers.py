@@ -117,8 +117,8 @@ def settings_of_domain(domain: Domain) -> str:
 
 
 def settings_of(shares: Iterable[QueueShare]) -> str:
-    """Return the settings of queues as a text for the scripts. For each queue that has other settings than the
-    defaults, it has ` QUEUE=` and the queue's `share_text`."""
+    """Return the settings of queues as a text for the scripts. For each queue whose settings differ from the defaults,
+    the text has ` QUEUE=` and the queue's `share_text`."""
     return "".join(_setting(share) for share in shares if share != QueueShare(share.name))
 
 
@@ -136,8 +136,8 @@ def share_text(share: QueueShare) -> str:
 
 
 def read_share(name: str, text: bytes) -> QueueShare:
-    """Return the share of a queue from the `share_text` that masters published. If they published none, so that the
-    text is empty, return the defaults."""
+    """Return the share of a queue from the `share_text` that masters published. If the text is empty, because masters
+    published none, return the defaults."""
     if not text:
         return QueueShare(name)
     numbers, _, condition = text.decode().partition(":")
@@ -169,8 +169,9 @@ NO_TIERS = pack_tiers(())
 
 
 def pack_limits(limits: Mapping[str, int]) -> Packed:
-    """Return, as one argument, how many entries a turn may claim from certain queues, which override its `limit`. It is
-    one argument because a script searches a text faster than it reads a hundred arguments."""
+    """Return the limits of certain queues as one argument: how many entries a turn may claim from them, instead of the
+    turn's `limit`. There is only one argument, because a script searches a text faster than it reads a hundred
+    arguments."""
     return pack(("".join(f" {queue}={limit}" for queue, limit in limits.items()),))
 
 

@@ -19,12 +19,12 @@ _ROW: Final = 5
 
 
 class TaskData(NamedTuple):
-    """The data of a task, without the list or set that it is in. Missing data is b""."""
+    """The data of a task, except for the list or set that the task is in. Missing data is b""."""
 
     body: bytes  # empty if the task was cancelled
-    attempts: bytes  # the records of its failed attempts
-    unique: bytes  # the unique key that it holds or once held
-    follows: bytes  # its group and the other tasks of its chain
+    attempts: bytes  # the records of the task's failed attempts
+    unique: bytes  # the unique key that the task holds or once held
+    follows: bytes  # the task's group and the other tasks of its chain
 
 
 class ListedEntry(NamedTuple):
@@ -135,8 +135,8 @@ class Transfers(Transitions):
         return self._call("export_list", pack((name, read, count)), parse_listed)
 
     def locate(self, ids: Sequence[bytes]) -> ScriptCall[list[LocatedTask]]:
-        """Return where each of up to BATCH ids is, if it is in a sorted set, with the task's data. The ids may also be
-        members of `delayed` that are not tasks."""
+        """Return the places of up to BATCH ids in sorted sets, and the data of their tasks. The ids may also be members
+        of `delayed` that are not tasks."""
         return self._call("export_tasks", pack(ids), parse_located)
 
     def begin_import(self, file: str) -> ScriptCall[ImportBegun]:

@@ -28,13 +28,14 @@ class Turn:
     """The arguments of one turn."""
 
     limit: int  # maximum number of entries to claim; 0 to only settle
-    # Ids of the tasks that the worker holds. None if the worker has received all its claims, so that the script need
-    # not compare the list.
+    # Ids of the tasks that the worker holds. None if the worker has received the reply to each claim, so that the
+    # script need not compare the list.
     held: Sequence[str] | None = ()
     tokens: Sequence[str] = ()  # queues from whose doorbells this worker has taken a token since its last turn
     settlements: Packed = NOTHING  # packed by `outcome.join_settlements`
     limits: Packed = NO_LIMITS  # other limits for certain queues, packed by `pack_limits`
-    # `outcome.plain_lines` of tasks whose outcomes have that short form, which replace their settlements.
+    # The results of `outcome.plain_lines`, for tasks whose outcomes have that short form. They are not in
+    # `settlements`.
     plain: Sequence[bytes] = ()
     # How often a queue is chosen. If `picks` is above 1, each pick claims one entry, as if the worker made that many
     # turns.
@@ -42,8 +43,8 @@ class Turn:
     # `quarantined` of the last reply: an entry that has to run alone, so that this worker first finishes all its other
     # tasks. If it is set, `held` lists the held tasks.
     quarantined: bytes = b""
-    # If Redis time is later than this, the turn claims nothing, and the reply is `more`. 0 for no such limit, also if
-    # `held` is given.
+    # If Redis time is later than this, the turn claims nothing, and the reply is `more`. 0 for no such limit, which is
+    # the case whenever `held` is given.
     claim_by_us: int = 0
 
 
@@ -51,10 +52,10 @@ class TurnStatus(StrEnum):
     """The result of a turn, which shows what the worker should do next."""
 
     OK = "ok"  # the worker now holds exactly the claims of this reply, if any
-    BACKLOGGED = "backlogged"  # like OK, and so many entries are left that the worker should prefetch
+    BACKLOGGED = "backlogged"  # like OK, but so many entries are left that the worker should prefetch
     AGAIN = "again"  # the claims are entries that the worker already held but did not list in `held`
     LOST = "lost"  # the worker is no longer registered
-    MORE = "more"  # the call did as much as it may, or came too late to claim; call again at once with the same tokens
+    MORE = "more"  # the script has reached a limit, or came too late to claim; call again at once with the same tokens
     # An entry that the worker holds, or the entry that is next, has to run alone. The worker must not wait at a
     # doorbell, and must make a turn when one of its tasks has ended.
     QUARANTINE = "quarantine"

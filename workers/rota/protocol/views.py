@@ -1,5 +1,5 @@
 """The scripts that only read, and the values of their replies: the counts of tasks, the status of an id, the queues,
-the dead tasks. They are a part of the typed store; see `rota.protocol.store`."""
+the dead tasks. This module is a part of the typed store: see `rota.protocol.store`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -56,7 +56,7 @@ class ListedIds:
     """Ids of the entries that were read from the requested lists."""
 
     lists: int  # number of the requested lists that were read completely
-    read: int  # number of entries of the list after these that were read
+    read: int  # number of entries that were read of the next list
     ids: list[bytes]
 
 
@@ -87,7 +87,7 @@ class TaskState:
     losses: int = 0
     owner: str = ""  # the worker or consumer that holds the task
     body: bytes = b""  # the body as it was enqueued, while it is kept
-    attempt_records: bytes = b""  # the records of its failed attempts, one per line, the latest last
+    attempt_records: bytes = b""  # the records of the task's failed attempts, one per line, the latest last
     result: bytes | None = None  # the result while it is kept, otherwise None
     progress: bytes = b""  # the reported progress in the form of `progress_text`, b"" for none
     ended_us: int = 0  # when the task died, if it is dead
@@ -112,7 +112,7 @@ parse_status = reply(
 
 
 def parse_waited(raw: Raw) -> list[TaskState | None]:
-    """Parse `[a state or nil...]`. The reply has an item for the first task, and for as many others as had space."""
+    """Parse `[a state or nil...]`. The reply has an item for the first task, and for as many others as fit."""
     if not raw:
         raise ValueError("the reply contains no task")
     return [None if state is None else _parse_waited(state) for state in raw]
@@ -294,16 +294,16 @@ class Queries(Transitions):
 
     def status(self, task_id: str, ends_read: int = 0) -> ScriptCall[TaskState]:
         """Return the status of an id. In each lane, only the first BATCH entries are searched, and the memory of ends
-        is searched only for some milliseconds. If that was not all of it, pass `TaskState.ends_read` to the next call
-        to continue."""
+        is searched only for some milliseconds. If the search did not reach the end of that memory, pass
+        `TaskState.ends_read` to the next call to continue."""
         return self._call("status", pack((task_id, ends_read)), parse_status)
 
     def wait(self, client: str, goals: Sequence[tuple[str, str]]) -> ScriptCall[list[TaskState | None]]:
         """Return the status of up to BATCH tasks, each given as (goal, id). A goal is `s` for the start, `e` for the
         end, or `r` for the end with the result.
 
-        If a task has not reached its goal yet, its status is None, and the server notifies the reply list of this
-        client when it has. The reply leaves out tasks for which it had no space.
+        If a task has not reached its goal yet, its status is None, and the server adds a message to the reply list of
+        this client when it has. The reply leaves out tasks for which it had no space.
         """
         args = (arg for each in goals for arg in each)
         return self._call("wait", pack((client, *args)), parse_waited)
