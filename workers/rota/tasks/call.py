@@ -70,8 +70,8 @@ class CallChain:
 
 @dataclass(frozen=True)
 class CallGroup:
-    """Members, which are calls and chains that run in any order, and a call that follows them. The atomic step that
-    ends the last member enqueues that call, once."""
+    """Members (calls and chains that run in any order), and a call that follows them. The atomic step that ends the
+    last member enqueues that call, once."""
 
     members: tuple[Call[Any] | CallChain, ...]
     then: Call[Any] | CallChain | None = None

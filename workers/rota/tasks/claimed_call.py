@@ -2,13 +2,13 @@
 and consumers share this module.
 
 Some tasks need permission from Redis to start: tasks with a rate, and tasks that may be started at most once, which are
-marked as started. A generator yields the steps for this one by one, so that a blocking loop and an asyncio loop can
-take the same steps.
+marked as started. A generator yields the requests and waits for this one by one, so that a blocking loop and an asyncio
+loop can take the same steps.
 
-1. The script grants a start, or takes the task away from its owner. It also grants a start that is a few milliseconds
-   ahead, for which the owner waits.
-2. The script marks an entry that may be started at most once, if the owner still holds it. If the owner is killed after
-   this, the task is dead.
+1. The script `throttle` grants a start, or takes the task away from its owner. It also grants a start that is a few
+   milliseconds ahead, for which the owner waits.
+2. The script `mark_started` marks an entry that may be started at most once, if the owner still holds it. If the owner
+   is killed after this, the task is dead.
 3. If no reply arrives, nothing is started. The owner still holds the entry, and its next call returns the entry's
    current form, so a repeated request finds the mark. If the reply that grants a start is lost, the start does not take
    place, so there are never more starts than the rate permits.
@@ -57,9 +57,9 @@ class CallSettings:
     soft_limit_ns: int  # soft time limit in nanoseconds, 0 for none
     ran_by: bytes  # process and task name for the run record in Redis; empty if no record is to be stored
     kill_policies: dict[int, int]  # kill policies that were already computed, by the number of earlier failures
-    needs_permission: bool  # whether Redis must be queried before the start
+    needs_permission: bool  # whether the start needs permission from Redis
     # Whether the start needs no preparation: the task has the fleet's time limit, and none of the options that need
-    # any.
+    # preparation.
     are_plain: bool
 
 
@@ -152,7 +152,7 @@ class Preparer:
             return Unfit(NotRunnable.GARBAGE, f"it cannot be prepared: {error_line(error)}")
 
     def _call_settings(self, task: AnyTask, enqueued: dict[str, Any]) -> CallSettings:
-        """Determine the settings of a task. A task without a time limit of its own has the fleet's."""
+        """Determine the settings of a task. A task without a time limit of its own has that of the fleet."""
         fleets_limit = self._settings.time_limit_seconds
         options = effective_options(task.options, self._settings.overrides.get(task.name), enqueued)
         time_limit = fleets_limit if options.time_limit is None else options.time_limit
@@ -201,7 +201,7 @@ there was no reply."""
 
 @dataclass(frozen=True, slots=True)
 class StartSteps:
-    """Makes the steps before the start of tasks that `owner` holds."""
+    """The steps before the start of tasks that `owner` holds."""
 
     owner: str
     store: Store
@@ -209,8 +209,8 @@ class StartSteps:
     throttled: Callable[[str, str], None]  # called with the queue and the name of each task that may not start yet
 
     def steps(self, entry: Entry, ready: Runnable) -> StartGenerator:
-        """Yield the steps before the start of a call whose settings have `needs_permission`. Returns whether it may
-        start."""
+        """Yield the steps before the start of a call whose settings have `needs_permission`. Returns whether the call
+        may start."""
         options = ready.settings.options
         status = ThrottleStatus.START
         if options.rate is not None:

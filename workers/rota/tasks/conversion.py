@@ -70,7 +70,7 @@ class PydanticConverter:
     int unless the annotation is strict."""
 
     def __init__(self, annotation: Any) -> None:
-        """Make the converter. Raises an error of pydantic if it has no schema for the annotation."""
+        """Make the converter. Raises an error of pydantic if pydantic has no schema for the annotation."""
         from pydantic import TypeAdapter  # noqa: PLC0415 - an extra, which takes a quarter of a second to import
 
         self._adapter = TypeAdapter[Any](annotation)

@@ -55,7 +55,7 @@ def read_settings_file(path: "Path") -> bytes:
 
 
 def _open_at_once(path: str, flags: int) -> int:
-    # Otherwise, opening a pipe would block until another process opens it for writing.
+    # Without O_NONBLOCK, opening a pipe would block until another process opens it for writing.
     return os.open(path, flags | os.O_NONBLOCK)
 
 
@@ -96,7 +96,7 @@ class ClientSettings(NamedTuple):
 
     @property
     def is_complete(self) -> bool:
-        """Whether no setting is missing that another source could supply."""
+        """Whether all settings that another source could supply are set."""
         others = (self.namespace, self.max_payload_kb, self.durability, self.timeout_seconds)
         files = (self.redis_tls_ca, self.redis_tls_cert, self.redis_tls_key)
         return all(others) and (self.has_redis or bool(self.redis_url and (not self._speaks_tls or all(files))))

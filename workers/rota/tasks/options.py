@@ -259,11 +259,11 @@ class TaskOptions:
 
     # The number of crashes of its worker, for example for lack of memory, after which the task is dead. With 0, the
     # task is started at most once: if that attempt does not end the task, the task is dead.
-    # Default: None, as the fleet is configured.
+    # Default: None, the limit that is configured for the fleet.
     crash_limit: Annotated[int | None, _crash_limit] = None
 
     # The time after which the worker of an attempt is killed.
-    # Default: None, as the fleet is configured.
+    # Default: None, the limit that is configured for the fleet.
     time_limit: Annotated[float | None, _optional_duration] = None
 
     # The time after which TimeLimit is raised in an attempt. It has no effect unless it is shorter than the time limit.
@@ -274,8 +274,8 @@ class TaskOptions:
     # Default: None, it never expires.
     expires: Annotated[float | None, _optional_duration] = None
 
-    # Whether only one live task may exist with these arguments, or with the key that a function makes of them. A second
-    # task is not enqueued, and its handle has `duplicate` set.
+    # Whether only one live task may exist with these arguments, or with the key that a function makes from them. A
+    # second task is not enqueued, and its handle has `duplicate` set.
     # Default: False.
     unique: Annotated[Unique, check_unique] = False
 
@@ -306,7 +306,7 @@ class TaskOptions:
 
     @property
     def is_started_once(self) -> bool:
-        """Whether the task may be started at most once, even if that attempt does not end it."""
+        """Whether the task may be started at most once, even if that attempt does not end the task."""
         return self.crash_limit == 0
 
 

@@ -97,8 +97,8 @@ class Periodic:
 
 @dataclass(frozen=True)
 class Cron(Periodic):
-    """The times of a cron expression with the fields minute, hour, day of the month, month and day of the week. A sixth
-    field, for the second, comes before them. Times are in `timezone`, a name of the IANA database such as
+    """The times of a cron expression with the fields minute, hour, day of the month, month and day of the week. An
+    optional field for the second comes first. Times are in `timezone`, a name of the IANA database such as
     "Europe/Zurich"."""
 
     expression: str

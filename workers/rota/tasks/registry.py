@@ -36,7 +36,7 @@ class TaskDefinition(Generic[P, R]):
         self.name = name
         self.options = options
         self.schedules: tuple[Schedule, ...] = ()
-        # Without the function's attributes, which might replace those of the task.
+        # The function's attributes are not copied, because they might replace those of the task.
         functools.update_wrapper(self, function, updated=())
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -179,8 +179,9 @@ def written_at(function: Callable[..., Any]) -> str:
 def _is_second(known: Callable[..., Any], function: Callable[..., Any]) -> bool:
     """Whether the module that is being imported declares both functions, as two different functions with one name.
 
-    If a module is reloaded, it is compiled again. The code of a function that it declared earlier is then not among the
-    constants of its new code, which shows that only one of the two functions is current.
+    If a module is reloaded, it is compiled again. Then the code of a function that was declared before the reload is
+    not among the constants of the module's new code. So only one of the two functions is current, and the result is
+    false.
     """
     first, second = (getattr(inspect.unwrap(each), "__code__", None) for each in (known, function))
     frame = inspect.currentframe()

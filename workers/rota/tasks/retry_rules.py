@@ -80,14 +80,14 @@ def _end(options: TaskOptions, failures: int, exception: BaseException) -> GiveU
 
 
 def _is_of_debugger(exception: BaseException) -> bool:
-    bdb = sys.modules.get("bdb")  # not an import: a breakpoint has loaded the module if there was one
+    bdb = sys.modules.get("bdb")  # not imported here: if there was a breakpoint, it has loaded the module
     return bdb is not None and isinstance(exception, bdb.BdbQuit)
 
 
 def _is_retried(options: TaskOptions, exception: BaseException) -> bool:
     if isinstance(exception, (Retry, *options.retry_on)):
         return True
-    # If every Exception is retried, so are sys.exit() and the soft time limit, although they do not derive from
+    # If every Exception is retried, SystemExit and TimeLimit are retried too, although they do not derive from
     # Exception.
     return Exception in options.retry_on and not isinstance(exception, Exception)
 

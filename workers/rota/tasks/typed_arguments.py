@@ -1,8 +1,8 @@
 """Conversion of a task's arguments and result, if their annotations are types that JSON does not have.
 
 JSON has None, bool, int, float, str, list, and dict with str keys. An annotation made of those types needs no
-conversion. If there is a conversion for another annotation, the argument is converted to JSON when the task is called,
-and converted back before the worker calls the function. This module is loaded when a task is first used.
+conversion. If there is a conversion for another annotation, the argument is converted to JSON when the call is
+enqueued, and converted back before the worker calls the function. This module is loaded when a task is first used.
 """
 
 import collections.abc
@@ -203,8 +203,8 @@ class TypedArguments:
         return self.converters[RESULT].dump(value) if RESULT in self.converters else value
 
     def load_result(self, wire: Any) -> Any:
-        """Convert a result from JSON values to the type that the function returned. Raises Misfit if it does not fit
-        the annotation."""
+        """Convert a result from JSON values to the type that the function returned. Raises Misfit if the result does
+        not fit the annotation."""
         return self.converters[RESULT].load(wire) if RESULT in self.converters else wire
 
     def _each(self, args: Sequence[Any], kwargs: Mapping[str, Any], *, dumps: bool) -> tuple[list[Any], dict[str, Any]]:
@@ -226,7 +226,7 @@ class TypedArguments:
 def typed_arguments(
     name: str, function: Callable[..., Any], signature: inspect.Signature | None, *, with_pydantic: bool
 ) -> TypedArguments | None:
-    """Return the converter that a task's annotations need. For most tasks they need none, and this returns None.
+    """Return the converter that a task's annotations need. Most tasks need none. This then returns None.
 
     With pydantic, raises TypeError if pydantic does not support an annotation, and ModuleNotFoundError if pydantic is
     not installed.

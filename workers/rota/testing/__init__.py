@@ -1,4 +1,5 @@
-"""Test an application without a server: `capture` collects the tasks that it enqueues, and `eager` runs them at once.
+"""Tools for testing an application without a server: `capture` collects the tasks that the application enqueues, and
+`eager` runs them at once.
 
 Both replace the server for all clients of this process, in all threads. The client still makes all its checks. To test
 with a server and workers, use the fixtures `rota_client` and `rota_fleet` of the pytest plugin.

@@ -173,8 +173,7 @@ def _comparable(name: str, value: Any) -> Any:
 
 
 def _bound(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    # Prepare the arguments like those of a real call, so that both are changed in the same way by the conversion to
-    # JSON.
+    # Prepare the arguments like those of a real call, so that the conversion to JSON changes both in the same way.
     queue = None if name in default_registry else _ANY_QUEUE
     reading = read(prepare(Call(name, args, kwargs, queue=queue), default_registry, _ANY_SIZE_KB).body)
     return tuple(reading.args), dict(reading.kwargs)
@@ -208,7 +207,7 @@ _MAX_OCCURRENCES: Final = 10_000
 
 class CaptureClock:
     """A clock that shows the same time until it is moved. It begins at the time when the capture began, or at the time
-    given to it. When it is moved, tasks become due, and `drain` can run them."""
+    that `capture` was given. When the clock is moved, tasks become due, and `drain` can run them."""
 
     def __init__(self, moved: Callable[[int, int], None], at: datetime | None = None) -> None:
         self.now_us = round(time.time() * MICROSECONDS) if at is None else unix_microseconds(at, "at")
@@ -247,7 +246,7 @@ class CaptureClock:
 
 def _occurrences_between(after_us: int, until_us: int) -> list[NewTask]:
     """Return the tasks that the declared schedules enqueue between two times, in order. Raises ValueError if a schedule
-    has more than 10,000."""
+    has more than 10,000 occurrences in that time."""
     from rota.schedules.occurrences import body_of, occurrences  # noqa: PLC0415 - reads cron expressions
 
     found: list[tuple[int, NewTask]] = []
@@ -348,8 +347,8 @@ class Capture(Sequence[CapturedCall]):
 
         If a task fails and `raises` is true, its exception is raised here, and the next drain runs the other tasks. If
         `raises` is false, the exception is only stored in the attempt. A failed task that has retries left is due again
-        after its longest back-off, because jitter is not random in tests. If `limits` is true, soft time limits are
-        enforced. Raises EndlessDrain after `most` attempts.
+        after the longest delay that its back-off permits, because jitter is not random in tests. If `limits` is true,
+        soft time limits are enforced. Raises EndlessDrain after `most` attempts.
         """
         ran: list[Ran] = []
         while (kept := self._waiting.next(self.clock.now_us)) is not None:

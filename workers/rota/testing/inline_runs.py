@@ -54,8 +54,8 @@ def is_in_main_thread() -> bool:
 
 @contextmanager
 def limit_enforced(record: TaskRecord) -> Iterator[None]:
-    """Interrupt the task that the record shows if it exceeds its soft limit during the `with` block. Use this only in
-    the main thread."""
+    """Interrupt the task that the record shows if the task exceeds its soft limit during the `with` block. Use this
+    only in the main thread."""
     _install()
     over = threading.Event()
     watch = threading.Thread(target=_watch, args=(record, over), name="rota-testing-limit", daemon=True)
@@ -69,7 +69,7 @@ def limit_enforced(record: TaskRecord) -> Iterator[None]:
         _limited.remove(record)
 
 
-@cache  # installed only once, because the handler and the functions that are called at forks stay
+@cache  # installed only once, because the signal handler and the functions called at forks stay in place
 def _install() -> None:
     soft_limit.install(SOFT_LIMIT_SIGNAL, lambda: any(record.is_cancelled() for record in _limited))
 
@@ -99,7 +99,7 @@ class Ran:
     exception: BaseException | None = None  # the exception that the task raised
     error: str = ""  # the exception in one line, or why the task could not be called
     delay: float = 0.0  # if there is a retry, seconds until the next attempt
-    result: Any = None  # if `result_ttl` stores the result, the result as a handle returns it
+    result: Any = None  # the result as a handle returns it, if `result_ttl` is set
 
     @property
     def has_failed(self) -> bool:

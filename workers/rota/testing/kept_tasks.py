@@ -1,5 +1,5 @@
 """The state of tasks in the stand-in for the server: which tasks are live, which unique keys are held, and each task's
-state and end. For one task this does the same as the scripts, without lanes, owners and leases."""
+state and end. For a single task, this module does the same as the scripts, but it has no lanes, owners or leases."""
 
 import heapq
 import time
@@ -117,7 +117,7 @@ class KeptTasks:
         return TaskState(State.UNKNOWN) if kept is None else kept.found()
 
     def promote(self, kept: KeptTask) -> None:
-        """Make a task ready. If its due time is in the future, it becomes now."""
+        """Make a task ready. If the task is due in the future, it becomes due now."""
         kept.state = State.READY
         now_us = self.now_us()
         self._become(kept, due_us=min(kept.entry.due_us, now_us), ready_us=now_us)

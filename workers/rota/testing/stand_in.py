@@ -62,7 +62,7 @@ class _Links(NamedTuple):
 
 class KeptGroups:
     """The chains and groups of all namespaces. When tasks are enqueued because others have ended, `accepted` is called
-    with them, as it is for tasks that a client enqueues."""
+    with these tasks, as it is with tasks that a client enqueues."""
 
     def __init__(self, kept_tasks: KeptTasks, accepted: Accepted) -> None:
         self._kept_tasks = kept_tasks
@@ -256,8 +256,8 @@ class StandIn:
         return [reply for _, reply, _ in taken]
 
     def run(self, namespace: str, command: ScriptCall[T]) -> T:
-        """Run a command: report the state of a task, cancel a task, or do something with a group. Raises NeedsServer
-        for any other command."""
+        """Run a command that reports the state of a task, cancels a task, or concerns a group. Raises NeedsServer for
+        any other command."""
         args = unpack(command.args)
         name = command.script.name
         if name in ("status", "cancel"):
