@@ -159,8 +159,7 @@ class AsyncClient(AsyncAdministration, KnowsForeignNames, kind="client"):
             ValueError: If an option is not valid, or two options exclude each other, such as `delay` and `at`.
             Unavailable: If the server cannot be reached or refuses the call. The call was not accepted.
             ServerFull: If the server has no memory left. The call was not accepted.
-            Uncertain: If the call may have been accepted, or its durability is not confirmed. The error can repeat the
-                call exactly.
+            Uncertain: If the call may have been accepted, or its durability was not confirmed: see `Uncertain`.
             GroupEnded: If a group with this id ended or was cancelled before all its members were accepted.
         """
         if positional:
