@@ -1,15 +1,16 @@
 #!lua flags=allow-oom
 -- Turn the items of legacy lists into tasks. Producers push these items to keys outside the namespace. An item of a
 -- list becomes ready at once. An item of a sorted set becomes ready at the time in its score. An item goes to the dead
--- set if neither it nor its source names a queue, if it is due in more than ten years, or if its lane is not a list.
+-- set if neither it nor its source names a queue, if it is due in more than ten years, or if the lane of its queue is
+-- not a list.
 -- with: prefix clock numbers entry doorbell counters in_use incarnations legacy_item task_events waiters other_ends
 -- with: following
 -- with: adopt leases
 -- KEYS[1]  tasks
 -- ARGV
 --   name              name of this poller
---   limit             maximum number of items to take; it is divided equally among the sources that have items, at
---                     least one each
+--   limit             maximum number of items to take, divided equally among the sources that have items, but at least
+--                     one from each
 --   key, queue, task  per source: its key, and its queue and task name, each '' if not configured
 -- keys     counts dead delayed doorbell doorbell:* ends ends-sealed ends-untold ends:* epitaphs events events-on former
 --          group-members:* group:* groups idle keys members meta patterns paused progress pulse queue:* queues ready
@@ -69,7 +70,7 @@ local function due_members(source, most)
   local items = {}
   for i = 1, #found, 2 do
     local due = from_score(found[i + 1])
-    -- The score was compared as a rounded number, so compare again, because a task must never start early.
+    -- The server compared the score with a rounded time. Compare it again, because a task must never start early.
     if due <= now then items[#items + 1] = { text = found[i], due = due } end
   end
   if #items == most then return items end

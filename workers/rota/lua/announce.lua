@@ -70,8 +70,8 @@ local function announce_domain(domain, settings)
   for pattern in string.gmatch(settings, ' ([^ =]*%*)=%d') do ring_bell(PREFIX .. 'doorbell:' .. pattern) end
 end
 
--- Remove expired domains with their turns and times. Only live masters call this, so the domains stay while none is
--- alive.
+-- Remove expired domains with their turns and times. Only live masters call this script, so the domains stay while no
+-- master is alive.
 local function forget_domains()
   local found = redis.pcall('HGETALL', PATTERNS)
   for i = 1, #found, 2 do

@@ -54,8 +54,9 @@ local tickets, scores, first_due = {}, {}, math.huge
 local holds, holders
 local events = report and {} -- arguments of `report`, for each task
 -- For each id: false if it is new, '' if its task was cancelled, and another text if its task is alive. One HMGET is
--- faster than a HEXISTS for each id, which would take a tenth of a full call. But it also reads the bodies, which the
--- user of a producer may not do: see docs/security.md. A server without `acl_check_cmd` is taken to permit it.
+-- faster than a HEXISTS for each id, which would take a tenth of a full call. But it also reads the bodies, and the
+-- Redis user of a producer may lack the permission for that: see docs/security.md. If the server has no
+-- `acl_check_cmd`, assume that the user has this permission.
 local ids, live = {}, {}
 for at = 2, #ARGV, FIELDS do ids[#ids + 1] = ARGV[at] end
 local permits = redis.acl_check_cmd
@@ -87,8 +88,8 @@ for at = 2, #ARGV, FIELDS do
 
   local status, follows = lane.status, live[#statuses + 1]
   if follows == '' then
-    -- The task with this id was cancelled. The id is taken while that task runs. If there are more owners than `cancel`
-    -- searches, or if the user may not read what they hold, assume that the task runs.
+    -- The earlier task with this id was cancelled. The id is taken while that task runs. If there are more owners than
+    -- `cancel` searches, or if the user may not read the lists of the owners, assume that the task runs.
     if not running then
       local may_read = not permits or permits('LRANGE', PREFIX .. 'inflight:', '0', '-1')
       running = { unknown = not may_read or call('ZCARD', PREFIX .. 'owners') > 500 }

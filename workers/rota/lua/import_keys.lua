@@ -11,7 +11,8 @@
 --     kind     how the values are written: the type of the key; `counters` for a hash whose values are added; `hold`
 --              for a string that is written only if the key does not exist
 --     expires  Unix time in milliseconds, '' for never
---     values   field and value of a hash, score and member of a sorted set, item, member or text
+--     values   fields and values of a hash, scores and members of a sorted set, items of a list, members of a set, or
+--              the text of a string
 -- keys     ends ends-sealed ends-untold ends:* former group-members:* group:* groups lives members meta paused queues
 --          rate:* rates result:* schedules schedules-alive schedules-declared schedules-due sent:* tasks totals
 --          unique:*

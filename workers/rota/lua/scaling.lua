@@ -52,7 +52,7 @@ local function loads_of_others()
   return loads, expired
 end
 
--- Return the number of entries in a lane, and for how long its first entry has been ready; the latter is 0 for an item
+-- Return the number of entries in a lane, and for how long its first entry has been ready. The time is 0 for an item
 -- that no script wrote.
 local function inspect_lane(lane)
   local entries = length(lane)

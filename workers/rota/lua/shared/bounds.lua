@@ -69,7 +69,7 @@ local function shut_until(bounds, share)
   local allowed, after = room(bounds, share)
   if share.interval > 0 then
     local _, is_left_over = rate_ahead(bounds, share)
-    -- Without this, the queue would stay closed until the stored time.
+    -- Correct the stored time. Otherwise the queue would stay closed until then.
     if is_left_over then spend_rate(bounds, share, 0) end
   end
   if allowed < 1 then return after > 0 and bounds.now + after or SHUT end

@@ -66,8 +66,8 @@ local function candidates(domain, bounds)
   return indexes
 end
 
--- Whether one command shows that an owner holds nothing and every lane of these tiers is empty. If patterns are in use,
--- it cannot show this, because the call does not name their queues.
+-- Whether one command shows that an owner holds nothing and that every lane of these tiers is empty. If patterns are in
+-- use, the command cannot show this, because the call does not name the queues of patterns.
 local function is_nothing_there(domains, inflight)
   local keys = { inflight }
   if any_patterns then return false end
