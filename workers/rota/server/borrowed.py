@@ -1,9 +1,9 @@
 """Connections that a client borrows from the application's redis-py or valkey-py client.
 
 The application's pool connects, authenticates, follows its sentinels, and takes each connection back after use. Rota
-itself reads and writes on the connection's socket. In this way round trips and deadlines stay exact, and redis-py's
-retries can only repeat the attempt to connect, never a command. This module does not import redis-py. It recognises the
-objects by their methods.
+itself reads and writes on the connection's socket. So Rota itself controls every round trip and every deadline, and
+redis-py's retries can only repeat the attempt to connect, never a command. This module does not import redis-py. It
+recognises the objects by their methods.
 """
 
 import asyncio
@@ -82,7 +82,8 @@ class RedisEndpoint(Borrowing):
             lent = borrow(pool)
             try:
                 return BorrowedConnection(lent, pool, options, self.moved)
-            # For example if the connection's class has no socket; without this, the pool would run out of connections.
+            # The constructor fails, for example, if the connection's class has no socket. Without this, the pool would
+            # run out of connections.
             except BaseException:
                 pool.release(lent)
                 raise

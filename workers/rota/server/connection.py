@@ -38,7 +38,7 @@ Wait = Callable[[int, int, float], bool]
 
 # For how long a command is parked in the server, for example in a wait at a doorbell.
 PARK_SECONDS: Final = 5  # whole seconds
-# The same for a process that can find out in another way, equally often, whether the server is alive.
+# The same for a process that has another way to check, equally often, whether the server is alive.
 LONG_PARK_SECONDS: Final = 20
 EARLY_SECONDS: Final = 0.005  # a parked command may end by this much earlier than requested
 NUDGE: Final = b"*0\r\n"

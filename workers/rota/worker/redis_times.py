@@ -48,7 +48,7 @@ NOT_STARTED: Final = Times(0, 0.0, None, 0.0, early=False, start_ns=0)
 def times_of(entry: Entry, anchor: Anchor, start_ns: int) -> Times:
     """Return the times of an attempt that starts at `start_ns` (CLOCK_BOOTTIME): its lag, and the parts of the lag."""
     now_us, sent_ns, received_ns = anchor
-    # An upper bound, so that the lag is never too small.
+    # This is an upper bound of the start in Redis time, so the lag is never too small.
     start_us = now_us + (start_ns - sent_ns) // _NANOSECONDS_A_MICROSECOND
     earliest_us = now_us + (start_ns - received_ns) // _NANOSECONDS_A_MICROSECOND
     due_us = entry.due_us

@@ -108,7 +108,7 @@ class Report:
             self._unstarted(entry, outcomes.CancelledOutcome)
 
     def released(self, entry: Entry) -> None:
-        """Report a task that was given back before its start because this worker leaves."""
+        """Report a task that was given back before its start because this worker is leaving."""
         self._unstarted(entry, outcomes.Release)
 
     def given_back(self, entry: Entry) -> None:
