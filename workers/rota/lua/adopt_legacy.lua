@@ -15,10 +15,10 @@
 -- keys     counts dead delayed doorbell doorbell:* ends ends-sealed ends-untold ends:* epitaphs events events-on former
 --          group-members:* group:* groups idle keys members meta patterns paused progress pulse queue:* queues ready
 --          replies:* result:* served tasks tickets times:* totals turns:* unique:* waiters
--- returns  now in microseconds; 0|1 whether this poller listens to the sources for the fleet, which one poller does
---          until its lease expires; the next due time in microseconds or ''; 0|1 whether items are left that could be
---          taken now; (number of items taken, number of items left, error or '') per source; (queue, reason) per item
---          that went to the dead set, where the reason is garbage, too_far_ahead or unusable_lane
+-- returns  now in microseconds; 0|1 whether this poller listens to the sources for the fleet, which one poller does as
+--          long as it calls at least once a second; the next due time in microseconds or ''; 0|1 whether items are left
+--          that could be taken now; (number of items taken, number of items left, error or '') per source; (queue,
+--          reason) per item that went to the dead set, where the reason is garbage, too_far_ahead or unusable_lane
 -- Invariant: an item is either in its source or a task. Items of a source are taken in its order. A source that cannot
 -- be read does not affect the others.
 -- Ten years and one second, in microseconds.
@@ -64,7 +64,7 @@ local function look(source)
   end
 end
 
--- Return up to `most` members of a sorted set that are due, or that are too far ahead to be tasks, with their scores.
+-- Return up to `most` members of a sorted set that are due, or whose due time is too far ahead for a task.
 local function due_members(source, most)
   local found = ask(source, 'ZRANGE', '-inf', to_score(now), 'BYSCORE', 'LIMIT', 0, most, 'WITHSCORES') or {}
   local items = {}

@@ -18,7 +18,7 @@
 --          nothing was changed
 -- returns  a result for each task:
 --   ok         accepted
---   unserved   accepted, but no live master serves the queue
+--   unserved   accepted, but at the moment only other queues are served
 --   unseen     accepted, but no fleet has ever run in this namespace
 --   duplicate  the id belongs to a live task, or to a cancelled task that may still run
 --   held ID    the live task ID holds the unique key
@@ -36,7 +36,7 @@ local now = redis_now()
 local stamp = string.format('%d%06d', now / 1000000, now % 1000000) -- takes a third of the time of %.0f
 local lives, running
 
--- Return the result for an accepted task. It is `ok` if no fleet is running at the moment, but one has run before.
+-- Return the result for an accepted task. If no fleet is running at the moment, but one has run before, it is `ok`.
 local function accepted_status(queue)
   local until_us = call('HGET', SERVED, queue)
   if until_us and (tonumber(until_us) or 0) > now or any_patterns and servings_of(queue)[1] then return 'ok' end

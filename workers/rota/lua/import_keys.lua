@@ -17,7 +17,7 @@
 --          rate:* rates result:* schedules schedules-alive schedules-declared schedules-due sent:* tasks totals
 --          unique:*
 -- returns  the number of lines that have been imported, -1 if the namespace is not importing this file
--- Invariant: as in import_tasks.lua.
+-- Invariant: the lines of a file are imported once and in order, even if a call is repeated.
 local FIRST, GROUP = 4, '^group%-members:(.*)$'
 local file, before, after = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 local known, imported = unfinished_import()

@@ -36,8 +36,8 @@ local known = redis.call('HMGET', pulse, 'at', 'grace_until', 'from', 'lease', '
 local last, grace, cursor = whole(known[1]), whole(known[2]) or 0, digits_of(whole(known[3]) or 0)
 local asked_for, asked_at = lease_in_use(known[4], known[5], now)
 local longest = math.max(lease, asked_for)
--- A lease that expires later than any lease could was written before the clock was set back. A dead owner would keep
--- its tasks until then.
+-- If a lease expires later than any lease could, its expiry was written before the clock was set back. Such expiries
+-- are shortened below, because a dead owner would otherwise keep its tasks until then.
 local far_ahead = redis.call('ZRANGEBYSCORE', owners, digits_of(now + 2 * longest), '+inf', 'LIMIT', 0, OWNERS)
 redis.call('HLEN', PREFIX .. 'counts')
 redis.call('SCARD', PREFIX .. 'ready')

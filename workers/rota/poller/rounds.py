@@ -330,7 +330,8 @@ def seconds_to_next(adopted: AdoptedLegacy, *, is_notified: bool) -> float:
 
 # How far ahead occurrences are enqueued, so that no task is late even if all pollers are absent for 5 s.
 AHEAD_SECONDS: Final = 8.0
-# How long before the first occurrence that is not enqueued yet the round is due. Sweeps report when that occurrence is.
+# The round is due this long before the first occurrence that is not enqueued yet. Sweeps report the time of that
+# occurrence.
 UPCOMING_SECONDS: Final = 6.0
 STANDBY_UPCOMING_SECONDS: Final = 3.0
 _FULL: Final = "oom"

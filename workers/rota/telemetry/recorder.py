@@ -144,7 +144,7 @@ _QUEUE: Final = "queue"  # if a metric has this label, it is the first one
 # These words are reserved for the `_other` records. All metrics of `rota.telemetry.metrics` together, with each value
 # of their other labels, need less.
 _RESERVED_WORDS = (48 << 10) // WORD
-_SHARE_OF_NEW: Final = 0.75  # share of the other words; the rest of them is for more records of known queues and tasks
+_SHARE_OF_NEW: Final = 0.75  # share of the other words for new queues and tasks; the rest is for known ones
 
 
 class _Number:

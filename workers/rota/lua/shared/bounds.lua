@@ -1,6 +1,6 @@
 -- The limits on the starts of a queue: its cap, its rate limit, its condition. `turn` includes this file only where the
 -- tiers have settings, because creating these functions takes time, and most fleets have no settings. `bounds` has the
--- functions that others call, and these fields:
+-- functions that other files call, and these fields:
 --   now   Redis time in microseconds
 --   wait  microseconds until a rate limit or a condition opens the first of the closed queues that have entries; 0 if
 --         there is no such queue

@@ -14,8 +14,8 @@ local function free_unique_key(id, flag)
   if redis.pcall('GET', PREFIX .. 'unique:' .. key) == id then redis.call('DEL', PREFIX .. 'unique:' .. key) end
 end
 
--- Return the record of a run as a line for the memory of ends. It comes from a worker's slot, which a task may have
--- overwritten; a text that is not such a line counts as an unknown run.
+-- Return the record of a run as a line for the memory of ends. The record comes from a worker's slot, which a task may
+-- have overwritten. If it is not such a line, the run counts as unknown.
 local NO_RUN = ' 0 0 0 ' -- followed by the task's name or '-'; for a task that was not started, or whose run is unknown
 local function run_record_line(run_record)
   local is_line = string.sub(run_record, 1, 1) == ' ' and not string.find(run_record, '\n', 1, true)
