@@ -283,7 +283,7 @@ class Slot(ProcessRow):
 
     @property
     def recycle_reason(self) -> RecycleReason:
-        """The reason why the worker requests its replacement. The worker continues to work until the master drains it."""
+        """The reason why the worker requests its replacement. The worker keeps working until the master drains it."""
         return _REASONS.get(self._words[HEADER.recycle_reason], RecycleReason.NONE)
 
     @recycle_reason.setter

@@ -112,18 +112,18 @@ class BorrowedConnection(Connection):
         self._seconds_before = self._socket.gettimeout()
         self._socket.setblocking(False)
         self._pool = pool
-        # A list, so that only one thread can take the connection out and return it. Another thread may close this
-        # object at the same time.
+        # The connection is in a list, so that only one thread can take it out and return it. Another thread may close
+        # this object at the same time.
         self._lent = [lent]
         self._moved = moved
 
     def try_receive(self) -> Any:
-        """Return the next reply if it has arrived, or else NO_REPLY. Raises ServerError if that fails, or if the reply
-        is an error."""
+        """Return the next reply if it has arrived, or else NO_REPLY. Raises ServerError if the connection fails or the
+        reply is an error."""
         return self._of_commands(super().try_receive)
 
     def receive(self) -> Any:
-        """Wait for the next reply. Raises ServerError if that fails, or if the reply is an error."""
+        """Wait for the next reply. Raises ServerError if the connection fails or the reply is an error."""
         return self._of_commands(super().receive)
 
     def give_back(self) -> None:
@@ -143,7 +143,7 @@ class BorrowedConnection(Connection):
 
     def _of_commands(self, receive: Callable[[], Any]) -> Any:
         try:
-            while isinstance(reply := receive(), PushMessage):  # a server with RESP3 may send these without a request
+            while isinstance(reply := receive(), PushMessage):  # with RESP3, a server may send push messages
                 pass
         except Refused as error:
             if error.reason != MOVED:
@@ -211,7 +211,7 @@ class BorrowedStream(AioStream):
             self.close()
 
     def _give(self, reply: Any) -> None:
-        if isinstance(reply, PushMessage):  # a server with RESP3 may send these without a request
+        if isinstance(reply, PushMessage):  # with RESP3, a server may send push messages
             return
         if isinstance(reply, Refused) and reply.reason == MOVED:
             self._moved()

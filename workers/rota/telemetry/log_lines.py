@@ -41,7 +41,8 @@ class Counts:
     """The numbers of log lines of this process that were dropped or cut."""
 
     dropped: int = 0  # number of lines that were not written at all
-    # Number of dropped lines whose write failed; the other ones had no room, because the reader of the log is slow.
+    # Number of dropped lines whose write failed; the other dropped lines had no room, because the reader of the log is
+    # slow.
     failed: int = 0
     truncated: int = 0  # number of lines that were cut to fit
 

@@ -226,7 +226,7 @@ LAST_QUERY_SECONDS: Final = 0.5  # how long a leaving worker waits for Redis to 
 # more often, because the reply may be that its owner is lost.
 _TURN_PERIODS_NS: Final = {Mode.FENCED: NANOSECONDS, Mode.QUIET: 5 * NANOSECONDS, Mode.SPENT: 5 * NANOSECONDS}
 
-# The master is not notified when the phase changes between these two, because that happens many times per second.
+# The master is not notified when the phase changes between IDLE and BUSY, because that happens many times per second.
 _AT_WORK: Final = {Phase.IDLE, Phase.BUSY}
 
 

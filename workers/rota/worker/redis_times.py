@@ -81,7 +81,7 @@ class RedisClock:
         most_ns = now_ns - sent_ns
         least_ns = now_ns - received_ns
         # Keep the lower of the two upper bounds, because this turn may have been slow too. But use the new bound if the
-        # known one is old, or if it is impossible because a clock was set in the meantime.
+        # stored bound is old, or if the stored bound is impossible because a clock was set in the meantime.
         if most_ns < self._offset_ns or self._offset_ns < least_ns or not self.is_good(received_ns):
             self._offset_ns = most_ns
             self._seen_ns = received_ns
