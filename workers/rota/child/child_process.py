@@ -1,8 +1,8 @@
 """The environment of a child process: its descriptors, its waits, the fence, and its exit codes.
 
-A child waits only in poll(), and the death of the master ends every wait. A child sends heartbeats while it waits, too.
-It is not hung then, and a reply can take longer than the heartbeat limit. Signal handlers only set a flag and wake the
-loop.
+A child waits only in poll(), and the death of the master ends every wait. A child also sends heartbeats while it waits,
+because a waiting child is not hung, and a reply can take longer than the heartbeat limit. Signal handlers only set a
+flag and wake the loop.
 """
 
 import contextlib
@@ -92,7 +92,7 @@ def fence_ns(lease_seconds: float) -> int:
 
 
 class StopSignals:
-    """The signal handlers of a child. TERM and INT set a flag, and these two and WAKE_SIGNAL make a descriptor
+    """The signal handlers of a child. TERM and INT set a flag. These two signals and WAKE_SIGNAL make a descriptor
     readable.
 
     Signals that are meant for the master have no effect in a child.
@@ -181,7 +181,7 @@ class Woken(Enum):
 class Waiter:
     """A way to wait for one descriptor at a time. Every wait also ends if the master dies, and some end at a signal.
 
-    It calls `heartbeat` when a wait begins, and every `heartbeat_seconds` seconds during the wait.
+    The waiter calls `heartbeat` when a wait begins, and every `heartbeat_seconds` seconds during the wait.
     """
 
     def __init__(
@@ -243,7 +243,7 @@ class Waiter:
 
 
 class _PollSet:
-    """A poll object for some fixed descriptors, and for one descriptor that may be another one in each wait."""
+    """A poll object for some fixed descriptors, and for one more descriptor that can differ from wait to wait."""
 
     def __init__(self, *fixed: int) -> None:
         self._poll = select.poll()
@@ -265,7 +265,7 @@ class _PollSet:
 
 
 class StartFailed(Exception):
-    """Raised if a start hook of the application failed. The message does not contain the text of that error."""
+    """Raised if a start hook of the application failed. The message does not contain the text of the hook's error."""
 
 
 # Exit codes of children, by which the master distinguishes an orderly exit from a crash.

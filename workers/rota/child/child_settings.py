@@ -57,7 +57,8 @@ class TaskOverride:
 class WorkerSettings:
     """The settings that all workers of one pool and generation share.
 
-    A worker becomes stale if anything here changes, so this contains only what workers read.
+    If one of these settings changes, the workers of the pool are replaced, so this contains only settings that workers
+    read.
     """
 
     server: ServerSettings
@@ -70,7 +71,7 @@ class WorkerSettings:
     time_limit_seconds: float  # hard time limit of tasks that do not have their own
     max_tasks: int  # number of attempts after which a worker is replaced, 0 for no limit
     max_tasks_jitter: float  # largest share by which `max_tasks` is reduced at random
-    max_rss_mb: int  # growth of its memory, in MB, at which a worker is replaced, 0 for no limit
+    max_rss_mb: int  # growth of a worker's memory, in MB, at which it is replaced, 0 for no limit
     max_payload_kb: int  # largest body of a task, in KiB
     max_result_kb: int  # largest result that is stored, in KiB
     durability: str  # the durability of enqueues that the tasks themselves make

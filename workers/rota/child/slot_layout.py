@@ -64,8 +64,8 @@ class LoadFields(NamedTuple):
 class HeaderFields(NamedTuple):
     """The words at the beginning of a region."""
 
-    # The number of arguments, their position and their size share one word, which is written at once. So even if the
-    # process is killed, the three always belong together.
+    # The number of arguments of the finished outcomes, their position and their size share one word, which is written
+    # at once. So even if the process is killed, the three always belong together.
     outcomes: int = 1
     # A copy of the nonce in the process table; if the two differ, a task has overwritten the region.
     nonce_copy: int = 1

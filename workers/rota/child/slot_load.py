@@ -60,10 +60,10 @@ class SlotLoad:
         self._words = words
         at = (HEADER.load + LOAD.squares) * WORD
         self._squares_at = region[at : at + WORD].cast("d")
-        self.started = self.ended = 0  # as in Load
+        self.started = self.ended = 0  # numbers of tasks that were started, and that ended
         self.run_ns = self.squares_ns = 0  # sums of the run times and of their squares
         self.later_attempts = 0  # number of tasks in `ended` that had been attempted before; there are few of these
-        self.first_failures = 0  # as in Load
+        self.first_failures = 0  # number of first attempts that failed
         self._occupied = self._occupied_ns = self._since_ns = 0
 
     def clear(self) -> None:
@@ -80,7 +80,7 @@ class SlotLoad:
         words = self._words
         at_ns = max(at_ns, self._since_ns)
         self._occupied_ns += self._occupied * (at_ns - self._since_ns)
-        words[_OCCUPIED] = 0  # Until the last write, a reader sees too little time rather than too much.
+        words[_OCCUPIED] = 0  # until the last write, a reader sees too little time rather than too much
         words[_OCCUPIED_NS] = self._occupied_ns
         words[_SINCE] = self._since_ns = at_ns
         words[_OCCUPIED] = self._occupied = task_slots

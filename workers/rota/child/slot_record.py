@@ -245,8 +245,8 @@ class TaskRecord:
     def heartbeat(self, at_ns: int) -> None:
         """Record a heartbeat that the task reports, as a heartbeat of the process.
 
-        In a concurrent worker it has no effect, because a thread of one task could otherwise hide that the loop is
-        blocked.
+        In a concurrent worker, this call has no effect, because otherwise a thread of one task could hide that the loop
+        is blocked.
         """
         if self._process_row[PROCESS_ROW.concurrency] <= 1:
             self._words[_HEARTBEAT] = at_ns
@@ -256,8 +256,8 @@ class TaskRecord:
         self._words[self._number_at] += 1
 
     def is_cancelled(self) -> bool:
-        """Whether the running task was cancelled. If both words are 0, the slot was overwritten, and nothing was
-        cancelled."""
+        """Whether the running task was cancelled. If the number of the task and that of the cancelled task are both 0,
+        the slot was overwritten, and nothing was cancelled."""
         words = self._words
         return words[self._cancelled_at] == words[self._number_at] != 0
 

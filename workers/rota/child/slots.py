@@ -36,7 +36,7 @@ from rota.child.slot_load import SlotLoad
 from rota.child.slot_record import HeldUp, TaskInSlot, TaskRecord, TaskTimes
 
 MASTER_SLOT: Final = 0
-# One word describes the outcomes: it has the number of arguments, their position, and their size in bytes.
+# One word describes the stored outcomes: the number of their arguments, their position, and their size in bytes.
 _COUNT_SHIFT: Final = 40
 _START_SHIFT: Final = 20
 _OUTCOMES_MASK: Final = (1 << _START_SHIFT) - 1
@@ -112,7 +112,7 @@ class ProcessRow:
 
     @property
     def quiet_requested(self) -> bool:
-        """Whether the master has requested that the worker is quiet, which means that it claims nothing. The master
+        """Whether the master has requested that the worker be quiet, which means that it claims nothing. The master
         changes this before it sends WAKE_SIGNAL."""
         return self._process_row[_QUIET] != 0
 
@@ -283,7 +283,7 @@ class Slot(ProcessRow):
 
     @property
     def recycle_reason(self) -> RecycleReason:
-        """The reason why the worker requests its replacement. The worker goes on until the master drains it."""
+        """The reason why the worker requests its replacement. The worker keeps working until the master drains it."""
         return _REASONS.get(self._words[HEADER.recycle_reason], RecycleReason.NONE)
 
     @recycle_reason.setter
@@ -341,7 +341,7 @@ class Slot(ProcessRow):
         return tuple(times for record in self.busy_records() if (times := record.times()) is not None)
 
     def busy_records(self) -> list[TaskRecord]:
-        """Return the records of the task indexes with which a task runs."""
+        """Return the records that currently have a running task."""
         return [self.record(task_index) for task_index, number in enumerate(self.numbers()) if number & 1]
 
     @property

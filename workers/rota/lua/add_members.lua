@@ -12,15 +12,15 @@
 --   opens                 0|1: whether to open the group if it does not exist
 --   on_end                text of the task that follows when the group ends, as in shared/following.lua, or ''
 --   on_dead               text of the task that follows instead if a member is dead, or ''
---   cursor                number of items that the group must have accepted before this call; '' for any number, and
---                         then these items are not counted
+--   cursor                number of items that the group must have accepted before this call, or '' to accept any
+--                         number; with '', the items of this call are not counted
 --   closes                0|1: whether to close the group after these members
 --   id, queue, how, body  task, as in `enqueue`; these and `rest` up to 500 x
 --   rest                  text of the chain that follows this task, as in shared/following.lua
 -- keys     counts dead delayed doorbell doorbell:* ends ends-sealed ends-untold ends:* epitaphs events events-on former
 --          group-members:* group:* groups idle inflight:* keys members meta owners patterns paused progress queue:*
 --          queues ready replies:* result:* sent:* served tasks tickets times:* totals turns:* unique:* waiters
--- errors   as `enqueue`, and ROTA… if the id of the group or a task that follows is not valid; nothing was changed
+-- errors   as in `enqueue`, and ROTA… if the id of the group or a task that follows is not valid; nothing was changed
 -- returns  a status, the number of items that the group has accepted so far, and the list of results in the form that
 --          `enqueue` returns, which is empty unless the status is `ok`
 --   ok      the accepted tasks are members of the group

@@ -1,23 +1,24 @@
 #!lua flags=allow-oom
 -- Turn the items of legacy lists into tasks. Producers push these items to keys outside the namespace. An item of a
 -- list becomes ready at once. An item of a sorted set becomes ready at the time in its score. An item goes to the dead
--- set if neither it nor its source names a queue, if it is due in more than ten years, or if its lane is not a list.
+-- set if neither it nor its source names a queue, if it is due in more than ten years, or if the lane of its queue is
+-- not a list.
 -- with: prefix clock numbers entry doorbell counters in_use incarnations legacy_item task_events waiters other_ends
 -- with: following
 -- with: adopt leases
 -- KEYS[1]  tasks
 -- ARGV
 --   name              name of this poller
---   limit             maximum number of items to take; it is divided equally among the sources that have items, at
---                     least one each
+--   limit             maximum number of items to take, divided equally among the sources that have items, but at least
+--                     one from each
 --   key, queue, task  per source: its key, and its queue and task name, each '' if not configured
 -- keys     counts dead delayed doorbell doorbell:* ends ends-sealed ends-untold ends:* epitaphs events events-on former
 --          group-members:* group:* groups idle keys members meta patterns paused progress pulse queue:* queues ready
 --          replies:* result:* served tasks tickets times:* totals turns:* unique:* waiters
--- returns  now in microseconds; 0|1 whether this poller listens to the sources for the fleet, which one poller does
---          until its lease expires; the next due time in microseconds or ''; 0|1 whether items are left that could be
---          taken now; (number of items taken, number of items left, error or '') per source; (queue, reason) per item
---          that went to the dead set, where the reason is garbage, too_far_ahead or unusable_lane
+-- returns  now in microseconds; 0|1 whether this poller listens to the sources for the fleet, which one poller does as
+--          long as it calls at least once a second; the next due time in microseconds or ''; 0|1 whether items are left
+--          that could be taken now; (number of items taken, number of items left, error or '') per source; (queue,
+--          reason) per item that went to the dead set, where the reason is garbage, too_far_ahead or unusable_lane
 -- Invariant: an item is either in its source or a task. Items of a source are taken in its order. A source that cannot
 -- be read does not affect the others.
 -- Ten years and one second, in microseconds.
@@ -63,13 +64,13 @@ local function look(source)
   end
 end
 
--- Return up to `most` members of a sorted set that are due, or that are too far ahead to be tasks, with their scores.
+-- Return up to `most` members of a sorted set that are due, or whose due time is too far ahead for a task.
 local function due_members(source, most)
   local found = ask(source, 'ZRANGE', '-inf', to_score(now), 'BYSCORE', 'LIMIT', 0, most, 'WITHSCORES') or {}
   local items = {}
   for i = 1, #found, 2 do
     local due = from_score(found[i + 1])
-    -- The score was compared as a rounded number, so compare again, because a task must never start early.
+    -- The server compared the score with a rounded time. Compare it again, because a task must never start early.
     if due <= now then items[#items + 1] = { text = found[i], due = due } end
   end
   if #items == most then return items end

@@ -9,7 +9,8 @@
 --   ttl               lifetime of the heartbeat in milliseconds
 --   keep              number of ended tasks to remember
 --   events            number of task events to keep, 0 for none
---   settings          settings of the queues that do not use the defaults, as in the tiers of a turn
+--   settings          settings of the queues that do not have the default settings, in the form of
+--                     shared/share_text.lua
 --   domains           number of domains with patterns that follow; a domain is a set of tiers
 --   domain, settings  name and settings of a domain with patterns; `domains` x
 --   queue             each queue that the node serves
@@ -70,8 +71,8 @@ local function announce_domain(domain, settings)
   for pattern in string.gmatch(settings, ' ([^ =]*%*)=%d') do ring_bell(PREFIX .. 'doorbell:' .. pattern) end
 end
 
--- Remove expired domains with their turns and times. Only live masters call this, so the domains stay while none is
--- alive.
+-- Remove expired domains with their turns and times. Only live masters call this script, so the domains stay while no
+-- master is alive.
 local function forget_domains()
   local found = redis.pcall('HGETALL', PATTERNS)
   for i = 1, #found, 2 do

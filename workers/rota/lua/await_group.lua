@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- Check whether at most `most` members of a group are left, or whether the group has ended. If neither is the case,
--- register the client, so that it is notified when that changes.
+-- Check whether at most `most` members of a group are left, or whether the group has ended. If neither is true,
+-- register the client, so that it is notified as soon as one of them is.
 -- with: prefix
 -- KEYS[1]  tasks
 -- ARGV
@@ -8,10 +8,10 @@
 --   group   id of the group
 --   most    number of members that may be left, or `-` to wait for the end of the group
 -- keys     group-members:* group:* tasks
--- returns  0|1 whether so few members are left or the group has ended, and the number of members left (-1 if the group
---          has ended or is unknown)
--- Invariant: a client that has to wait is registered in the call that checked, so that no change is missed. If the
--- record has no room, the client is not registered, and has to check again later.
+-- returns  1 if at most `most` members are left or the group has ended or is unknown, otherwise 0; and the number of
+--          members left (-1 if the group has ended or is unknown)
+-- Invariant: a client that has to wait is registered in the call that checked, so that no change is missed. If the list
+-- of waiting clients is full, the client is not registered, and has to check again later.
 local MOST_NOTED = 1000
 local client, group, most = ARGV[1], ARGV[2], ARGV[3]
 local key = PREFIX .. 'group:' .. group

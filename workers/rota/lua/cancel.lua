@@ -59,7 +59,8 @@ end
 -- Free the unique key and record the end now, because the claim that drops the entry may come much later.
 free_unique_key(id, 'u')
 if body ~= '' then
-  -- The flag of the entry would show whether there are attempt records. But the entry is somewhere in a lane, so look.
+  -- Only the flag of the entry shows whether there are attempt records, and the entry is somewhere in a lane, so read
+  -- the key.
   local past = redis.call('HGET', PREFIX .. 'epitaphs', id)
   note_end('cancelled', now, '-', id, e.text, run_record .. (past and after_run_record(past) or ''))
 end

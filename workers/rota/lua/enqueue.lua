@@ -18,7 +18,7 @@
 --          nothing was changed
 -- returns  a result for each task:
 --   ok         accepted
---   unserved   accepted, but no live master serves the queue
+--   unserved   accepted, but at the moment only other queues are served
 --   unseen     accepted, but no fleet has ever run in this namespace
 --   duplicate  the id belongs to a live task, or to a cancelled task that may still run
 --   held ID    the live task ID holds the unique key
@@ -36,7 +36,7 @@ local now = redis_now()
 local stamp = string.format('%d%06d', now / 1000000, now % 1000000) -- takes a third of the time of %.0f
 local lives, running
 
--- Return the result for an accepted task. It is `ok` if no fleet is running at the moment, but one has run before.
+-- Return the result for an accepted task. If no fleet is running at the moment, but one has run before, it is `ok`.
 local function accepted_status(queue)
   local until_us = call('HGET', SERVED, queue)
   if until_us and (tonumber(until_us) or 0) > now or any_patterns and servings_of(queue)[1] then return 'ok' end
@@ -54,8 +54,9 @@ local tickets, scores, first_due = {}, {}, math.huge
 local holds, holders
 local events = report and {} -- arguments of `report`, for each task
 -- For each id: false if it is new, '' if its task was cancelled, and another text if its task is alive. One HMGET is
--- faster than a HEXISTS for each id, which would take a tenth of a full call. But it also reads the bodies, which the
--- user of a producer may not do: see docs/security.md. A server without `acl_check_cmd` is taken to permit it.
+-- faster than a HEXISTS for each id, which would take a tenth of a full call. But it also reads the bodies, and the
+-- Redis user of a producer may lack the permission for that: see docs/security.md. If the server has no
+-- `acl_check_cmd`, assume that the user has this permission.
 local ids, live = {}, {}
 for at = 2, #ARGV, FIELDS do ids[#ids + 1] = ARGV[at] end
 local permits = redis.acl_check_cmd
@@ -87,8 +88,8 @@ for at = 2, #ARGV, FIELDS do
 
   local status, follows = lane.status, live[#statuses + 1]
   if follows == '' then
-    -- The task with this id was cancelled. The id is taken while that task runs. If there are more owners than `cancel`
-    -- searches, or if the user may not read what they hold, assume that the task runs.
+    -- The earlier task with this id was cancelled. The id is taken while that task runs. If there are more owners than
+    -- `cancel` searches, or if the user may not read the lists of the owners, assume that the task runs.
     if not running then
       local may_read = not permits or permits('LRANGE', PREFIX .. 'inflight:', '0', '-1')
       running = { unknown = not may_read or call('ZCARD', PREFIX .. 'owners') > 500 }

@@ -16,9 +16,9 @@
 --          events events-on former group-members:* group:* groups idle inflight:* keys members meta owners patterns
 --          paused progress queue:* queues rates ready replies:* result:* rotation served tasks tickets times:* totals
 --          turns:* unique:* waiters
--- returns  now in microseconds; 0|1 whether the list of claims is complete or has `most` claims (0 if it took too much
---          work); (entry, task name) per claim; then a row for each queue that is claimed from and, up to 100 in total,
---          for other queues with entries:
+-- returns  now in microseconds; 0|1 whether the list of claims is complete or has `most` claims (0 if the script
+--          stopped early because it had done too much work); (entry, task name) per claim; then a row for each queue
+--          that is claimed from and, up to 100 in total, for other queues with entries:
 --     queue, tier, cost, cap, interval in microseconds
 --     before these claims: number of entries, number of running entries, virtual time
 --     after these claims: number of entries; 0|1 whether the queue is open; microseconds until its rate allows a start
@@ -47,10 +47,10 @@ local function claims_in_order()
   return claims, #claims == 2 * most
 end
 
--- This writes to the copy, because a turn claims only for registered owners.
+-- Register the owner in the copy, because a turn claims only for registered owners.
 redis.call('ZADD', PREFIX .. 'owners', '1', ARGV[1])
 local claims, is_all = claims_in_order()
-local domains = read_tiers(tiers_at) -- the same tiers as those of the turns
+local domains = read_tiers(tiers_at) -- the tiers that the turns use
 
 -- The queues to report, with the tiers and settings with which they are served.
 local queues, known = {}, {}

@@ -11,7 +11,7 @@
 -- keys     epitaphs events-on former inflight:* keys members patterns paused progress queue:* tasks waiters
 -- returns  the number of entries read; then per entry, tail first: its text, the body, attempt records and unique key
 --          of its task, and what follows the task, as in export_tasks.lua. The body is nil if the text is a legacy
---          item, a tombstone, or anything else but the entry of a live task
+--          item, a tombstone, or anything else that is not the entry of a live task
 local list, from, count = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local lines = redis.pcall('LRANGE', PREFIX .. list, -(from + count), -(from + 1))
 if lines.err or #lines == 0 then return { 0 } end

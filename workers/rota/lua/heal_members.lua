@@ -18,7 +18,7 @@ local CHUNK = 500
 local now, healed, work = redis_now(), 0, 0
 guard_task_keys()
 
--- Search the whole memory, because the chain continues only if the task was done.
+-- Search the whole memory of ends, because the chain continues only if the task was done.
 local function remembered_end(id)
   local record, further = nil, 0
   repeat

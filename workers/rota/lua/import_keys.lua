@@ -11,12 +11,13 @@
 --     kind     how the values are written: the type of the key; `counters` for a hash whose values are added; `hold`
 --              for a string that is written only if the key does not exist
 --     expires  Unix time in milliseconds, '' for never
---     values   field and value of a hash, score and member of a sorted set, item, member or text
+--     values   fields and values of a hash, scores and members of a sorted set, items of a list, members of a set, or
+--              the text of a string
 -- keys     ends ends-sealed ends-untold ends:* former group-members:* group:* groups lives members meta paused queues
 --          rate:* rates result:* schedules schedules-alive schedules-declared schedules-due sent:* tasks totals
 --          unique:*
 -- returns  the number of lines that have been imported, -1 if the namespace is not importing this file
--- Invariant: as in import_tasks.lua.
+-- Invariant: the lines of a file are imported once and in order, even if a call is repeated.
 local FIRST, GROUP = 4, '^group%-members:(.*)$'
 local file, before, after = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 local known, imported = unfinished_import()

@@ -12,8 +12,8 @@
 --     score     its score in a sorted set
 --     text      its entry, its ticket, or the bytes of an item that is not a task
 --     id        '' for an item that is not a task
---     body      see `tasks`
---     attempts  its attempt records; '' for none, as in `unique` and `follows`
+--     body      its body, as in the hash `tasks`
+--     attempts  its attempt records; this, `unique` and `follows` are '' if the task has none
 -- keys     counts dead delayed epitaphs inflight:* keys members meta owners queue:* queues ready tasks tickets totals
 -- returns  the number of lines that have been imported, -1 if the namespace is not importing this file; and the
 --          positions, from 1, of the tasks that were left out because a producer has enqueued another task with the
@@ -70,7 +70,7 @@ for at = FIRST, #ARGV, FIELDS do
   local position = (at - FIRST) / FIELDS + 1
   if id ~= '' and taken[position] then
     left_out[#left_out + 1] = position
-    total('cancelled', 1) -- as in following.lua for a task whose id is taken
+    total('cancelled', 1) -- following.lua does the same if the id of a task is taken
   else
     local set = sets[PREFIX .. key]
     local into = set or lists[PREFIX .. key]

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Add queues that have entries to the set of known queues, so that sweeps, listings and metrics include them. This is
--- needed for queues that no worker serves, because no process would notice items that a program pushes directly to
--- their lanes.
+-- needed for queues that no worker serves, because otherwise no process would notice items that a program pushes
+-- directly to their lanes.
 -- with: prefix legacy_item doorbell
 -- KEYS[1]  tasks
 -- ARGV

@@ -14,8 +14,8 @@
 --     0|1 paused, 0|1 served
 --     for how many microseconds the queue has been closed with entries waiting (0 if it is open)
 --     the condition that closes it or '', the error of the condition or ''
--- At most 500 named queues and 500 overdue tasks are counted by queue. Legacy items in the delayed set count as
--- scheduled in the queue `unknown` until they are adopted.
+-- At most 500 named queues are reported. Only the 500 tasks that were due first count as overdue. Legacy items in the
+-- delayed set count as scheduled in the queue `unknown` until they are adopted.
 local MOST, CHUNK, UNKNOWN_QUEUE = 500, 100, 'unknown'
 local now = redis_now()
 local names, known = {}, {}

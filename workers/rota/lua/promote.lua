@@ -16,14 +16,14 @@
 -- has ended.
 local UNKNOWN_QUEUE = 'unknown'
 local GARBAGE = '{"reason":"garbage","error":"not a task: no queue could be read from this member of the delayed set"}'
--- The two parts of a ticket. Joined with the id before and the two times between them, they form the entry. So most
+-- The two parts of a ticket. An entry consists of the id, the first part, two times, and the second part, so most
 -- tickets need no further parsing.
 local PIECES = '^((%S+) [idrp]) (%d+ %d+ %d+ %d+ [-u%d%u]%d*%u?)$'
 local SHORT = 20 -- if the text of counters and flag is no longer than this, every counter is short enough
 local now, limit = redis_now(), tonumber(ARGV[1])
 local ready = digits_of(now)
 
--- The members that are due, and their due times as numbers and as text.
+-- The members that are due, with their due times as numbers and as texts.
 local found = redis.call('ZRANGEBYSCORE', PREFIX .. 'delayed', '-inf', to_score(now), 'WITHSCORES', 'LIMIT', 0, limit)
 local members, dues, score, due, due_text = {}, {}, nil, nil, nil
 for i = 1, #found, 2 do

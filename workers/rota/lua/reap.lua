@@ -119,7 +119,7 @@ local function let_go(e)
   if is_tombstone(e.id, e.flag, true) then return end
   local record, is_last = charge_entry(e)
   if redis.call('HGET', PREFIX .. 'tasks', e.id) == '' then
-    e.text = entry_text(e) -- this has the new counters
+    e.text = entry_text(e) -- the text with the new counters
     return end_task(e, 'cancelled', now, owner, NO_RUN .. '-')
   end
   if string.find(e.flag, 'b', 1, true) then return set_aside(e, end_of_marked(e)) end

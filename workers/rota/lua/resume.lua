@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- Resume a paused queue: remove its pause and its field in `closed`, and ring its doorbell if it has entries, because
--- nothing rings for a paused queue.
+-- no script rings the doorbell of a paused queue.
 -- with: prefix doorbell
 -- KEYS[1]  tasks
 -- ARGV

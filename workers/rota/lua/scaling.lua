@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Exchange the data that nodes need to scale one pool across all nodes. The script stores the load of a node, and lets
--- one node lead the pool. It stores the decision of that node, and returns the loads of the other nodes and the backlog
--- to it.
+-- one node lead the pool. It stores the decisions of the leading node, and returns the loads of the other nodes and the
+-- backlog to that node.
 -- with: prefix clock numbers doorbell tiers closing
 -- KEYS[1]  tasks
 -- ARGV
@@ -20,7 +20,8 @@
 --     queue; number of queues that the row stands for; number of entries; age in microseconds of the oldest entry;
 --     number of running tasks; 0|1 whether the queue is open
 -- A pattern can have any number of queues, so a call reads up to 200 queues of a domain with patterns, and the next
--- call continues with the next queues. If there are more queues, a row with the name of the pattern estimates them.
+-- call continues with the next queues. If there are more queues, a row with the name of the pattern contains an
+-- estimate for the queues that were not read.
 -- Invariant: a node that has not called for `ttl` leads nothing, and its load is not returned.
 local MOST_NODES, MOST_QUEUES, MOST_READ, CHUNK, TIERS = 500, 200, 1000, 50, 7
 local now = redis_now()
@@ -52,7 +53,7 @@ local function loads_of_others()
   return loads, expired
 end
 
--- Return the number of entries in a lane, and for how long its first entry has been ready; the latter is 0 for an item
+-- Return the number of entries in a lane, and for how long its first entry has been ready. The time is 0 for an item
 -- that no script wrote.
 local function inspect_lane(lane)
   local entries = length(lane)
@@ -91,8 +92,8 @@ local function add_named(domain)
   end
 end
 
--- Add the queues of a domain that it serves by a pattern. `turns:DOMAIN` also has queues that are named or that other
--- domains serve, because a new domain begins with a mark for each queue with entries.
+-- Add the queues that a domain serves through a pattern. `turns:DOMAIN` also has queues that the domain serves by name,
+-- and queues of other domains, because a new domain begins with a mark for each queue with entries.
 local function add_queues_of_patterns(domain)
   local turns, seen, read = turns_key(domain.name), {}, 0
   local found, closed, ready, pattern = 0, 0, 0, string.match(domain.settings, ' ([^ =]*%*)=%d')
@@ -114,8 +115,8 @@ local function add_queues_of_patterns(domain)
     read = read + math.max(1, #members)
   end
   if read >= total or found > 0 and closed == found then return end
-  -- If all queues that were read are empty or not served here, assume one task, so that there is a worker, which then
-  -- removes these queues from the order.
+  -- If all queues that were read are empty or not served here, assume one waiting task, so that the pool has a worker,
+  -- which then removes these queues from the order.
   local others = math.max(1, math.ceil((total - read) * found / read))
   rows[#rows + 1] = { pattern, others, math.max(1, math.ceil(ready / math.max(1, found) * others)), 0, 0, 1 }
   named[#named + 1] = 'running:*'

@@ -36,8 +36,8 @@ local known = redis.call('HMGET', pulse, 'at', 'grace_until', 'from', 'lease', '
 local last, grace, cursor = whole(known[1]), whole(known[2]) or 0, digits_of(whole(known[3]) or 0)
 local asked_for, asked_at = lease_in_use(known[4], known[5], now)
 local longest = math.max(lease, asked_for)
--- A lease that expires later than any lease could was written before the clock was set back. A dead owner would keep
--- its tasks until then.
+-- If a lease expires later than any lease could, its expiry was written before the clock was set back. Such expiries
+-- are shortened below, because a dead owner would otherwise keep its tasks until then.
 local far_ahead = redis.call('ZRANGEBYSCORE', owners, digits_of(now + 2 * longest), '+inf', 'LIMIT', 0, OWNERS)
 redis.call('HLEN', PREFIX .. 'counts')
 redis.call('SCARD', PREFIX .. 'ready')
@@ -55,8 +55,8 @@ grace = prolonged(grace)
 -- Each sweep checks a window of at most 500 queues; the next sweep continues after it.
 local rescues, examined = 0, 0
 local any_conditions = any_more and redis.call('EXISTS', CONDITIONS) == 1
--- Whether a cap or a rate may keep the queue closed. If so, nobody has to ring, because the worker that ends a task of
--- the queue, or that waits for the rate, checks again. Only workers know the cap, so this is a guess. The script
+-- Whether a cap or a rate may keep the queue closed. If so, no script has to ring, because the worker that ends a task
+-- of the queue, or that waits for the rate, checks again. Only workers know the cap, so this is a guess. The script
 -- therefore rings anyway, but does not count this as a rescue.
 local function may_be_full(queue)
   local running = redis.pcall('HGET', PREFIX .. 'counts', 'running:' .. queue)
@@ -105,8 +105,8 @@ local function is_scanner() return leads(name, 'walker', 'walks_until', SCANS_FO
 -- A key of the wrong type stops promotions, but not sweeps.
 local first = any_more and redis.pcall('ZRANGE', delayed, 0, 0, 'WITHSCORES') or {}
 local next_due = first[2] and digits_of(from_score(first[2])) or ''
--- The same applies to these keys. A declaration stays valid for one more lease after it has expired, so that a node
--- that declares another text under the same name can take over.
+-- If these keys have the wrong type, sweeps continue too. A declaration stays valid for one more lease after it has
+-- expired, so that a node that declares another text under the same name can take over.
 local schedule = any_more and redis.pcall('ZRANGE', due, 0, 0, 'WITHSCORES') or {}
 local next_schedule = schedule[2] and whole(schedule[2]) and digits_of(whole(schedule[2])) or ''
 local undeclared = {}

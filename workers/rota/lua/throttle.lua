@@ -86,5 +86,5 @@ else
   line = math.max(line, slot) + interval
 end
 write_rate()
--- The next entry must have a different text than this one, even if the clock was set back in the meantime.
+-- The text of the next entry must differ from that of this one, even if the clock was set back in the meantime.
 return delay_until(math.min(math.max(slot, e.ready + 1), LATEST))

@@ -26,8 +26,9 @@
 -- returns  a status; now, in microseconds; microseconds until a rate or a condition opens a queue (0 for none); stale
 --          entries; a flat list with entry and body of each claim; entries that were dropped because they were
 --          cancelled; with `quarantine` the entry that has to run alone
---   ok          the claims: up to `limit` entries of one queue. With several picks, the entries that as many turns of
---               one pick would claim. Fewer entries than `picks` mean that nothing else may be claimed now
+--   ok          the claims: up to `limit` entries of one queue. With several picks, these are the entries that as many
+--               turns with one pick each would claim. Fewer entries than `picks` mean that nothing else may be claimed
+--               now
 --   backlogged  as `ok` with one pick, and enough tasks are left for this worker to prefetch the next one
 --   quarantine  as `ok`, but an entry has to run alone, so nothing else is claimed while this owner holds a task. The
 --               owner already holds that entry, or it is next
@@ -58,7 +59,7 @@ local domains = read_tiers(settlements_at + settlements * 4)
 
 local registered = redis.call('ZSCORE', PREFIX .. 'owners', owner)
 if registered and settlements + plain_count + #tokens == 0 and is_nothing_there(domains, inflight) then
-  return { 'ok', now, 0, {}, {}, {} } -- this is the usual reply after a wait in which no doorbell rang
+  return { 'ok', now, 0, {}, {}, {} } -- the usual reply after a wait in which no doorbell rang
 end
 
 -- Checks that may raise an error come before the first write: keys that any turn writes, and keys that only outcomes
@@ -111,8 +112,8 @@ for queue, ended in pairs(settled) do
 end
 if bounds then write_counts() end -- conditions use the counts of running tasks
 
--- Ring for a queue if it has entries that a worker could claim now. Never ring for a queue that is paused or has no
--- room, because workers would wake each other forever.
+-- Ring for a queue if it has entries that a worker could claim now. Never ring for a queue that is paused, or whose
+-- limits permit no start now, because workers would wake each other forever.
 local function pass_on(queue)
   if any_patterns and is_pattern(queue) then return pass_on_in_turn(domains, queue) end
   if has_more[queue] == nil then has_more[queue] = entries_in(queue) > 0 end

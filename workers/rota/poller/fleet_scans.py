@@ -23,10 +23,10 @@ _START: Final = b"0"
 
 KEYS_SECONDS: Final = 30.0  # pause between scans, short enough to find each lane among 600,000 keys within a minute
 SCANS_A_BURST: Final = 20
-MOST_STRAYS: Final = 5  # the most keys that the log names; `rota audit` names all of them
+MOST_STRAYS: Final = 5  # maximum number of keys that the log names; `rota audit` names all of them
 
 SEARCHES_A_BURST: Final = (
-    100  # covers a delayed set of 100,000 in one burst, so that all items in it are found within a second
+    100  # enough for a delayed set of 100,000 in one burst, so that all of its items are found within a second
 )
 SEARCH_AGAIN_SECONDS: Final = 60.0
 ADOPTED_A_CALL: Final = 100

@@ -40,8 +40,8 @@ class BellState:
 
     @property
     def is_outdated(self) -> bool:
-        """Whether the bell's connection tracks other keys than the wanted ones. It cannot change that while it waits in
-        BLPOP."""
+        """Whether the bell's connection tracks other keys than those in `wanted`. The connection cannot change the
+        tracked keys while it waits in BLPOP."""
         return self.wanted != self._tracked_prefixes
 
     def set_up(self, connection: Connection) -> None:

@@ -56,7 +56,8 @@ MARGIN_SECONDS: Final = 0.0004
 
 @dataclass(slots=True)
 class Standby:
-    """The delay of a stand-by poller, `rank` x 3 ms after the first poller. It usually finds the work done.
+    """The delay of a stand-by poller, which acts `rank` x 3 ms after the first poller. By then the work has usually
+    been done.
 
     A doorbell token wakes only one poller, which must then act without the delay. `woken_due_us` is the next due time
     that this poller read when it was woken. It promotes the tasks due at that time without the delay.
@@ -66,8 +67,8 @@ class Standby:
     woken_due_us: int | None = None
 
     def seconds(self, next_due_us: int | None) -> float:
-        """Return how many seconds after the due time this poller promotes. This is 0 for the first poller, or if a
-        doorbell woke this one."""
+        """Return how many seconds after the due time this poller promotes. This is 0 for the first poller, and for a
+        poller that a doorbell woke."""
         if next_due_us is not None and next_due_us == self.woken_due_us:
             return 0.0
         return self.rank * STANDBY_SECONDS
@@ -174,9 +175,9 @@ class Promotion:
 
 
 class Rounds:
-    """The rounds of a poller. They sweep and reap at least once per second, enqueue the occurrences of schedules, take
-    items from legacy lists, trim the dead set once per minute, and scan if this poller is the leader. In each step, the
-    first round that is due makes one call."""
+    """The rounds of a poller. They check for work at least once per second, with a sweep unless the fleet is idle. They
+    reap owners, enqueue the occurrences of schedules, take items from legacy lists, trim the dead set once per minute,
+    and scan if this poller is the leader. In each step, the first round that is due makes one call."""
 
     def __init__(
         self,

@@ -15,11 +15,11 @@ from rota.telemetry import log, log_events, metrics
 from rota.telemetry.log import OnceAMinute
 from rota.telemetry.recorder import Recorder
 
-_NO_TASK = ""  # the task name in these lines, because the scripts do not decode the bodies of tasks that they end
-_NO_QUEUE = "unknown"  # the queue that the script names when it sets aside such items as dead
-# The most characters of a key's name to show; a name may have millions, but the shared text holds only 48,000.
+_NO_TASK = ""  # the task name in lines about tasks that scripts end, because scripts do not decode bodies
+_NO_QUEUE = "unknown"  # the queue that metrics name for members of the delayed set that become dead
+# Maximum number of characters of a key's name to show. A name may have millions, but the shared text holds only 48,000.
 _LONGEST = 300
-_NAMED_IDS = 10  # the most ids that a log line names; it also has the total, and `rota audit` names all
+_NAMED_IDS = 10  # maximum number of ids in a log line; the line also has the total, and `rota audit` lists all ids
 
 
 class PollerReport:
@@ -69,7 +69,7 @@ class PollerReport:
             self._grace_until_us = swept.grace_until_us
             seconds = round((swept.grace_until_us - swept.now_us) / MICROSECONDS, 3)
             log.logger().info(log_events.POLLER_GRACE, grace_seconds=seconds)
-        if not swept.is_leader:  # The poller that scans reports these numbers.
+        if not swept.is_leader:  # Only the poller that scans reports these numbers.
             self._orphans.set(0)
             self._unplaced.set(math.nan)
             self.strays({})

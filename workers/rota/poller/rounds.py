@@ -82,7 +82,7 @@ class Leadership:
     listening: BellState  # shared with the bell: which legacy lists to track, and whether they have changed
     is_leader: bool = False  # whether this poller scans for the fleet
     legacy_items: int = 0  # number of items of the delayed set without a ticket
-    left: int = 0  # how many of these a search could not adopt, because they are tasks of Rota whose ticket was lost
+    left: int = 0  # how many of them a search could not adopt, because they are tasks of Rota whose ticket was lost
     # The time of the first occurrence that is not enqueued yet (monotonic); `inf` if there is none or it is unknown.
     schedule_at: float = math.inf
     # Schedules that no node declares any longer, which this poller removes.
@@ -143,7 +143,8 @@ REFUSED_SECONDS: Final = 1.0
 SWEEP_SECONDS: Final = 0.9
 # Pause between a change and the sweep that follows, so that a worker can first claim what `enqueue` has added.
 SETTLE_SECONDS: Final = 0.01
-# Pause between that sweep and the next check. The pause doubles after each sweep that finds no item pushed directly.
+# Pause between a sweep after a change and the next check. It doubles after each sweep that finds no item pushed
+# directly.
 REARM_SECONDS: Final = 0.05
 # The fewest sweeps per lease; if half a lease passes without a sweep, no owner is reaped for another lease.
 _SWEEPS_A_LEASE: Final = 4
@@ -224,7 +225,7 @@ class SweepRound(Round):
         return self._at_most(min(seconds, SWEEP_SECONDS))
 
     def _is_quiet(self, connection: Connection, next_at: float) -> bool:
-        """Whether the keys are still absent, so that no sweep is necessary before `next_at`.
+        """Whether the watched keys are still absent, so that no sweep is necessary before `next_at`.
 
         From here on, the server reports changes of these keys. This check, or the sweep that follows it, finds all
         earlier changes.
@@ -327,9 +328,10 @@ def seconds_to_next(adopted: AdoptedLegacy, *, is_notified: bool) -> float:
     return min(interval, max(0.0, (adopted.next_due_us - adopted.now_us) / MICROSECONDS))
 
 
-# How far ahead occurrences are enqueued; so no task is late even if all pollers are absent for 5 s.
+# How far ahead occurrences are enqueued, so that no task is late even if all pollers are absent for 5 s.
 AHEAD_SECONDS: Final = 8.0
-# How long before the first occurrence that is not enqueued yet the round is due. Sweeps report when that occurrence is.
+# The round is due this long before the first occurrence that is not enqueued yet. Sweeps report the time of that
+# occurrence.
 UPCOMING_SECONDS: Final = 6.0
 STANDBY_UPCOMING_SECONDS: Final = 3.0
 _FULL: Final = "oom"

@@ -90,7 +90,7 @@ def _is_readable(number: int, part: str) -> bool:
     fields = [*_ANY[:number], part, *_ANY[number + 1 :]]
     try:
         CronSim(" ".join(fields), _EPOCH)
-    except (CronSimError, ValueError):  # a number of thousands of digits raises ValueError
+    except (CronSimError, ValueError):  # a number with thousands of digits raises ValueError
         return False
     return True
 

@@ -56,13 +56,13 @@ class Schedule:
     queue: str
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
-    # Which missed occurrences are enqueued after no fleet ran: the last, all (the last 1,000), or none.
+    # Which missed occurrences are enqueued after a time in which no fleet ran: the last, all (the last 1,000), or none.
     missed: Missed = "last"
     # What happens to an occurrence if the previous one has not ended: it is skipped or enqueued.
     overlap: Overlap = "skip"
     jitter_us: int = 0  # the longest random delay of each occurrence
-    start_us: int | None = None  # occurrences are not before this time
-    end_us: int | None = None  # occurrences are before this time
+    start_us: int | None = None  # no occurrence is before this time
+    end_us: int | None = None  # all occurrences are before this time
     source: Source = "code"
 
     def __post_init__(self) -> None:
@@ -202,7 +202,7 @@ def decode_schedule(name: str, text: bytes) -> Schedule:
     """Read the text of a schedule. Raises ValueError if `encode_schedule` cannot have written it."""
     try:
         values = json.loads(text, parse_constant=refuse_constant)
-        # Checks that the arguments can be enqueued: for example, a lone surrogate can be read but not written.
+        # Check that the arguments can be enqueued. For example, a lone surrogate can be read but not written.
         encode_json(values)
     except RecursionError:
         raise ValueError("not a schedule: it is nested too deeply") from None

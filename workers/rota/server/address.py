@@ -4,8 +4,8 @@ does no I/O.
 1. Each sentinel in turn is queried for the address of the service. A sentinel that does not reply in time is skipped.
 2. The server at that address is queried for its ROLE, because it may have been demoted or have died without the
    sentinel's knowledge.
-3. The first server that reports the role of a primary is used. If there is none, the error has the reply of each
-   sentinel.
+3. The first server that reports the role of a primary is used. If there is none, the error message contains the reply
+   of each sentinel.
 
 No result is kept. Each new connection searches again, so the first connection after a failover already goes to the new
 primary. The protocol follows Redis's "Guidelines for Redis clients with support for Redis Sentinel".
@@ -55,8 +55,8 @@ NO_TLS_FILES: Final = TlsFiles()
 
 @dataclass(frozen=True, slots=True)
 class ServerAccess:
-    """The data for access to a server that its URL does not have. `logins` supplies the user and the password if the
-    URL has none."""
+    """The settings for access to a server that are not part of its URL. `logins` supplies the user and the password if
+    the URL has none."""
 
     tls_files: TlsFiles = NO_TLS_FILES
     logins: Logins | None = None
@@ -141,8 +141,8 @@ def parse_address(url: str, tls_files: TlsFiles = NO_TLS_FILES) -> Address:
     """Parse a URL: `redis://`, `rediss://`, `unix://`, `redis+sentinel://` or `rediss+sentinel://`.
 
     The database is the path (with sentinels, the part after the service), or `?db=N`. The only other options are the
-    credentials of sentinels. Other options are rejected, because whatever a URL has must apply to every connection of a
-    fleet and its producers.
+    credentials of sentinels. Other options are rejected, because everything in a URL must apply to every connection of
+    a fleet and of its producers.
 
     Raises ValueError, with the password redacted, if the URL is not valid, and TypeError if it is not a text.
     """
@@ -163,8 +163,8 @@ def parse_address(url: str, tls_files: TlsFiles = NO_TLS_FILES) -> Address:
 
 
 def address_with(url: str, access: ServerAccess) -> Address:
-    """Return the address for a URL and the access data. Raises the errors of `parse_address`, and ValueError if both of
-    them give a user or a password."""
+    """Return the address for a URL and the access data. Raises the errors of `parse_address`, and ValueError if both
+    the URL and `access` give a user or a password."""
     address = parse_address(url, access.tls_files)
     if access.logins is None:
         return address
@@ -292,7 +292,7 @@ def _host_and_port(member: str) -> tuple[str, int]:
 
 _PORT: Final = re.compile(rb"[0-9]{1,5}")
 _PRIMARY: Final = b"master"
-_MAX_SHOWN: Final = 80  # number of characters that are shown of a reply that is not valid
+_MAX_SHOWN: Final = 80  # number of characters to show of a reply that is not valid
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,7 +349,7 @@ def search(address: Address) -> Search:
 
 
 def _explain(sentinel: Address, service: str, *, known: bool) -> Generator[Query, ReplyOrError, str]:
-    # Add what helps the reader of the error message: which services exist, or why there is no failover.
+    # Add details that help the reader of the error message: which services exist, or why there is no failover.
     if known:
         reply = yield _of_sentinel(sentinel, "CKQUORUM", service)
         # Sentinel refuses with NOQUORUM, and the text states what is missing.
@@ -363,7 +363,7 @@ def _of_sentinel(sentinel: Address, *args: str) -> Query:
 
 
 def _named_address(reply: ReplyOrError) -> tuple[str, int] | None:
-    # Return None also for an address to which no connection is possible. The sentinel is then skipped, and the resolver
+    # Also return None for an address to which no connection is possible. The sentinel is then skipped, and the resolver
     # cannot raise an error.
     match reply:
         case [bytes() as host, bytes() as port] if (

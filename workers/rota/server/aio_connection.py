@@ -91,7 +91,9 @@ class AioStream(asyncio.Protocol):
         self._finish(ConnectionLost(why, REASON_NETWORK))
 
     def close_with_loop(self) -> None:
-        """Start a task that closes the connection when the event loop ends, because the loop then cancels its tasks."""
+        """Start a task that closes the connection when the event loop ends. A loop cancels its tasks when it ends, and
+        the task closes the connection when it is cancelled.
+        """
         self._watching = self._loop.create_task(self._closed(), name="rota-client")
 
     async def _closed(self) -> None:
@@ -195,8 +197,9 @@ class Opener:
         With sentinels, the limit does not depend on `seconds`. If it did, a slow link might never be connected,
         although each single reply arrives in time.
         """
-        # The sentinels need their whole time. The next search begins with the first sentinel again, so if one short
-        # limit applied to the whole search, a sentinel that does not reply would never be skipped.
+        # Each step of the search has its own limit, so allow for all of them. If one short limit applied to the whole
+        # search, a sentinel that does not reply could use it up. The next search would begin with that sentinel again,
+        # and never reach the others.
         return self._address.search_seconds if self._address.has_failover else seconds
 
     async def open(self) -> AioStream:

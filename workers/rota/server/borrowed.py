@@ -1,9 +1,9 @@
 """Connections that a client borrows from the application's redis-py or valkey-py client.
 
 The application's pool connects, authenticates, follows its sentinels, and takes each connection back after use. Rota
-itself reads and writes on the connection's socket. In this way round trips and deadlines stay exact, and redis-py's
-retries can only repeat the attempt to connect, never a command. This module does not import redis-py. It recognises the
-objects by their methods.
+itself reads and writes on the connection's socket. So Rota itself controls every round trip and every deadline, and
+redis-py's retries can only repeat the attempt to connect, never a command. This module does not import redis-py. It
+recognises the objects by their methods.
 """
 
 import asyncio
@@ -82,7 +82,8 @@ class RedisEndpoint(Borrowing):
             lent = borrow(pool)
             try:
                 return BorrowedConnection(lent, pool, options, self.moved)
-            # For example if the connection's class has no socket; without this, the pool would run out of connections.
+            # The constructor fails, for example, if the connection's class has no socket. Without this, the pool would
+            # run out of connections.
             except BaseException:
                 pool.release(lent)
                 raise
@@ -111,18 +112,18 @@ class BorrowedConnection(Connection):
         self._seconds_before = self._socket.gettimeout()
         self._socket.setblocking(False)
         self._pool = pool
-        # A list, so that only one thread can take the connection out and return it. Another thread may close this
-        # object at the same time.
+        # The connection is in a list, so that only one thread can take it out and return it. Another thread may close
+        # this object at the same time.
         self._lent = [lent]
         self._moved = moved
 
     def try_receive(self) -> Any:
-        """Return the next reply if it has arrived, or else NO_REPLY. Raises ServerError if that fails, or if the reply
-        is an error."""
+        """Return the next reply if it has arrived, or else NO_REPLY. Raises ServerError if the connection fails or the
+        reply is an error."""
         return self._of_commands(super().try_receive)
 
     def receive(self) -> Any:
-        """Wait for the next reply. Raises ServerError if that fails, or if the reply is an error."""
+        """Wait for the next reply. Raises ServerError if the connection fails or the reply is an error."""
         return self._of_commands(super().receive)
 
     def give_back(self) -> None:
@@ -142,7 +143,7 @@ class BorrowedConnection(Connection):
 
     def _of_commands(self, receive: Callable[[], Any]) -> Any:
         try:
-            while isinstance(reply := receive(), PushMessage):  # a server with RESP3 may send these without a request
+            while isinstance(reply := receive(), PushMessage):  # with RESP3, a server may send push messages
                 pass
         except Refused as error:
             if error.reason != MOVED:
@@ -210,7 +211,7 @@ class BorrowedStream(AioStream):
             self.close()
 
     def _give(self, reply: Any) -> None:
-        if isinstance(reply, PushMessage):  # a server with RESP3 may send these without a request
+        if isinstance(reply, PushMessage):  # with RESP3, a server may send push messages
             return
         if isinstance(reply, Refused) and reply.reason == MOVED:
             self._moved()

@@ -38,7 +38,7 @@ Wait = Callable[[int, int, float], bool]
 
 # For how long a command is parked in the server, for example in a wait at a doorbell.
 PARK_SECONDS: Final = 5  # whole seconds
-# The same for a process that can find out in another way, equally often, whether the server is alive.
+# The same for a process that has another way to check, equally often, whether the server is alive.
 LONG_PARK_SECONDS: Final = 20
 EARLY_SECONDS: Final = 0.005  # a parked command may end by this much earlier than requested
 NUDGE: Final = b"*0\r\n"
@@ -155,15 +155,15 @@ class Connection:
             rest = rest[sent:]
 
     def try_receive(self) -> Any:
-        """Return the next reply if all of it has arrived, or else NO_REPLY. Raises ServerError if that fails, or if the
-        reply is an error."""
+        """Return the next reply if all of it has arrived, or else NO_REPLY. Raises ServerError if the connection fails
+        or the reply is an error."""
         while (reply := self._session.reply()) is NO_REPLY and self._read():
             pass
         return reply
 
     def receive(self) -> Any:
         """Wait for the next reply and return it. Each piece of it may take up to `read_seconds`. Raises ServerError if
-        that fails, or if the reply is an error."""
+        the connection fails or the reply is an error."""
         while (reply := self._session.reply()) is NO_REPLY:
             self._wait(select.POLLIN, "to reply")  # wait before reading, because the reply has hardly ever arrived yet
             self._read()

@@ -1,5 +1,5 @@
-"""Links and outages. A link is a connection that is made again after it was lost. An outage is the time in which a
-connection fails, and is logged and counted."""
+"""Links and outages. A link is a connection that is made again after it was lost. An outage is the time from the first
+error of a connection to the next command that succeeds. Outages are logged and counted."""
 
 import time
 from typing import Any, Generic, TypeVar
@@ -91,8 +91,8 @@ class Pipelined(Generic[T]):
 
 
 class Link:
-    """Holds at most one connection, and connects again after that was lost. A link never repeats a command: if a
-    command may be repeated, the caller does so."""
+    """Holds at most one connection, and connects again after the connection was lost. A link never repeats a command.
+    If a command may be repeated, the caller repeats it."""
 
     def __init__(self, address: Address, options: ConnectionOptions, recorder: Recorder) -> None:
         self._address = address
@@ -105,9 +105,9 @@ class Link:
     def connection(self, *, is_parked: bool = False) -> Connection:
         """Return the connection, which is made if there is none. Raises ServerError if that fails.
 
-        If a pipelined call has had no reply yet, this first receives it, because otherwise it would be mistaken for the
-        reply to the next command. It also replaces the connection if its password expires soon, unless `is_parked` is
-        set because a command is parked on it.
+        If a pipelined call has had no reply yet, this first receives that reply, because otherwise the reply would be
+        mistaken for the reply to the next command. It also replaces the connection if its password expires soon, unless
+        `is_parked` is set because a command is parked on it.
         """
         pipelined = self._pipelined
         self._pipelined = None

@@ -140,7 +140,7 @@ class ProvidedLogins:
             now = boottime()
             if last is None or now >= last.until:
                 raise
-            # A new `since`, so that the provider is called again within the rest of the lifetime.
+            # Postpone the next call of the provider, to a time within the rest of the password's lifetime.
             login = last._replace(since=now)
         self._login = login
         return login
@@ -225,7 +225,7 @@ def logins_of(provider: Any) -> Logins | None:
     return ProvidedLogins(provider)
 
 
-# How a provider is called
+# Calling a provider
 
 
 def request_login(provider: CredentialProvider) -> Login:

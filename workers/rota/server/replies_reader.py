@@ -1,6 +1,6 @@
 """A parser of the server's replies, RESP2 and RESP3, for applications that only enqueue and have no hiredis.
 
-It provides the methods of `hiredis.Reader` that `session` uses, and returns the same values, which a test compares.
+It provides the methods of `hiredis.Reader` that `session` uses. A test checks that both parsers return the same values.
 """
 
 from collections.abc import Callable

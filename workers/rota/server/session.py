@@ -60,8 +60,8 @@ class Session:
         self._reader.feed(data)
 
     def reply(self) -> Any:
-        """Return the next reply if all of it has arrived, or else NO_REPLY. Raises ServerError if that fails, or if the
-        reply is an error."""
+        """Return the next reply if all of it has arrived, or else NO_REPLY. Raises ServerError if the data is not RESP
+        or the reply is an error."""
         try:
             reply = self._reader.gets()
         except ProtocolError as error:

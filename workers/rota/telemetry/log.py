@@ -85,8 +85,8 @@ class _Sink:
             self._held.clear()
 
     def _put(self, text: bytes) -> None:
-        # If O_NONBLOCK could not be set, poll() shows whether a write would block: if there is room, a pipe has 4,096
-        # bytes free, and a socket three quarters of its buffer.
+        # If O_NONBLOCK could not be set, poll() shows whether a write would block. If poll() reports room, a pipe has
+        # 4,096 bytes free, and a socket has three quarters of its buffer free.
         if self._room is not None and not self._room.poll(0):
             self._counts.dropped += text.count(b"\n")
             return

@@ -1,8 +1,8 @@
-"""Log lines: what all formats share, and the JSON format.
+"""Log lines: the parts that all formats share, and the JSON format.
 
 All formats share the time, the order of fields, the form of exceptions, and the limit of one write. JSON is the format
-for production. It makes the constant parts of a line only once, and a `Form` does so for lines that are written
-repeatedly.
+for production, so it has to be fast: `JsonLines` renders the fields that all lines share only once, and a `Form`
+renders all constant parts of lines that are written repeatedly only once.
 """
 
 import json.encoder
@@ -41,7 +41,8 @@ class Counts:
     """The numbers of log lines of this process that were dropped or cut."""
 
     dropped: int = 0  # number of lines that were not written at all
-    # Number of dropped lines whose write failed; the other ones had no room, because the reader of the log is slow.
+    # Number of dropped lines whose write failed; the other dropped lines had no room, because the reader of the log is
+    # slow.
     failed: int = 0
     truncated: int = 0  # number of lines that were cut to fit
 

@@ -71,7 +71,7 @@ def _printable(value: object) -> object:
 def for_people(fields: Fields) -> Fields:
     """Return the fields of a line that a person needs. The process comes first, usual values are left out, and
     durations have units."""
-    # Lines of the master may be about other slots, so its own is left out.
+    # Lines of the master may be about other slots, so the master's own slot is left out.
     own = ("role",) if fields.get("role") == _MASTER else ("role", "slot")
     who = " ".join(str(fields[key]) for key in own if key in fields)
     shown = {**fields, "timestamp": fields["timestamp"][_TIME], "who": who}

@@ -35,8 +35,8 @@ CHILD_ROLES: Final = ("exporter", "zygote", "poller", "worker")
 RECOVERY_REASONS: Final = ("child_exit", "lease_expired")
 RELOAD_RESULTS: Final = ("success", "failure")
 OUTCOMES: Final = tuple(outcome.label for outcome in get_args(Outcome))
-# When the first of these series is created, the others are created too, so that `increase()` counts even their first
-# occurrence.
+# When the first of these series is created, the others are created too, so that `increase()` in Prometheus counts even
+# the first occurrence of each.
 OCCURRENCE_OUTCOMES: Final = ("enqueued", "missed", "skipped")
 LAG_BUCKETS: Final = (
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
@@ -92,7 +92,9 @@ class Definition:
 
     @property
     def is_open(self) -> bool:
-        """Whether the metric has a label with any number of values, so that the number of its series is not limited."""
+        """Whether the metric has a label that can have any number of values, so that the number of its series is not
+        limited.
+        """
         return not OPEN_LABELS.isdisjoint(self.labels)
 
     @property

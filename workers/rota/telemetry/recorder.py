@@ -100,8 +100,8 @@ def encode_key(name: str, labels: tuple[str, ...]) -> bytes:
 
 
 def series_of(record: SlotRecord) -> tuple[Definition, tuple[str, ...]] | None:
-    """Return the metric and the label values of a record. Returns None if another version of Rota wrote the record, or
-    another program: any process can write anything into its slot, even a valid checksum."""
+    """Return the metric and the label values of a record. Returns None if the record was written by another version of
+    Rota, or by other code: a process can write anything into its slot, even a valid checksum."""
     try:
         name, *labels = json.loads(record.key)
         "".join(labels).encode()  # raises an error if a label is not valid Unicode, because it could not be exported
@@ -144,7 +144,7 @@ _QUEUE: Final = "queue"  # if a metric has this label, it is the first one
 # These words are reserved for the `_other` records. All metrics of `rota.telemetry.metrics` together, with each value
 # of their other labels, need less.
 _RESERVED_WORDS = (48 << 10) // WORD
-_SHARE_OF_NEW: Final = 0.75  # share of the other words; the rest of them is for more records of known queues and tasks
+_SHARE_OF_NEW: Final = 0.75  # share of the other words for new queues and tasks; the rest is for known ones
 
 
 class _Number:
@@ -340,14 +340,14 @@ class Recorder:
             return True
         used = self._words[USED]
         fits = used + record_words(len(key), definition.numbers) <= len(self._words) - _RESERVED_WORDS
-        # This does not depend on the length of the record. Otherwise a queue might get a counter, but find no room for
-        # its histogram.
+        # `may_start` does not depend on the length of the record. Otherwise a queue might get a counter, but find no
+        # room for its histogram.
         may_start = used <= self._room_of_new or _together(definition, labels) in self._started
         return max(map(len, labels)) <= MAX_LABEL and fits and may_start
 
     def _other(self, definition: Definition, labels: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the labels under which to count instead, because there is no room for these. They are those of the
-        queue's other tasks if there is room, and otherwise have `_other` in place of all open labels."""
+        """Return the labels to count under if there is no room for a series with these labels. They are the labels of
+        the queue's other tasks if there is room for those, and otherwise `_other` replaces all open labels."""
         of_queue = definition.tasks_as_other(labels)
         key = encode_key(definition.name, of_queue)
         has_room = of_queue != labels and (key in self._positions or self._has_room(definition, of_queue, key))

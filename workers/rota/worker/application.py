@@ -115,7 +115,7 @@ class Runner:
     """Calls a task's function. If the function returns a coroutine, the runner awaits the coroutine.
 
     The event loop is created for the first async task. The loop, and everything that tasks leave running in it, is kept
-    until the worker ends. `limit` ends a call from outside.
+    until the worker ends. `limit` interrupts a call if its task is cancelled or reaches its soft time limit.
     """
 
     def __init__(self, limit: SoftLimit = soft_limit) -> None:
@@ -144,8 +144,8 @@ class Runner:
             import asyncio  # noqa: PLC0415 - takes 5 MB, which a worker without async tasks does not need
 
             self._loop = asyncio.Runner()
-        # Without a context, all calls would share that of the runner. Give each task a copy of the context that it runs
-        # in.
+        # Without an explicit context, all calls would share the context of the asyncio runner. Give each task its own
+        # copy of the current context.
         return self._loop.run(coroutine, context=contextvars.copy_context())
 
 

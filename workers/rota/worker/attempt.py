@@ -121,7 +121,7 @@ class Attempt:
         return True
 
     def called(self, times: Times) -> None:
-        """Store the start times. This is called just before the function."""
+        """Store the start times. This is called just before the function is called."""
         self.times = times
         if self._current is not None:
             self._current.lag_seconds = times.lag_seconds
@@ -190,7 +190,7 @@ class Attempt:
 _settlement: Final = partial(tuple.__new__, Settlement)  # calling `tuple.__new__` is faster than calling the class
 
 
-_ROUND_NS: Final = NANOSECONDS  # how often the master checks its workers unless a soft limit is shorter
+_ROUND_NS: Final = NANOSECONDS  # interval at which the master checks its workers, unless a soft limit is shorter
 _REMEMBERED_NS: Final = 60 * NANOSECONDS  # the master remembers a limit for some seconds more, in case a write is late
 
 
@@ -202,7 +202,7 @@ def kill_policy_of(options: TaskOptions, failures: int, random: Callable[[], flo
     and the next worker computes its own policies.
     """
     if options.is_started_once:
-        return KillPolicy()  # a task that is started only once gets no second attempt
+        return KillPolicy()  # a task that may be started only once gets no second attempt
     decided = decide(options, failures + 1, TimeLimit("the time limit has passed"), random)
     retry_us = decided.delay_us if isinstance(decided, RetryOutcome) else None
     return KillPolicy(counts_as_failure=True, retry_us=retry_us, crash_limit=options.crash_limit or 0)

@@ -22,11 +22,11 @@ from rota.protocol.turns import Claim, Turn, TurnReply, TurnStatus
 from rota.protocol.wire import Packed
 from rota.worker.redis_times import Anchor
 
-# A claim should contain tasks that take this long together. Entries of a claim that is older than this may only be
+# The tasks of a claim should take about this long together. Entries of a claim that is older than this may only be
 # started after a turn.
 CLAIM_NS: Final = 5_000_000
-# The maximum age of a claim when the next claim is made. The master takes nothing back from a claim that is younger
-# than 25 ms.
+# A pipelined turn must claim before the previous claim is this old, and the worker relies on the reply only if the
+# tasks of the previous claim have ended by then. The master takes nothing back from a claim that is younger than 25 ms.
 SAFE_CLAIM_AGE_US: Final = 20_000
 SAFE_CLAIM_AGE_NS: Final = SAFE_CLAIM_AGE_US * 1000
 # A worker lists its held tasks at least this often, even if Redis should know them. Otherwise a server that lost
@@ -348,8 +348,8 @@ class Prefetch:
         """Return how many of the `tasks` of a claim are still to run when the worker sends the next turn. The worker
         sends that turn early, so that the reply has arrived when the last of these tasks ends.
 
-        Returns 0, so that the turn is sent after all tasks, if a task may take so much time to run, or to wait for a
-        processor, that the new claim would be too old by then. Returns 1 only if the queue is backlogged, because
+        Returns 0, which means that the turn is sent after all tasks, if a task may run, or wait for a processor, for so
+        long that the new claim would be too old when the task ends. Returns 1 only if the queue is backlogged, because
         otherwise the newly claimed task would wait here while other workers are idle.
         """
         run_times = self._run_times.get(queue)

@@ -59,7 +59,8 @@ class Executor:
             return attempt
         with TaskBoundary(attempt.current, maker.no_copies) as boundary:
             if maker.hooks.around:
-                # A forked copy must not run the ends of the hooks. The time in hooks counts as lag.
+                # A forked copy must not run the part of the hooks that follows the call. The time in hooks counts as
+                # lag.
                 with maker.hooks.wrapped(attempt.current()), maker.no_copies:
                     attempt.called(times_of(attempt.entry, claimed.anchor, boottime_ns()))
                     self._call(ready, attempt)

@@ -98,7 +98,9 @@ class RecycleRequest:
         return max(0, self._span.end_at - attempts)
 
     def worked(self, attempts: int, at_ns: int) -> None:
-        """Request a replacement if `attempts`, the number so far, is enough, or if the worker holds too much memory."""
+        """Request a replacement if the worker has made enough attempts, or holds too much memory. `attempts` is the
+        number of attempts so far.
+        """
         if attempts >= self._span.request_at:
             self._request(RecycleReason.MAX_TASKS)
         if self._growth is not None and self._growth.is_due(at_ns):
@@ -224,7 +226,7 @@ LAST_QUERY_SECONDS: Final = 0.5  # how long a leaving worker waits for Redis to 
 # more often, because the reply may be that its owner is lost.
 _TURN_PERIODS_NS: Final = {Mode.FENCED: NANOSECONDS, Mode.QUIET: 5 * NANOSECONDS, Mode.SPENT: 5 * NANOSECONDS}
 
-# The master is not notified when the phase changes between these two, because that happens many times per second.
+# The master is not notified when the phase changes between IDLE and BUSY, because that happens many times per second.
 _AT_WORK: Final = {Phase.IDLE, Phase.BUSY}
 
 
@@ -277,7 +279,7 @@ class WorkerLoop:
         return self.store.turn(self.process.owner, self.tiers, turn)
 
     def _check_mode(self, now_ns: int, phase: Phase = Phase.IDLE) -> Mode:
-        """Return the worker's mode, and show its phase in the slot. If the worker may claim, its phase is `phase`."""
+        """Return the worker's mode, and show its phase in the slot: draining, quiet, or otherwise `phase`."""
         fenced = self.fence.is_up(now_ns)
         quiet = self._slot.quiet_requested
         leaving = self.signals.stop_requested

@@ -48,7 +48,7 @@ NOT_STARTED: Final = Times(0, 0.0, None, 0.0, early=False, start_ns=0)
 def times_of(entry: Entry, anchor: Anchor, start_ns: int) -> Times:
     """Return the times of an attempt that starts at `start_ns` (CLOCK_BOOTTIME): its lag, and the parts of the lag."""
     now_us, sent_ns, received_ns = anchor
-    # An upper bound, so that the lag is never too small.
+    # This is an upper bound of the start in Redis time, so the lag is never too small.
     start_us = now_us + (start_ns - sent_ns) // _NANOSECONDS_A_MICROSECOND
     earliest_us = now_us + (start_ns - received_ns) // _NANOSECONDS_A_MICROSECOND
     due_us = entry.due_us
@@ -81,7 +81,7 @@ class RedisClock:
         most_ns = now_ns - sent_ns
         least_ns = now_ns - received_ns
         # Keep the lower of the two upper bounds, because this turn may have been slow too. But use the new bound if the
-        # known one is old, or if it is impossible because a clock was set in the meantime.
+        # stored bound is old, or if the stored bound is impossible because a clock was set in the meantime.
         if most_ns < self._offset_ns or self._offset_ns < least_ns or not self.is_good(received_ns):
             self._offset_ns = most_ns
             self._seen_ns = received_ns

@@ -1,4 +1,4 @@
-"""A worker process around its loop: the log, signal handlers, hooks and exit code."""
+"""The parts of a worker process around its loop: the log, signal handlers, hooks and exit code."""
 
 import random
 from typing import TYPE_CHECKING, Any
@@ -50,7 +50,7 @@ def run_worker(settings: WorkerSettings, process: ChildProcess) -> int:
     Signals may be blocked when this is called; it unblocks them once their handlers are installed. Raises StartFailed
     if a start hook fails.
     """
-    # Measured first, so that growth counts from the fork.
+    # Measure memory before anything else, so that growth is counted from the fork.
     growth = Growth(settings.max_rss_mb) if settings.max_rss_mb else None
     _configure_log(settings, process)
     signals = StopSignals()

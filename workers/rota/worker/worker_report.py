@@ -59,7 +59,7 @@ class _OfTask:
 
 
 class Report:
-    """Writes a worker's metrics into its slot, and its log lines. If `holds_lines` is true, the log lines of successes
+    """Writes a worker's log lines, and its metrics into the slot. If `holds_lines` is true, the log lines of successes
     may be collected and written together."""
 
     def __init__(self, settings: WorkerSettings, own: recorder.Recorder) -> None:
@@ -95,7 +95,9 @@ class Report:
         self._turn_seconds.observe(seconds)
 
     def turn(self, reply: TurnReply, limit: int, *, counts_claims: bool = True) -> None:
-        """Count what a turn claimed. `counts_claims` is False if a later reply will bring the same claims again."""
+        """Count the tasks that a turn claimed. `counts_claims` is False if a later reply will bring the same claims
+        again.
+        """
         if reply.claims:
             queues = [claim.entry.queue for claim in reply.claims] if counts_claims else []
             for queue in set(queues):
@@ -108,7 +110,7 @@ class Report:
             self._unstarted(entry, outcomes.CancelledOutcome)
 
     def released(self, entry: Entry) -> None:
-        """Report a task that was given back before its start because this worker leaves."""
+        """Report a task that was given back before its start because this worker is leaving."""
         self._unstarted(entry, outcomes.Release)
 
     def given_back(self, entry: Entry) -> None:

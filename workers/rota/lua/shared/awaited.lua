@@ -1,10 +1,11 @@
--- Claim an entry that has to run alone. A previous turn returned it, and the worker has finished its other tasks since.
--- claim.lua includes this file if there is such an entry.
+-- Claim an entry that has to run alone. A previous turn returned it, and since then the worker has finished its other
+-- tasks. claim.lua includes this file if there is such an entry.
 -- with: entry doorbell tiers rotation
 -- keys     queue:*
 
 -- Claim the awaited entry if it is still the first of its queue and the queue is open. The entry is claimed before all
--- others, because it was its turn when it was found. If the owner still holds other entries, nothing is claimed.
+-- others, because it was next when the previous turn found it. If the owner still holds other entries, nothing is
+-- claimed.
 local function claim_awaited(claim)
   local _, queue = names_in(claim.awaited)
   local share = queue and share_of(claim.domains, queue)

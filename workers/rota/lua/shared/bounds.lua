@@ -1,6 +1,6 @@
 -- The limits on the starts of a queue: its cap, its rate limit, its condition. `turn` includes this file only where the
 -- tiers have settings, because creating these functions takes time, and most fleets have no settings. `bounds` has the
--- functions that others call, and these fields:
+-- functions that other files call, and these fields:
 --   now   Redis time in microseconds
 --   wait  microseconds until a rate limit or a condition opens the first of the closed queues that have entries; 0 if
 --         there is no such queue
@@ -69,7 +69,7 @@ local function shut_until(bounds, share)
   local allowed, after = room(bounds, share)
   if share.interval > 0 then
     local _, is_left_over = rate_ahead(bounds, share)
-    -- Without this, the queue would stay closed until the stored time.
+    -- Correct the stored time. Otherwise the queue would stay closed until then.
     if is_left_over then spend_rate(bounds, share, 0) end
   end
   if allowed < 1 then return after > 0 and bounds.now + after or SHUT end

@@ -5,7 +5,7 @@
 -- with: tiers rotation turns heads
 -- keys     rotation
 
--- Whether the claim continues: picks are left, and nothing prevents the next one.
+-- Whether the claim continues, which it does if picks are left and nothing prevents the next pick.
 local function goes_on(claim)
   if claim.left <= 0 then return false end
   if claim.quarantined then
@@ -18,8 +18,8 @@ end
 
 -- Return how many entries of this queue to claim at once. If its starts are limited, the queue's own number in `limits`
 -- does not apply. Otherwise entries that are claimed but not started yet would count towards the limit, and other
--- workers could start fewer entries. If there are several picks, a queue without rivals may get all picks that are
--- left.
+-- workers could start fewer entries. If there are several picks and no other queue may be chosen, the queue may get all
+-- picks that are left.
 local function most_of(claim, share, has_rivals)
   local bounds, left, limit = claim.bounds, claim.left, claim.limit
   if claim.several and has_rivals then return 1 end

@@ -14,7 +14,7 @@
 --   texts        the claimed entries; the first `pushed` of them are in the list
 --   claims       each entry with its body
 --   dropped      entries that were removed because their tasks were cancelled
---   left         number of picks left; `several` is true if there was more than one
+--   left         number of picks left
 --   examined     number of entries and marks read so far
 --   status       why the claim ended; 'ok' while it goes on
 --   quarantined  the entry that has to run alone

@@ -126,7 +126,8 @@ do
     return rows
   end
 
-  -- Ignore a write that no later claim reads, because each claim of an explanation has another owner.
+  -- Ignore a write that no later claim reads. For example, the in-flight list stays empty, because each claim is made
+  -- for a worker that holds no task.
   local function ignore() return 0 end
 
   local copied = {

@@ -3,8 +3,8 @@
 -- with: doorbell
 -- keys     counts
 local LONGEST_CONDITION, LONGEST_ERROR = 10000, 200
--- After how many microseconds a faulty condition is evaluated again, and within how many a worker that waits for a
--- queue to open must notice a change.
+-- In microseconds: after RECHECK_AFTER a faulty condition is evaluated again, and after at most LONGEST_WAIT a worker
+-- that waits for a queue to open checks its condition again, so that it notices changes.
 local RECHECK_AFTER, LONGEST_WAIT = 1000000, 5000000
 local SCOPE = 'local queue, ready, delayed, running, now = ... ' -- because of this prefix, the text cannot be bytecode
 

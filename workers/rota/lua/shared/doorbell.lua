@@ -1,6 +1,6 @@
 -- Doorbells: lists with at most one token each. A worker sleeps in BLPOP on the bells of its queues. Ringing never
--- raises an error, because a bell of the wrong type must not stop a script after its first write. No task is lost then,
--- because a bell has no data.
+-- raises an error, because a bell of the wrong type must not stop a script after its first write. No task is lost in
+-- that case, because a bell holds no data.
 -- with: patterns marks
 -- keys     doorbell doorbell:* paused queue:*
 local function ring_bell(bell)

@@ -4,8 +4,8 @@
 -- keys     epitaphs keys meta result:* tasks unique:*
 local follow -- a function that processes chains and groups, or nil if there are none: see following.lua
 
--- Free the task's unique key, if it still holds the key. A key that is held for a limited time may belong to another
--- task.
+-- Free the task's unique key, if the task still holds the key. A key that is held for a limited time may belong to
+-- another task.
 local function free_unique_key(id, flag)
   if not string.find(flag, 'u', 1, true) then return end
   local key = redis.call('HGET', PREFIX .. 'keys', id)
@@ -14,8 +14,8 @@ local function free_unique_key(id, flag)
   if redis.pcall('GET', PREFIX .. 'unique:' .. key) == id then redis.call('DEL', PREFIX .. 'unique:' .. key) end
 end
 
--- Return the record of a run as a line for the memory of ends. It comes from a worker's slot, which a task may have
--- overwritten; a text that is not such a line counts as an unknown run.
+-- Return the record of a run as a line for the memory of ends. The record comes from a worker's slot, which a task may
+-- have overwritten. If it is not such a line, the run counts as unknown.
 local NO_RUN = ' 0 0 0 ' -- followed by the task's name or '-'; for a task that was not started, or whose run is unknown
 local function run_record_line(run_record)
   local is_line = string.sub(run_record, 1, 1) == ' ' and not string.find(run_record, '\n', 1, true)
@@ -24,8 +24,8 @@ end
 
 local function after_run_record(past) return '\r' .. string.gsub(string.gsub(past, '\r', ' '), '\n', '\r') end
 
--- Remove what a task that ends may have in other keys: its unique key, its attempt records, and the record of earlier
--- tasks with its id. The flag shows which of these exist, so a task with none of them costs one comparison. Return the
+-- When a task ends, remove its data in other keys: its unique key, its attempt records, and the record of earlier tasks
+-- with its id. The flag shows which of these exist, so a task with none of them costs one comparison. Return the
 -- attempt records as text that can follow the record of the run.
 local function clear_up(id, flag)
   if flag == '-' then return '' end
@@ -98,8 +98,8 @@ do -- a block, because Lua allows a function only 200 locals
   note_ends = function(how, now, owner, ended)
     if notify_waiters then notify_waiters(how, ended.ids) end
     if follow then follow(how, now, ended.ids) end
-    -- Only tasks that are done come several at a time. If this task is not done, a stored result belongs to an earlier
-    -- task with its id.
+    -- Only tasks that are done are recorded several at a time. If `how` is not done, there is one task, and a stored
+    -- result belongs to an earlier task with its id.
     if how ~= 'done' then redis.call('UNLINK', PREFIX .. 'result:' .. ended.ids[1]) end
     if not remembers() then return end
     local lines, count = ended.lines, ended.count + (#ended.lines - 1) / 2

@@ -1,9 +1,9 @@
 -- Process what follows the end of a task: the rest of its chain, the state of its group, and the task that follows the
 -- group.
--- `members` maps the id of a live task to its group, or `-` for none. After a line feed follows the rest of its chain:
--- for each task a line `ID QUEUE DUE BYTES`, and the body. `group-members:GROUP` has the members that have not ended,
--- with the current task of each chain. Each end counts once, when the task is removed from that set. In a fleet without
--- members, this file only makes one check.
+-- `members` maps the id of a live task to its group, or `-` for none. If the task belongs to a chain, a line feed and
+-- the rest of the chain follow: for each task a line `ID QUEUE DUE BYTES`, and the body. `group-members:GROUP` has the
+-- members that have not ended, with the current task of each chain. Each end counts once, when the task is removed from
+-- that set. In a fleet without members, this file only makes one check.
 -- with: ending
 -- sets: follow
 -- keys     group-members:* group:* groups tasks
@@ -19,8 +19,8 @@ if any_members then
   following.group_key, following.members_key, following.item = group_key, members_key, ITEM
   following.ring = ring_if_served -- `turn` replaces this function, because it may claim the task itself
 
-  -- Return the number of the incarnation for a task with this id: '' for the first task, nil if the id is taken. A
-  -- cancelled task whose entry is still in a lane also occupies its id.
+  -- Return the incarnation number for a new task with this id: '' for the first task with this id, nil if the id is
+  -- taken. A cancelled task whose entry is still in a lane also occupies its id.
   local function next_incarnation(id)
     if redis.call('HEXISTS', PREFIX .. 'tasks', id) == 1 then return nil end
     local incarnation, tombstones = incarnation_of(id)
@@ -61,7 +61,7 @@ if any_members then
     redis.call('HSET', group_key(group), 'awaited', table.concat(kept))
   end
 
-  -- End a group. Only this function enqueues what follows a group.
+  -- End a group. Only this function enqueues the task that follows a group.
   local function end_group(group, phase, now)
     local key = group_key(group)
     local on_end = redis.call('HMGET', key, 'then', 'on_dead', 'dead')

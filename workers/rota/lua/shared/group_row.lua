@@ -14,7 +14,7 @@ local function group_row(group, ends)
   for i = 7, 8 do row[#row + 1] = whole(known[i]) or 0 end
   row[#row + 1] = whole(known[2]) or ''
   row[#row + 1] = known[3] or ''
-  -- The id of the first task.
+  -- The texts `then` and `on_dead` begin with the id of the task that will follow.
   for i = 4, 5 do row[#row + 1] = known[1] ~= 'cancelled' and string.match(known[i] or '', '^%S+') or '' end
   for i = #GROUP_FIELDS + 1, #fields do row[#row + 1] = whole(known[i]) or 0 end
   return row

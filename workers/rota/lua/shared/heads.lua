@@ -38,7 +38,7 @@ local function take(claim, share, most)
     if claimed == most or claim.quarantined then break end
     local text, body = found[i], bodies[i]
     if not body or body == '' or ids[i] == '' or suspicious[i] or any_incarnations then
-      if not claim.check_entry then -- created here, because most claims have only new entries and do not need it
+      if not claim.check_entry then -- defined on first use, because most claims have only new entries
         -- with: unusual
         claim.check_entry = check_entry
       end

@@ -17,7 +17,7 @@ if any_incarnations then
   end
 
   -- Whether an entry is a tombstone. If `goes` is true, the entry was removed from its list, so count one tombstone
-  -- less. If it was the last tombstone, and the current task with this id has ended, delete the record of the id.
+  -- fewer. If it was the last tombstone, and the current task with this id has ended, delete the record of the id.
   is_tombstone = function(id, flag, goes)
     local incarnation, tombstones = incarnation_of(id)
     if not incarnation or (tonumber(string.match(flag, '%d+') or '') or 0) >= incarnation then return false end

@@ -1,7 +1,7 @@
 -- Marks for queues of patterns. Masters publish each domain that has patterns: `patterns` maps it to `UNTIL SETTINGS`.
--- A script that pushes to such a queue marks the queue in these domains, and rings the bells of the names and patterns
--- through which it is served there. In a fleet without patterns, this file only makes one check, and does not define
--- the functions.
+-- A script that pushes to a queue marks it in each of these domains that serves it through a pattern or by name, and
+-- rings the bells of these names and patterns. In a fleet without patterns, this file only makes one check, and does
+-- not define the functions.
 -- with: matching
 -- keys     idle served times:* turns:*
 local MARK = -1 -- the score of a mark: see shared/turns.lua
@@ -11,7 +11,7 @@ if any_patterns then
   times_key = function(domain) return PREFIX .. 'times:' .. domain end
 
   -- Return the domains with patterns that serve a queue, each with the name or pattern that the queue matches.
-  local announced -- read once per call; if the key has the wrong type, only patterns do not work
+  local announced -- read once per call; if the key has the wrong type, only patterns stop working
   local known = {}
   servings_of = function(queue)
     if known[queue] then return known[queue] end
@@ -25,7 +25,7 @@ if any_patterns then
     return servings
   end
 
-  -- Make the next claim in each of these domains check this queue, and record that it is not idle (see
+  -- Mark a queue, so that the next claim in each of its domains checks it, and record that it is not idle (see
   -- shared/idle.lua). This never raises an error, because a script must not stop after its first write.
   mark = function(queue)
     local servings = servings_of(queue)

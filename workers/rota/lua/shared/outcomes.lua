@@ -86,7 +86,7 @@ local function settle_others(settling)
     else
       settled[queue] = (settled[queue] or 0) + 1
       if any_progress then redis.pcall('HDEL', PROGRESS, id) end
-      -- A task whose id was used again was counted at that time.
+      -- If the id was used again, its earlier task was counted as cancelled at that time.
       local is_superseded = any_incarnations and is_tombstone(id, flag, true)
       if verb == 'done' and not is_superseded then
         end_done(settling, id, text, flag, from[s + 2], from[s + 3])

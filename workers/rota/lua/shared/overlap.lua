@@ -1,6 +1,6 @@
 -- Decide whether an occurrence that is due may run. If its schedule has `overlap = "skip"`, it may not run while an
 -- earlier occurrence is alive. Such a schedule has a field in `schedules-alive` with the id of its last occurrence that
--- became ready. A key of the wrong type prevents nothing.
+-- became ready. If the key has the wrong type, every occurrence may run.
 -- keys     dead schedules-alive tasks
 local SCHEDULES_ALIVE = PREFIX .. 'schedules-alive'
 local any_overlaps = redis.call('EXISTS', SCHEDULES_ALIVE) == 1

@@ -54,7 +54,7 @@ end
 -- Return the record of an id's last end, if it is remembered. The `from` newest texts are skipped. If no record is
 -- found, return nil, and the number of texts searched so far if there are more.
 local function record_of(id, from)
-  -- An id has no space. If the text had one, it could match more of an entry than its id.
+  -- No id contains a space. With a space, the search could match more of an entry than its id.
   if string.find(id, ' ', 1, true) then return nil end
   local n, since = from, forgotten_at(id)
   while text_at(n) ~= nil do

@@ -19,8 +19,8 @@ local function states_at(domain, indexes)
   return states, numbers_of(table.remove(states))
 end
 
--- Read the keys that a charge or a credit may write, before the first write of a call. A domain with one queue stores
--- nothing.
+-- Read the keys that a charge or a credit may write. This comes before the first write of a call, so that a key of the
+-- wrong type raises an error in time. A domain with one queue stores nothing.
 local function guard_rotation(domains)
   for _, domain in ipairs(domains) do
     if domain.first < domain.last then redis.call('HLEN', PREFIX .. 'rotation') end
@@ -28,8 +28,8 @@ local function guard_rotation(domains)
   if any_patterns then guard_turns(domains) end
 end
 
--- Charge a queue for claimed entries, which were claimed together or in several servings. A queue that is alone in its
--- domain has no state.
+-- Charge a queue for entries that were claimed in this number of servings. A queue that is alone in its domain has no
+-- state.
 local function charge(share, entries, servings)
   if share.is_only_node then return end
   local key, clock_field, field = fields_of(share)
@@ -66,8 +66,8 @@ local function candidates(domain, bounds)
   return indexes
 end
 
--- Whether one command shows that an owner holds nothing and every lane of these tiers is empty. If patterns are in use,
--- it cannot show this, because the call does not name their queues.
+-- Whether one command shows that an owner holds nothing and that every lane of these tiers is empty. If patterns are in
+-- use, the command cannot show this, because the call does not name the queues of patterns.
 local function is_nothing_there(domains, inflight)
   local keys = { inflight }
   if any_patterns then return false end

@@ -35,7 +35,7 @@ do
   end
 
   -- Settle all outcomes of a call. `call` has these fields:
-  --   owner             the owner, and `now`, Redis time in microseconds
+  --   owner, now        the owner, and Redis time in microseconds
   --   at, n             the outcomes: the index in ARGV of the first outcome, and their number
   --   plain, plain_n    lines of tasks that are done, and their number; only their entries are read, unless events or
   --                     tombstones require more

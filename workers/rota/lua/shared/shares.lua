@@ -1,4 +1,4 @@
--- The settings of a queue that a master published last, in the form of shared/share_text.lua. A queue of a pattern has
+-- The settings that a master last published for a queue, in the form of shared/share_text.lua. A queue of a pattern has
 -- the settings of the pattern. A queue without valid settings has the defaults, ''.
 -- with: numbers patterns marks share_text
 -- keys     shares

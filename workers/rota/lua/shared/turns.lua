@@ -17,7 +17,8 @@ if any_patterns then
   -- A time further ahead of the clock is not valid; a claim with any sensible weight stays below this.
   local FURTHEST = 1e12
 
-  -- Read the keys that a call may write, before its first write.
+  -- Read the keys that a call may write. This comes before its first write, so that a key of the wrong type raises an
+  -- error in time.
   guard_turns = function(domains)
     for _, domain in ipairs(domains) do
       if domain.has_patterns then
@@ -36,7 +37,7 @@ if any_patterns then
     end
   end
 
-  -- Return the state of a queue that comes back, given its earlier state.
+  -- Return the state of a queue that has entries again after it was empty, given its earlier state.
   local function state_on_return(clock, before)
     local time = before and #before == STATE_BYTES and numbers_of(before) or 0
     return time > clock and time - clock < FURTHEST and before or state_of(clock, 0)
@@ -48,8 +49,8 @@ if any_patterns then
     return members
   end
 
-  -- Give marked queues their turns, and return the number of marks. A mark that these settings do not serve is dropped,
-  -- because it was made for another master's settings.
+  -- Give marked queues their turns, and return the number of marks. The mark of a queue that these settings do not
+  -- serve is dropped, because it was made for another master's settings.
   process_marks = function(domain)
     local turns, times = turns_key(domain.name), times_key(domain.name)
     local marks = redis.call('ZRANGE', turns, MARK, MARK, 'BYSCORE', 'LIMIT', 0, MOST_MARKS)

@@ -47,7 +47,8 @@ from rota.worker.loop_state import (
 )
 from rota.worker.redis_times import Anchor
 
-# Interval while tasks run; short, so that a loop that is blocked for a second is noticed.
+# Interval between heartbeats while tasks run. It is short, so that the master notices a loop that is blocked for a
+# second.
 _HEARTBEAT_SECONDS: Final = 0.25
 _QUARANTINE_SECONDS: Final = 1.0  # how often to check whether another worker has taken the entry that has to run alone
 _ALWAYS: Final = 1 << 62  # a deadline that never passes, because no claim is taken back from this kind of worker
@@ -136,7 +137,7 @@ class ConcurrentLoop(WorkerLoop):
         signal.signal(SOFT_LIMIT_SIGNAL, self._on_limit_signal)
         self._heartbeat()
 
-    # What wakes the loop
+    # Events that wake the loop
 
     def _signalled(self) -> None:
         self.signals.empty()
@@ -301,7 +302,7 @@ class ConcurrentLoop(WorkerLoop):
         if isinstance(attempt, Attempt):
             self._ended(attempt)
         else:
-            # The attempt was counted at the claim, so that the worker never claims more than it may run.
+            # The attempt was counted at the claim, so that the worker never claims more tasks than it may run.
             self._attempts -= 1
         running.record.end()
         task_index = running.record.task_index

@@ -83,8 +83,8 @@ class RunningTask:
             self._is_awaited = False
 
     def raise_ending(self) -> None:
-        """Cancel the awaited coroutine if the task was cancelled or its soft deadline has passed. A cancellation ends
-        it only once, and so does each deadline."""
+        """Cancel the awaited coroutine if the task was cancelled or its soft deadline has passed. A cancel interrupts
+        the coroutine only once, and so does each deadline."""
         attempt = self.attempt
         if not self._is_awaited or attempt is None or isinstance(self.ending, Cancelled):
             return
