@@ -1,8 +1,8 @@
 """The entry point of `rota`, and of `python -m rota_supervisor`.
 
-Before heavy imports, `rota run` blocks the signals that its master handles. Otherwise, as process 1 of a container, it
-would lose a TERM that arrives during the imports. Elsewhere, such a TERM would end it before the start is complete. The
-kernel keeps blocked signals until the master's loop reads them.
+Before its heavy imports, `rota run` blocks the signals that its master handles. Otherwise, a TERM that arrives during
+the imports would be lost if this process is process 1 of a container, and would end any other process before its start
+is complete. The kernel keeps blocked signals until the master's loop reads them.
 """
 
 import io
@@ -12,7 +12,7 @@ import signal
 import sys
 from collections.abc import Sequence
 
-# TTIN and TTOU add and remove a worker, TSTP and CONT quiet and resume the fleet, USR1 writes a report, USR2 restarts
+# TTIN and TTOU add and remove a worker, TSTP and CONT quiet and resume the fleet, USR1 requests a report, USR2 restarts
 # the workers, and CHLD reports the death of a child.
 _NAMES = "TERM INT HUP QUIT TTIN TTOU TSTP CONT USR1 USR2 CHLD"
 MASTER_SIGNALS = frozenset(signal.Signals[f"SIG{name}"] for name in _NAMES.split())
@@ -32,8 +32,8 @@ def command_of(arguments: Sequence[str]) -> str:
 
 
 def open_closed_descriptors() -> None:
-    """Open the standard descriptors that the parent has closed. Otherwise the next opened files would get their
-    numbers, and the log would be written into these files."""
+    """Open the standard descriptors that the parent has closed. Otherwise, the next files that this process opens would
+    get these descriptor numbers, and the log would be written into those files."""
     for fd, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None and os.open(os.devnull, os.O_RDWR) == fd:
             os.set_inheritable(fd, True)
@@ -63,7 +63,7 @@ def main() -> None:
     escape_unencodable_output()
     if fault := environment_fault():
         sys.stderr.write(f"rota: error: {fault}\n")
-        sys.exit(78)  # ExitCode.CONFIG, whose module needs more stack to import
+        sys.exit(78)  # This is ExitCode.CONFIG, but importing that enum would need more stack.
     if command_of(sys.argv[1:]) == "run":
         signal.pthread_sigmask(signal.SIG_BLOCK, MASTER_SIGNALS)
     from rota_supervisor.exits import ExitCode, print_crash  # noqa: PLC0415 - after the signals are blocked
@@ -74,7 +74,7 @@ def main() -> None:
 
         code = run_app(sys.argv[1:])
     except ModuleNotFoundError as error:
-        # The missing module must be a dependency of Rota itself, because other processes import the application's code.
+        # Other processes import the application's code, so the missing module must be a dependency of Rota itself.
         missing = (error.name or "").partition(".")[0]
         sys.stderr.write(f"rota: error: this command needs {missing}, which is not installed: pip install rota\n")
         code = ExitCode.CONFIG

@@ -1,13 +1,13 @@
-"""The permissions that Rota needs on a Redis server, as four roles, each for one user of the server's ACL.
+"""The permissions that Rota needs on a Redis server, as four roles. Each role is for one user of the server's ACL.
 
 A role lists the scripts that it runs and the commands that its connections send outside of scripts. The commands inside
 of scripts are read from the scripts, so a changed script changes the role. `rota acl` prints the rules of a role, and a
-starting master checks that its user has the commands of a fleet.
+starting master checks that its user may run the commands of the role FLEET.
 
 Redis checks the commands of a script against the permissions of the user that runs it. A user could therefore also send
 each of these commands itself, without the script. All roles but the producer work on every key of the namespace. The
-producer, which is the role of an application that is not trusted, may use each command only on the keys where
-`enqueue` uses it.
+producer, which is the role of an application that is not trusted, may use each command only on the keys on which the
+script `enqueue` uses it.
 """
 
 import re
@@ -32,11 +32,11 @@ class AclRole(StrEnum):
 
 
 class Needs(NamedTuple):
-    """The scripts and commands of a role."""
+    """The scripts and commands that a role needs."""
 
     scripts: frozenset[str]
     sent: frozenset[str]  # commands that connections send outside of scripts
-    optional: frozenset[str]  # the same, but without them the connection only works less well
+    optional: frozenset[str]  # further commands that connections send, but can do without
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Access:
 
 _WORD: Final = re.compile(rb"'([A-Z]{3,})'")
 _COMMANDS_OF_SOURCES: Final = re.compile(rb"\bask\(source, '([A-Z]+)'")
-# Words in scripts that are options of commands, and not commands.
+# Words in scripts that look like commands, but are options of commands.
 _OPTIONS: Final = frozenset(
     {"AGGREGATE", "BYSCORE", "COUNT", "LIMIT", "MAXLEN", "MIN", "NOVALUES", "WEIGHTS", "WITHSCORES"}
 )
@@ -110,7 +110,8 @@ def _needs_of(role: AclRole) -> Needs:
         case AclRole.PRODUCER:
             return Needs(frozenset({"enqueue"}), frozenset(), _ON_CONNECTING)
         case AclRole.FLEET:
-            # Commands of people, such as `rota export`, also use the configuration of the fleet.
+            # Commands that people run with the configuration of the fleet, such as `rota export`, need these
+            # permissions.
             for_people = _READING.union(*map(commands_in, _BACKUP))
             sent = frozenset({"BLPOP", "BLMOVE", "SCAN", "ZSCAN", "INFO", "TIME"})
             return Needs(
@@ -124,8 +125,8 @@ def _needs_of(role: AclRole) -> Needs:
 
 
 def commands_in(script: str) -> frozenset[str]:
-    """Return the commands that a script calls. A script that must not write calls only reading commands, even if its
-    text contains others, as `explain` does."""
+    """Return the commands that a script calls. A script with the flag `no-writes` calls only reading commands, although
+    the text of such a script may contain other commands as well, for example that of `explain`."""
     text = read_script(script).text
     found = {word.decode() for word in _WORD.findall(text)} - _OPTIONS
     return frozenset(found - WRITES if text.startswith(_READ_ONLY) else found)
@@ -134,7 +135,8 @@ def commands_in(script: str) -> frozenset[str]:
 def needed_commands(role: AclRole, durability: Durability, *, failover: bool) -> list[str]:
     """Return all commands without which a role does not work, except EVAL, which checks the others.
 
-    `failover`: whether sentinels name the server. If so, its role is queried on each connection.
+    `failover`: whether sentinels name the server. If so, each connection queries with ROLE whether the server is the
+    primary.
     """
     needs = _needs_of(role)
     in_scripts = frozenset[str]().union(*map(commands_in, needs.scripts))
@@ -146,9 +148,9 @@ def needed_commands(role: AclRole, durability: Durability, *, failover: bool) ->
 def rules_of(
     role: AclRole, namespace: str, durability: Durability = "none", *, failover: bool, adopted: Iterable[str] = ()
 ) -> list[str]:
-    """Return the rules of ACL SETUSER for a role, after `reset` and without a password.
+    """Return the rules for ACL SETUSER that grant a role, without the leading `reset` and without a password.
 
-    `adopted`: the keys of legacy lists outside of the namespace, from which a fleet adopts items.
+    `adopted`: the keys of the legacy lists, outside of the namespace, from which a fleet adopts items.
     """
     prefix = prefix_of(Keys(namespace))
     needed = needed_commands(role, durability, failover=failover)
@@ -162,8 +164,8 @@ def rules_of(
 
 
 def rules_on_sentinels() -> list[str]:
-    """Return the rules of ACL SETUSER on a sentinel, after `reset` and without a password. They are the same for all
-    roles."""
+    """Return the rules for ACL SETUSER on a sentinel, without the leading `reset` and without a password. They are the
+    same for all roles."""
     return [
         _granted(
             {"PING", "SENTINEL|CKQUORUM", "SENTINEL|GET-MASTER-ADDR-BY-NAME", "SENTINEL|MASTERS", *_ON_CONNECTING}

@@ -13,8 +13,8 @@ _NO_LIMIT_V1: Final = 1 << 62  # version 1 shows a huge number instead of "no li
 
 @dataclass(frozen=True, slots=True)
 class CgroupReading:
-    """The limits of a control group. Each limit is the lowest limit of the group and the groups above it. None means no
-    limit."""
+    """The limits of a control group. Each limit is the lowest one that is set for the group or for a group above it.
+    None means no limit."""
 
     version: int = 0  # 1 or 2, or 0 if the kernel has no control groups or the version could not be read
     path: str = ""
@@ -122,7 +122,8 @@ def _whole(limit: _Limit | None) -> int | None:
 
 
 def _used(limit: _Limit | None, file: str, droppable: str) -> int | None:
-    """Return the memory of the group with the limit, without inactive page cache that the kernel can drop."""
+    """Return the memory that the group with the limit uses, without the inactive page cache, which the kernel can
+    drop."""
     used = None if limit is None else _number(limit.folder / file)
     if limit is None or used is None:
         return None
@@ -140,7 +141,7 @@ def _scaled(number: int | None, units: int) -> float | None:
 
 
 def _number(file: Path) -> int | None:
-    """Return the number in a file, or None if the file contains none. A limit file contains `max` if there is no
+    """Return the number in a file, or None if the file contains no number. A limit file contains `max` if there is no
     limit."""
     text = _text(file)
     return int(text) if text.lstrip("-").isdecimal() else None

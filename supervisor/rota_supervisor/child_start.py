@@ -11,11 +11,12 @@ installed, because otherwise a signal to the whole service would end the child. 
 instruction, the master tells the kernel to kill it if the master dies: see `tie`.
 
 A child writes the stacks of its threads to its stack file when it receives STACK_SIGNAL or ends with a fatal error.
-faulthandler's handlers do this in C, so it works even if C code holds the interpreter or an import hangs. The file is a
-memfd that the master has created and reads (`rota_supervisor.master.effects.processes`).
+faulthandler's handlers do this in C, so it works even if C code holds the interpreter lock or an import hangs. The file
+is a memfd that the master has created and reads (`rota_supervisor.master.effects.processes`).
 
-`python -P -m rota_supervisor.child_start` runs the poller, which needs no start code except the loop of
-`rota.poller`."""
+`python -P -m rota_supervisor.child_start` runs the poller. After the first steps of every child, a poller only runs the
+loop of `rota.poller`, so it needs no start module of its own.
+"""
 
 import atexit
 import contextlib
@@ -61,7 +62,8 @@ MODULES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class EnteredChild:
-    """A child that has received its first message. It has closed the memory of all slots, unless it is an exporter."""
+    """A child that has received its first message. It has closed the descriptor of the slots' memory, unless it is an
+    exporter."""
 
     channel: socket.socket
     first: messages.First
@@ -116,7 +118,7 @@ def leave_stacks_in(fd: int | None, *, all_threads: bool = True) -> None:
 
 
 def write_exit_reason(fd: int | None, reason: str) -> None:
-    """Write one line with the reason why this process exits into its stack file, if it has one."""
+    """Write the reason why this process exits into its stack file, as one line. Do nothing if it has no stack file."""
     if fd is None:
         return
     with contextlib.suppress(OSError):  # The application may have closed the file.
@@ -146,8 +148,8 @@ def _stop_writing_stacks() -> None:
 
 
 def leave_no_stacks() -> None:
-    """Undo `leave_stacks_in`, which the process that forked this process may have called. STACK_SIGNAL stays pending
-    from now on."""
+    """Undo a call of `leave_stacks_in` that was made before this process was forked. From now on, STACK_SIGNAL stays
+    pending."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {STACK_SIGNAL})
     faulthandler.unregister(STACK_SIGNAL)
     signal.signal(STACK_SIGNAL, signal.SIG_DFL)  # An ignored signal would not stay pending.
@@ -165,7 +167,8 @@ class SpawnedChild(NamedTuple):
 
 
 class Spawner:
-    """The starter of a master's children. The kernel kills them through the death pipe when this process has died."""
+    """A launcher of the master's children. When the master has died, the kernel kills these children through the death
+    pipe."""
 
     def __init__(self) -> None:
         self._death_pipe: tuple[int, ...] = os.pipe2(os.O_CLOEXEC)
@@ -200,7 +203,7 @@ def greet(child: SpawnedChild, first: messages.First, descriptors: messages.Desc
     """Send a child its first message. Raises OSError, for example if the child has died. The channel is then closed, so
     that a child that is still alive exits."""
     try:
-        messages.send_first(child.channel, first, descriptors)  # The message stays in the socket until it is read.
+        messages.send_first(child.channel, first, descriptors)  # The socket keeps the message until the child reads it.
     except OSError:
         child.channel.close()
         raise

@@ -19,13 +19,13 @@ from rota_supervisor.process import spawn_python
 
 REPLY_FD: Final = 3
 PROVIDER_SECONDS: Final = 30.0  # the time limit for a provider of passwords
-_MODULE: Final = "rota_supervisor.task_modules"  # a name, because a master must never import this module
+_MODULE: Final = "rota_supervisor.task_modules"  # imported by name, because a master must never import this module
 _READ_BYTES: Final = 65_536
 
 
 class ProbeFailed(Exception):
-    """Raised if the process gave no reply. Its text is the end of a sentence, for example of "importing shop.tasks
-    ended the process"."""
+    """Raised if the process gave no reply. Its text completes a sentence of the caller, for example "ended the process"
+    after "importing shop.tasks"."""
 
 
 class TookTooLong(ProbeFailed):
@@ -33,7 +33,7 @@ class TookTooLong(ProbeFailed):
 
 
 class FaultReply(TypedDict):
-    """The reply if a provider failed."""
+    """The reply about a provider that failed."""
 
     error: str
     is_fault: bool  # whether a person must change the provider or its setting

@@ -3,7 +3,7 @@
 1. The server listens only on loopback or a Unix socket. It keeps its data, with an append-only file, in `.rota/` next
    to the configuration. If that folder is not writable, it uses the state folder of systemd or the user.
 2. It is started by posix_spawn in a separate session, so that a Ctrl-C for the fleet does not reach it. It dies
-   together with this process.
+   together with the process that started it.
 3. A thread watches the server and restarts it when it dies. The thread waits on a pidfd and leaves the reaping to the
    master, which reaps all its children.
 4. The server is stopped after the fleet.
@@ -44,7 +44,7 @@ _OPTIONS = ConnectionOptions(name="rota-embedded", connect_seconds=1.0, read_sec
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """The parts that are needed to start a server."""
+    """The binary, the configuration file and the address with which a server can be started."""
 
     binary: str
     config_file: Path

@@ -8,7 +8,7 @@ from rota.display_text import printable_lines
 
 
 class ExitCode(IntEnum):
-    """The reason why `rota` exited, as its exit code."""
+    """An exit code of `rota`, which states why the command exited."""
 
     CLEAN = 0
     NO = 1

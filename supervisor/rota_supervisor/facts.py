@@ -45,7 +45,8 @@ def fields_of(found: TaskStatus) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True)
 class TimelineRow:
-    """An event of a task. The times of failures are from the node's clock. All other times are Redis time."""
+    """An event in the life of a task. The times of failed attempts are from the node's clock. All other times are Redis
+    time."""
 
     at: datetime
     what: str
@@ -63,8 +64,9 @@ def timeline_of(found: TaskStatus) -> list[TimelineRow]:
 
 
 def _beginning(found: TaskStatus) -> Iterator[TimelineRow]:
-    """Yield the due and ready times, which belong to the next attempt. If a task had to wait, or was given back after a
-    crash, the time of its enqueue is not known."""
+    """Yield the time at which the next attempt is due, and the time at which the task became ready for it. If the task
+    was enqueued to run at once, and was never retried or given back, its due time is the time of its enqueue. In all
+    other cases, the time of the enqueue is not known."""
     attempt = f"attempt {found.attempts[-1].attempt + 1}" if found.attempts else ""
     if found.due_at and found.kind == Kind.RECOVERED.label:
         yield TimelineRow(found.due_at, "given back", attempt)

@@ -43,8 +43,7 @@ LOST: Final = "lost"  # the state of a fleet whose master has died
 
 
 class ObservedTimes(NamedTuple):
-    """The times of a running task that only an exporter can know. A time is None if the exporter does not know it
-    either."""
+    """The times of a running task that only an exporter can observe. A time that is not known is None."""
 
     lag_seconds: float | None  # how late the task started, by the Redis clock
     usual_seconds: float | None  # the longest run time that is usual for this kind of task
@@ -110,8 +109,8 @@ def _member_task(slot: Slot, task: TaskInSlot, now_ns: int) -> MemberTask:
 
 
 class HeartbeatLimits(NamedTuple):
-    """The longest times without a heartbeat. The master sends one every `tick_seconds`. A child that runs no task must
-    send one within `beat_seconds`."""
+    """The longest permitted times without a heartbeat. The master sends one every `tick_seconds`. A child that runs no
+    task must send one within `beat_seconds`."""
 
     tick_seconds: float
     beat_seconds: float
@@ -127,7 +126,7 @@ class HealthCheck:
 
 
 class HealthJson(TypedDict):
-    """The JSON form of a Health."""
+    """The JSON form of a `Health`."""
 
     ok: bool
     checks: list[Json]
@@ -238,7 +237,7 @@ class Moment(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ProcessSnapshot:
-    """The facts about a child that its master and its slot contain."""
+    """The facts about a child from its master, and from its slot."""
 
     child: ChildFacts
     role: Role
@@ -265,8 +264,7 @@ class ProcessSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class PoolSnapshot:
-    """The facts about a pool from its master, with its back-off (if starts are held back) and the number of its running
-    tasks."""
+    """The facts about a pool from its master, the state of its back-off, and the number of its running tasks."""
 
     facts: PoolFacts
     state: PoolState
@@ -281,7 +279,7 @@ class PoolSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class FleetSnapshot:
-    """The fleet at the time `at`."""
+    """The state of the fleet at the time `at`."""
 
     at: Moment
     master_snapshot: MasterSnapshot
@@ -338,9 +336,9 @@ _UNCHANGED: Final = (
 def snapshot(
     slots: Iterable[Member], master_snapshot: MasterSnapshot, at: Moment, limits: HeartbeatLimits | None
 ) -> FleetSnapshot:
-    """Return the fleet, based on the live processes in `slots` and on `master_snapshot`.
+    """Return the state of the fleet, based on the live processes in `slots` and on `master_snapshot`.
 
-    `limits`: the longest times without a heartbeat, or None if no master is expected, as in `rota exporter`.
+    `limits`: the longest permitted times without a heartbeat, or None if no master is expected, as in `rota exporter`.
     """
     members = {member.slot: member for member in slots}
     children = {child.slot: child for child in master_snapshot.children}
@@ -354,7 +352,7 @@ def snapshot(
 
 
 def state_of(members: Iterable[Member]) -> str:
-    """Return the state of the fleet according to its master, or LOST without a master."""
+    """Return the state of the fleet according to its master, or LOST if there is no master."""
     master = next((member for member in members if member.role is Role.MASTER), None)
     return LOST if master is None else FLEET_STATES.get(master.phase, LOST)
 
@@ -380,8 +378,9 @@ _NO_TASK: Final[Json] = {"task": None, "task_age_seconds": None, "progress": Non
 
 
 def rows_by_task(processes: Iterable[Mapping[str, Any]]) -> list[Json]:
-    """Return a row for each task of a process that runs several tasks, and one row for any other process, with its task
-    if it runs one. `where` is the slot, with the index of the task if there are several."""
+    """Return one row for each task of a process that runs several tasks, and one row for each other process, which
+    includes its task if it runs one. `where` is the slot of the process. If the process runs several tasks, the index
+    of the task follows, for example `12.3`."""
     rows: list[Json] = []
     for process in processes:
         slot = process["slot"]

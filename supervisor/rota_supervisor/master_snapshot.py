@@ -1,7 +1,6 @@
 """The data that the master and the exporter store for each other in their slots: the master's snapshot of the fleet,
-and the exporter's snapshot of the node's throughput, which a heartbeat forwards to Redis. The texts with which both
-describe the state of a fleet and its pools are here as well.
-"""
+and the exporter's snapshot of the node's throughput, which the master sends to Redis with its heartbeats. This module
+also has the texts with which the master and the exporter describe the state of a fleet and its pools."""
 
 import json
 from collections.abc import Mapping
@@ -68,7 +67,7 @@ class PoolInBackoff(NamedTuple):
         )
 
 
-SLOW_SECONDS: Final = 0.04  # round trips within one site are shorter; RotaRedisSlow has the same limit
+SLOW_SECONDS: Final = 0.04  # round trips within one site are shorter; the alert RotaRedisSlow has the same limit
 EVICTS_KEYS: Final = "Redis is configured to drop keys when its memory is full"
 
 
@@ -152,12 +151,12 @@ def death_text(death: Mapping[str, Any]) -> str:
 
 
 class ChildFacts(NamedTuple):
-    """The facts about a child that only the master knows. Its slot has the facts about its process."""
+    """The facts about a child that only the master knows. The facts about the child's process are in its slot."""
 
     slot: int
-    pool: str | None = None  # "" if it is not a worker; None if the master reports nothing
-    generation: int | None = None  # None if the master reports nothing
-    state: str = ""  # see `ChildState`; "" if the master reports nothing
+    pool: str | None = None  # "" for a role other than worker; None if the master reports nothing about the child
+    generation: int | None = None  # None if the master reports nothing about the child
+    state: str = ""  # a `ChildState`; "" if the master reports nothing about the child
     ready_at: float | None = None  # when the child reported that it is ready
 
 
@@ -166,7 +165,7 @@ class PoolFacts(NamedTuple):
 
     name: str
     desired: int  # how many workers the pool should have
-    origin: str  # what set `desired`
+    origin: str  # where `desired` comes from, for example the file or an operator
     configured: int | str  # the configured number or range of workers
     concurrency: int  # how many tasks a worker runs at once
     workers: Mapping[str, int]  # the number of workers by state

@@ -1,4 +1,4 @@
-"""The messages between master and children, with one JSON object per packet, over a SOCK_SEQPACKET pair.
+"""The messages between the master and its children, as one JSON object per packet over a SOCK_SEQPACKET pair.
 
 A packet arrives either complete or not at all, even if several processes write to one socket, as a zygote and its
 intermediates do. Each message is a named tuple. Its `type` in the packet is the name of the class.
@@ -16,9 +16,9 @@ from typing import Any, Final, NamedTuple, get_args
 ABI: Final = 12
 MAX_PACKET: Final = 4 << 20
 SEND_BUFFER: Final = 1 << 20  # the kernel grants at most twice net.core.wmem_max (about 400 kB by default)
-# The task, args and kwargs of each schedule, by its name.
+# The task, args and kwargs of each schedule, by the schedule's name.
 ScheduledCalls = Mapping[str, tuple[str, Sequence[Any], Mapping[str, Any]]]
-MAX_SETTINGS: Final = 150_000  # the limit of characters, so that the settings of a pool fit into the send buffer
+MAX_SETTINGS: Final = 150_000  # the most characters in the settings of a pool, so that they fit into the send buffer
 TASKS_PER_PACKET: Final = 500
 _FD_BYTES: Final = array.array("i").itemsize
 _ROOM_FOR_ONE: Final = socket.CMSG_SPACE(_FD_BYTES)
@@ -82,7 +82,8 @@ class PoolSettings(NamedTuple):
 
 
 class Slots(NamedTuple):
-    """A packet with the descriptor of all slots, for future workers. It is sent at once, but read after the imports."""
+    """A message with the descriptor of the slots' memory, for future workers. It is sent at once, but the zygote reads
+    it only after its imports."""
 
 
 class Fork(NamedTuple):
@@ -181,8 +182,8 @@ def decode(packet: bytes) -> Message:
 
 
 def decode_of_zygote(packet: bytes) -> Message:
-    """Return the message in a packet from a zygote, which may come from a user's module. Raises the errors of `decode`,
-    and RecursionError."""
+    """Return the message in a packet from a zygote, which a user's module may have written. Raises the errors of
+    `decode`, and RecursionError."""
     message = decode(packet)
     if not isinstance(message, OfZygote):
         raise TypeError(f"a zygote sends no {type(message).__name__}")

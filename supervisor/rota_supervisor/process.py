@@ -1,7 +1,7 @@
 """Linux functions for the parent, the signals and the title of a process, and facts about processes from `/proc`.
 
-`python -P -m rota_supervisor.process PARENT_PID BINARY [ARGUMENT...]` ties its life to its parent's, and then executes
-the command. The embedded server and the fleets of tests are started in this way.
+`python -P -m rota_supervisor.process PARENT_PID BINARY [ARGUMENT...]` ties the life of its process to that of its
+parent, and then executes the command. The embedded server and the fleets of tests are started in this way.
 """
 
 import contextlib
@@ -79,8 +79,8 @@ def parent_of(pid: int) -> int | None:
 
 
 def started_at(pid: int) -> float:
-    """Return the Unix time at which the process started, to 10 ms, based on the current wall clock. Raises OSError if
-    the process has ended."""
+    """Return the Unix time at which the process started, with a resolution of 10 ms, based on the current wall clock.
+    Raises OSError if the process has ended."""
     return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + _stat(pid)[_STARTED_TICKS] / _TICKS_A_SECOND
 
 
@@ -155,7 +155,7 @@ def keep_descriptors_private() -> None:
 
 @contextlib.contextmanager
 def reopened(fd: int) -> Iterator[int]:
-    """Open a pipe's read end a second time, because a copied descriptor would share the settings of `tie`."""
+    """Open a pipe's read end a second time, because a copied descriptor would share the settings that `tie` makes."""
     opened = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         yield opened
@@ -166,8 +166,8 @@ def reopened(fd: int) -> Iterator[int]:
 def tie(line: int, group: int) -> None:
     """Make the kernel send SIGKILL to a process group when the last write end of this pipe is closed.
 
-    This works as long as any process holds this opening of the read end. Unlike PDEATHSIG, it can be requested by
-    another process, even for a child that was stopped before its first instruction.
+    This works as long as any process holds the open file description of `line`. Unlike PDEATHSIG, it can be requested
+    by another process, even for a child that was stopped before its first instruction.
     """
     fcntl.fcntl(line, fcntl.F_SETSIG, signal.SIGKILL)
     fcntl.fcntl(line, fcntl.F_SETOWN, -group)
@@ -175,8 +175,8 @@ def tie(line: int, group: int) -> None:
 
 
 def outlive_parent(line: int) -> None:
-    """Undo `die_with_parent`, and make a `tie` send SIGCONT instead, so that a stopped process continues and notices
-    that its parent has died."""
+    """Undo `die_with_parent`, and change the signal of a `tie` from SIGKILL to SIGCONT, so that a stopped process
+    continues and notices that its parent has died."""
     _prctl(_PR_SET_PDEATHSIG, 0)
     fcntl.fcntl(line, fcntl.F_SETSIG, signal.SIGCONT)
 
@@ -194,7 +194,7 @@ def keep_mapped(fd: int) -> None:
 
 
 def give_memory_back() -> None:
-    """Return unused memory of imports and checks at the start (0.2 MB) to the kernel."""
+    """Return to the kernel the memory (0.2 MB) that was used only for the imports and the checks of the start."""
     gc.collect()
     trim = getattr(_LIBC, "malloc_trim", None)  # only glibc has this function
     if trim is not None:
@@ -255,10 +255,11 @@ def take_from(inbox: int) -> list[int]:
 def show_title(what: str, namespace: str) -> None:
     """Set the title that `ps` and `top` show, for example `rota: worker default 12 (shop)` for the worker in slot 12.
 
-    A title replaces the command line and is cut to its length. The environment, which follows in memory, stays readable
-    in `/proc/PID/environ`. The first call must come before any change of the environment, because the available length
-    is determined from the environment. A title contains no secrets, because all users of the machine can read it. It
-    does not name the running task, because this would cost more than the rest of an attempt.
+    A title overwrites the command line in memory, and is cut to the length of the command line. The environment, which
+    follows in memory, therefore stays readable in `/proc/PID/environ`. The first call must come before any change of
+    the environment, because the available length is determined from the environment. A title contains no secrets,
+    because all users of the machine can read it. It does not name the running task, because this would cost more than
+    the rest of an attempt.
     """
     _setter()(f"rota: {what} ({namespace})")
 

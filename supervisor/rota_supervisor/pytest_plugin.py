@@ -1,4 +1,4 @@
-"""Fixtures with which applications are tested. pytest finds them in every environment in which Rota is installed. Rota
+"""Fixtures for the tests of applications. pytest finds them in every environment in which Rota is installed. Rota
 itself is imported only when a fixture is used."""
 
 import uuid
@@ -18,7 +18,7 @@ _SHOWN_CHARACTERS = 20_000
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add an option to pytest's configuration that sets the server to test with."""
+    """Add the option `rota_redis_url` to pytest's configuration. It names the server to test with."""
     parser.addini(_URL, "The URL of the server for tests (default: an embedded server is started)", default="")
 
 
@@ -33,7 +33,7 @@ def rota_capture() -> "Iterator[Capture]":
 
 @pytest.fixture
 def rota_eager() -> "Iterator[list[Ran]]":
-    """Run each call that the test enqueues at once, and yield the attempts: see `rota.testing.eager`."""
+    """Run each call as soon as the test enqueues it, and yield the attempts: see `rota.testing.eager`."""
     from rota.testing import eager  # noqa: PLC0415
 
     with eager() as ran:

@@ -46,8 +46,8 @@ _NO_PERMISSION: Final = "noperm"
 _NO_DATABASE: Final = "DB index is out of range"
 _NO_FIELD: Final = ""
 _EVAL: Final = "EVAL"
-# Commands that a user without keys may run: they take no key, or the ACL check finds none in the arguments that it
-# passes.
+# Commands that the check permits even if the user may use no keys: they take no key, or the check finds no key in the
+# arguments that it passes.
 _WITHOUT_KEYS: Final = frozenset({"INFO", "ROLE", "SCAN", "TIME", "WAIT", "WAITAOF", "ZUNIONSTORE"})
 # The check passes whole commands in which each argument is a permitted key, because Redis 7.0 and Valkey 9 read keys
 # beyond the end of an EVALSHA that is too short, and crash. A server without the function `acl_check_cmd` is not
@@ -213,7 +213,8 @@ def connected(config: Config) -> Iterator[Connection]:
 
 
 _SET_ADDRESS: Final = "set redis_url (or ROTA_REDIS_URL) to the right address"
-# The beginnings of errors after the server has ended an open connection. The server then runs.
+# The beginnings of the error messages for a connection that the server accepted and then ended, which shows that the
+# server is running.
 _ENDED: Final = ("the connection broke", "the server closed the connection")
 # For each kind of error, the text that says what is wrong with the server, and what to do.
 _WHAT_IS_WRONG: Final = {
@@ -272,7 +273,7 @@ def check_server(config: Config, *, open_namespace: bool) -> CheckedServer:
 
 def survey_server(connection: Connection, config: Config, *, open_namespace: bool) -> ServerSurvey:
     """Make the checks of `check_server` over a connection, and return the results. Raises ServerError."""
-    address = address_of(server_settings(config))  # A connection through sentinels has the primary's address.
+    address = address_of(server_settings(config))  # as configured: a connection through sentinels has its primary's
     failover = address.has_failover
     info = _information(connection, config)
     faults = [

@@ -47,8 +47,8 @@ def make_importable(folders: Iterable[str]) -> None:
 
 def import_all(modules: Iterable[str], before_import: Callable[[str], None] = lambda _: None) -> ImportFailed | None:
     """Import the modules in order, up to the first module that fails. `before_import` is called before each import.
-    Afterwards, resolve the type annotations of all tasks, which can import more modules. A task whose annotations
-    cannot be used is reported."""
+    Afterwards, resolve the type annotations of all tasks, which can import more modules. Return the first failure,
+    which can also be a task whose annotations cannot be used, or None."""
     for module in modules:
         before_import(module)
         try:

@@ -6,8 +6,9 @@
    heap and reports that it is ready.
 3. Then it runs a simple blocking loop: one request, one fork.
 4. If the master's end of the channel closes without a Bye, or if the zygote gets another parent, the master has died.
-   The zygote then kills the process groups of all live slots, in case a worker left processes behind that PDEATHSIG
-   does not reach, and its own group. If the zygote is stopped at that time, the kernel continues it first.
+   The zygote then kills the process groups of all live slots, because a worker may leave processes behind that
+   PDEATHSIG does not reach. Finally it kills its own group. If the zygote is stopped at that time, the kernel continues
+   it first.
 
 The descriptor with which workers map their slots arrives after the imports, so modules never have access to it.
 
@@ -97,7 +98,7 @@ def _load(entered: child_start.EnteredChild, raw: Mapping[str, Any]) -> bool:
 
 
 def _serve(entered: child_start.EnteredChild) -> bool:
-    """Fork on request until the master sends Bye (True) or has died (False)."""
+    """Fork workers on request. Return True after the master has sent Bye, or False after it has died."""
     pools: dict[str, WorkerSettings] = {}
     first = entered.first
     bell_fd = entered.descriptors.bell
@@ -178,7 +179,7 @@ def fork_worker(forks: Forks, request: messages.Fork, stack_fd: int | None) -> N
         if stack_fd is not None:
             os.close(stack_fd)
     _, status = os.waitpid(pid, 0)
-    if status != 0:  # The intermediate died before its report. A worker that it forked finds its slot taken.
+    if status != 0:  # The intermediate died before its report. Its worker, if any, will find its slot closed.
         _refuse(forks, request, f"the intermediate ended with wait status {status}")
 
 
@@ -206,12 +207,13 @@ def _be_worker(forks: Forks, request: messages.Fork, intermediate: int, stack_fd
     """Run a worker, and never return, because no calling function of the zygote may continue in the worker."""
     status = EXIT_CRASHED
     try:
-        # Call this before setsid: until then, the kernel continues this process together with the zygote's group.
+        # Call this before setsid. As long as this process is in the zygote's group, the kernel continues it together
+        # with that group.
         process.wake_with_parent()
         os.setsid()
         _wait_until_gone(intermediate)
-        # Only now is the master the parent. The kernel sends PDEATHSIG at the death of any parent, including the
-        # intermediate.
+        # Only now is the master the parent. If this call came earlier, the kernel would kill the worker when the
+        # intermediate exits.
         if not process.die_with_parent(forks.master_pid):
             os._exit(EXIT_ORPHANED)
         forks.channel.close()

@@ -60,8 +60,8 @@ class ControlPort(Protocol):
     def request(self, kind: RequestKind, order: ScaleOrder | None = None) -> Awaitable[ControlReply]:
         """Make a request. `order` is required for SCALE, and None for all others.
 
-        The result resolves to the reply, and awaiting it is optional. The reply to RELOAD and RESTART comes when their
-        outcome is known. All other replies come at once.
+        The returned awaitable resolves to the reply, but a caller does not have to await it. The reply to RELOAD and
+        RESTART comes when their outcome is known. All other replies come at once.
         """
 
 
@@ -99,8 +99,8 @@ def is_of_service(folder: Path, environment: Mapping[str, str]) -> bool:
 
 
 def is_of_others(folder: Path) -> bool:
-    """Whether a folder is unsafe to use as this user's folder in /tmp, because it is a link, belongs to another user,
-    or is open to other users. A folder with another name is never unsafe."""
+    """Whether this user's folder in /tmp is unsafe to use, because it is a link, belongs to another user, or is open to
+    other users. The result is False for a folder that does not have the name of this user's folder."""
     if folder.name != f"rota-{os.getuid()}":
         return False
     try:

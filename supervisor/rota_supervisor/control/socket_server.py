@@ -41,7 +41,7 @@ SIGNATURE_BYTES = 32
 SIGNING_SECONDS = 0.2
 BACKLOG = 16
 MAX_LINE_BYTES: Final = 65_536
-QUIET_SECONDS: Final = 30.0  # after this time without a request, a connection is closed
+QUIET_SECONDS: Final = 30.0  # a connection without a request for this time is closed
 _Request = Mapping[str, Any]
 _Act = Callable[[ControlPort, _Request], ControlReply | Awaitable[ControlReply]]
 
@@ -61,8 +61,8 @@ def _locked(path: Path, what: str, setting: str) -> int:
     """Lock the file at a path for the life of this process, write this process's pid into it, and return its
     descriptor.
 
-    `what`: the purpose of the lock. `setting`: the setting that changes its path. Both are used in errors. Raises
-    Failure with code 73 if another process holds the lock.
+    `what`: a description of the file. `setting`: the setting that determines its path. The error message contains both.
+    Raises Failure with code 73 if another process holds the lock.
     """
     try:
         while True:
@@ -355,7 +355,7 @@ def _flag(request: _Request, name: str) -> bool:
     return value
 
 
-# The function of each verb, and the additional fields that a request can have
+# The function that each verb calls, and the additional fields that a request for the verb can have
 VERBS: Final[dict[str, tuple[_Act, tuple[str, ...]]]] = {
     "status": (lambda port, _: port.status(), ()),
     "scale": (_scale, ("pool", "workers", "more", "auto")),

@@ -1,8 +1,8 @@
 """The tasks of the demo, which imitate a mail service: they only sleep.
 
-Each attempt is recorded in a journal in the folder that the demo names. Each line is written with a single write to a
-file that was opened for appending. Therefore several processes can share the file, and the lines of a killed process
-are kept.
+Each attempt is recorded in a journal. The demo sets its folder in the environment variable DEMO_FOLDER. Each line is
+written with a single write to a file that was opened for appending. Therefore several processes can share the file, and
+the lines of a killed process are kept.
 """
 
 import json

@@ -1,14 +1,14 @@
-"""The proof of the demo. The producer's journal must agree with the tasks' journal, and the fleet's counts with
-both."""
+"""The proof of the demo. The producer's journal must agree with the tasks' journal, and the fleet's counts must agree
+with both journals."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-FOLDER_VARIABLE: Final = "DEMO_FOLDER"  # the variable with the folder of the journals
+FOLDER_VARIABLE: Final = "DEMO_FOLDER"  # the environment variable with the folder of the journals
 RUNS_FILE: Final = "runs.jsonl"
 RUN_EVENTS: Final = ("start", "done", "failed")
-_NAMED: Final = 3  # the number of tasks that a fault names; the journals contain all tasks
+_NAMED: Final = 3  # a fault names at most this many tasks; the journals contain all of them
 
 
 class Accepted(NamedTuple):
@@ -30,7 +30,7 @@ class Run(NamedTuple):
 
 
 class Check(NamedTuple):
-    """A condition that must hold, and the observed values as text for people."""
+    """A condition that must hold, whether it does, and the observed values as text for people."""
 
     name: str
     ok: bool
@@ -46,7 +46,7 @@ def prove(
     starts, done, failed = (
         Counter(run.task_id for run in runs if run.what == of) for of in ("start", "done", "failed")
     )
-    ends = done + failed + Counter(killed)  # the attempt of a killed worker records no end
+    ends = done + failed + Counter(killed)  # a killed worker does not record the end of its attempt
     lost = accepted.keys() - done.keys()
     repeated = {task_id for task_id in starts if done[task_id] > 1 or starts[task_id] != ends[task_id]}
     promised = {task_id: each.not_before for task_id, each in accepted.items()}

@@ -19,16 +19,16 @@ from rota_supervisor.testing import FleetOfTest
 from rota_supervisor.top import fleet_view
 
 NAMESPACE: Final = "demo"
-ACT_SECONDS: Final = 20.0  # the limit of a step, which takes a fraction of a second unless the machine is overloaded
+ACT_SECONDS: Final = 20.0  # the time limit of a step, which takes a fraction of a second on a machine with free CPU
 _TICK_SECONDS: Final = 0.05
 _POLL_SECONDS: Final = 0.2
 _REPORT_SECONDS: Final = 2.0
 _DRAIN_SECONDS: Final = 60.0
-_IDLE_SECONDS: Final = 5.0  # a fleet that has been idle for this time will not run the missing tasks
+_IDLE_SECONDS: Final = 5.0  # if the fleet is idle for this long, it will not run the missing tasks
 _LAST_LINES: Final = 3
 _SHORTEST_DELAY_SECONDS: Final = 0.3
 _DELAY_SHARE: Final = 0.12  # the longest delay, as a share of the demo's duration
-_FLOOD_PER_SECOND: Final = 30  # the number of tasks of a flood for each second of the demo
+_FLOOD_PER_SECOND: Final = 30  # the number of tasks in a flood, for each second of the demo
 
 
 SETTINGS: Final[Mapping[str, Any]] = {
@@ -48,7 +48,7 @@ def ended_by_itself(fleet: FleetOfTest) -> Failure:
 
 
 class Stream(NamedTuple):
-    """Calls of one task at a steady rate. `is_delayed`: whether they are due later."""
+    """Calls of one task at a steady rate. `is_delayed`: whether the tasks are enqueued with a delay."""
 
     task: str
     queue: str
@@ -68,7 +68,7 @@ STREAMS: Final = (
 
 class Demo:
     """One run of the demo with a fleet that is ready. `report` is called with a text for each event. `watch` is called
-    continually, and raises an exception if the user wants to quit."""
+    repeatedly, and raises an exception if the user wants to quit."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Demo:
         self._http = node_at(settings["http"]["listen"])
         self._random = Random(17)  # noqa: S311 - delays, the same in each demo
         self.accepted: dict[str, Accepted] = {}
-        self.status: Mapping[str, Any] = {}  # the last reply of /status.json
+        self.status: Mapping[str, Any] = {}  # the last reply to a request for /status.json
         self._killed: list[str] = []
         self._acts: list[Check] = []
         self._produced_seconds = self._polled_at = self._reported_at = 0.0
@@ -214,7 +214,7 @@ class Demo:
             self._enqueue(calls)
 
     def _enqueue(self, calls: list[rota.Call[Any]]) -> list[str]:
-        """Enqueue the calls, record the accepted calls, and return their ids."""
+        """Enqueue the calls, record them as accepted, and return the ids of their tasks."""
         sent_at = time.time()
         ids = [handle.id for handle in self._fleet.client.enqueue_many(calls)]
         due = [sent_at + in_seconds(call.delay or 0, "delay") for call in calls]

@@ -56,7 +56,8 @@ def _request_worker(state: MasterState, child: Child, renewed_ns: int, now: floa
 
 
 def started(state: MasterState, event: master_events.Started, now: float) -> list[do.Effect]:
-    """Record the pid of a child that was started. If the kernel refused to start it, count it as not started."""
+    """Record the pid of a child that was started. If the kernel refused to start the child, count the child as not
+    started."""
     child = state.children.get(event.slot, event.nonce)
     if child is None:
         return []

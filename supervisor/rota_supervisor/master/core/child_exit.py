@@ -164,7 +164,8 @@ def _with_its_work(reap: do.ReapOwner, death: Death) -> do.ReapOwner:
 
 
 def _ran(death: Death) -> tuple[tuple[str, bytes], ...]:
-    """Return the id of each task that was running, with its death record, or with `b""` if it cannot be the cause."""
+    """Return the id of each task that was running, with its death record, or with `b""` if the task cannot have caused
+    the death."""
     blamed_tasks = {task.id for task in death.blamed_tasks}
     return tuple(
         (task.id, death_record_of(death, task) if task.id in blamed_tasks else b"") for task in death.event.tasks
@@ -195,8 +196,8 @@ def owner_reaped(state: MasterState, event: master_events.OwnerReaped, _now: flo
 
 
 def _given_back(entry: Entry, request: do.ReapOwner) -> list[do.Effect]:
-    """Report a task that went back to its lane: as released if its worker left on request, or as recovered if the
-    worker died."""
+    """Report a task that went back to its lane: as released if the worker that held it left on request, or as recovered
+    if that worker died."""
     fields = _fields(entry, request)
     if request.has_left:
         released = do.info(log_events.TASK_RELEASED, **fields, kind=entry.kind.label, outcome=Release.label)

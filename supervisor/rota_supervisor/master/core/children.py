@@ -40,9 +40,9 @@ STARTING: Final = frozenset({ChildState.REGISTERING, ChildState.REQUESTED, Child
 LIVE: Final = STARTING | {ChildState.READY}  # states that count towards the size of a pool
 AT_WORK: Final = frozenset({ChildState.READY, ChildState.DRAINING})  # states in which it may run a task
 ENDING: Final = frozenset({ChildState.KILLED, ChildState.EXITED})
-UNSEEN: Final = ENDING | {ChildState.REGISTERING}  # states in which its slot is not read and it has no deadline
+UNSEEN: Final = ENDING | {ChildState.REGISTERING}  # states in which the child has no deadline and its slot is not read
 
-# How long a poller or an exporter may be stopped by a signal before it is killed. A replacement then runs within 2 s,
+# How long a poller or an exporter may stay stopped by a signal before it is killed. A replacement then runs within 2 s,
 # including the time until the next tick and the start of the process.
 STOPPED_SECONDS: Final = 0.5
 
@@ -130,10 +130,10 @@ class Child:
         self.state = state
 
     def stop_timeout(self, beat_seconds: float) -> float:
-        """Return for how many seconds the child may be stopped before it is killed.
+        """Return how many seconds the child may stay stopped by a signal before it is killed.
 
         Pollers and the exporter get less time, because without a poller no task is promoted, and without the exporter
-        no probe gets a reply.
+        no health probe gets a reply.
         """
         return min(beat_seconds, STOPPED_SECONDS) if self.role in (Role.POLLER, Role.EXPORTER) else beat_seconds
 

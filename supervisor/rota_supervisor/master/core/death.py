@@ -1,4 +1,4 @@
-"""The post-mortem of a child: why it died, and the fields of the log event and of its task's death record."""
+"""The post-mortem of a child: why the child died, the fields of the log event, and the death record of its task."""
 
 import json
 import re
@@ -102,8 +102,8 @@ class Death:
 
     @property
     def has_left(self) -> bool:
-        """Whether the child left between two tasks, as requested. If it still held an entry, it had not read the reply
-        with that entry."""
+        """Whether the child left between two tasks, as requested. If the child still held an entry, it had not read the
+        reply with that entry."""
         event = self.event
         return (
             self.reason.facts.is_expected and event.ending.exit_code == child_process.EXIT_DRAINED and not event.tasks
@@ -198,7 +198,7 @@ class Death:
             (Reason.HUNG, self.was_stopped, _STOPPED),
             (Reason.STOP, self._is_at_once, _AT_ONCE),
             (Reason.STOP, self._is_without_redis, _WITHOUT_REDIS),
-            (Reason.DRAINED, self.stop.is_requested, AS_REQUESTED),  # The whole fleet stops, whatever `why` is.
+            (Reason.DRAINED, self.stop.is_requested, AS_REQUESTED),  # a stop of the fleet overrides `why`
             (Reason.SURPLUS, self.stop.is_requested, _LEAVES),
             (Reason.RELOAD, self.stop.is_requested, _LEAVES),
             (Reason.DRAINED, why is Reason.RELOAD, f"{AS_REQUESTED}: {UNWANTED}"),

@@ -106,7 +106,7 @@ class HeldLease(NamedTuple):
     """The lease of a living worker."""
 
     owner: str
-    lease_seconds: float  # the duration that the worker was given
+    lease_seconds: float  # the duration of the lease that the worker was given
     slot: int  # the slot from which the worker reads the time of the renewal
     nonce: int
 
@@ -124,7 +124,7 @@ class RenewLeases(NamedTuple):
     announced: Announced  # the settings that apply to the whole fleet
     conditions: Mapping[str, ConditionConfig]
     schedules: tuple[DeclaredSchedule, ...] = ()  # the schedules that this node declares
-    is_settled: bool = False  # whether no reload is pending that may be undone, so undeclared schedules can be dropped
+    is_settled: bool = False  # whether no candidate is pending, so that undeclared schedules can be removed
     report: NodeReport = NodeReport()  # the health of this node
     tasks: tuple[str, ...] | None = None  # the tasks that this node declares
 
@@ -140,13 +140,13 @@ class ReapOwner(NamedTuple):
     owner: str
     names: Mapping[str, str]  # the names of the tasks that were running, by id
     blame: Blame
-    settlements: Packed  # the outcomes of tasks that it had finished
+    settlements: Packed  # the outcomes of tasks that the worker had finished
     tiers: Packed
-    has_left: bool = False  # whether it left on request and did not die
+    has_left: bool = False  # whether the worker left on request and did not die
     over_limit: tuple[Settlement, ...] = ()  # the outcomes of tasks that reached their hard time limit
 
     def name_of(self, task_id: str) -> str:
-        """Return the name of a task that was running, or "" for a task that was not.
+        """Return the name of a task that was running, or "" for any other task.
 
         If the slot could not be read, the result is the name that is stored for FIRST_HELD.
         """
@@ -311,8 +311,8 @@ class ReportBlocked(NamedTuple):
 
 
 class Leave(NamedTuple):
-    """End the master: with code CLEAN because the fleet has left, or with another code because the first generation
-    cannot work."""
+    """End the master, with code CLEAN if the fleet has left, or with another code if the first generation cannot
+    work."""
 
     code: ExitCode = ExitCode.CLEAN
     messages: tuple[str, ...] = ()
@@ -327,7 +327,7 @@ Effect: TypeAlias = (
 
 
 def info(event: str, **fields: Any) -> WriteLog:
-    """Return the effect that logs, with level info, something that people may want to know."""
+    """Return the effect that logs, with level info, an event that people may want to know about."""
     return WriteLog("info", event, fields)
 
 

@@ -146,8 +146,8 @@ def _pools(state: MasterState) -> tuple[PoolFacts, ...]:
 
 Fields = Mapping[str, Any]
 
-MOST_CHARACTERS: Final = 300  # the most characters of the text of an event, and of each field
-MOST_PARTS: Final = 10  # the most elements of a field that is a list
+MOST_CHARACTERS: Final = 300  # the most characters in the text of an event, and in each of its fields
+MOST_PARTS: Final = 10  # the most elements in a field that is a list
 _LEFT_OUT: Final = frozenset({"stack"})
 
 
@@ -345,7 +345,7 @@ def _workers_by_state(children: list[Child], pools: Sequence[_Pool]) -> Counter[
     live = Counter(child.pool for child in children if child.state in LIVE)
     for target, backoff, condition in pools:
         if backoff.restrains:
-            label = condition if condition is PoolState.FATAL else PoolState.BACKOFF  # This applies after one failure.
+            label = condition if condition is PoolState.FATAL else PoolState.BACKOFF  # a single failure is enough
             states[target.pool, label.value] += max(0, target.count - live[target.pool])
     return states
 

@@ -61,7 +61,8 @@ def change_between(old: Config, new: Config, *, fresh: bool = False) -> Change:
         "exporter": process_settings.exporter_settings(old) != process_settings.exporter_settings(new),
         "listen": old.http.listen != new.http.listen,
     }
-    # Some settings, such as the limits of draining, are read only by the master. Their changes are listed as `rest`.
+    # Some settings, such as the drain limits, are read only by the master. A change that affects only such settings is
+    # listed as `rest`.
     changed["rest"] = old != new and not any(changed.values())
     changed["workers"] |= fresh
     changed_parts = [word for word, is_changed in changed.items() if is_changed]
@@ -71,7 +72,7 @@ def change_between(old: Config, new: Config, *, fresh: bool = False) -> Change:
 def faults_of_change(old: Config, new: Config) -> list[Fault]:
     """Return a fault for each change that a reload cannot make, with the advice to restart."""
     changed = [key for key in _NEEDS_RESTART if getattr(old, key) != getattr(new, key)]
-    if bool(old.redis_credentials) != bool(new.redis_credentials):  # A provider can be replaced with another one.
+    if bool(old.redis_credentials) != bool(new.redis_credentials):  # one provider can be replaced with another
         changed.append("redis_credentials")
     return [Fault(key, "cannot be changed by a reload: stop the master and start it again") for key in changed]
 
@@ -99,7 +100,7 @@ class KeyChange(TypedDict):
     """A key whose value a new configuration changes, in the JSON form of a preview."""
 
     key: str
-    old: Any  # None if there is no value
+    old: Any  # None if the key had no value
     new: Any
     origin: str  # the source of the new value
 
@@ -125,8 +126,8 @@ def in_lines(rows: Iterable[KeyChange]) -> list[str]:
 
 
 def _given(config: Config, origins: Mapping[str, str]) -> dict[str, Any]:
-    """Return the values of a configuration by dotted path. If a table such as `[queues.NAME]` omits a key, so does the
-    result."""
+    """Return the values of a configuration by dotted path. A key that a table such as `[queues.NAME]` omits is not in
+    the result."""
     usual = dict(leaves(loader.as_values(Config())))
     values = leaves(loader.as_values(config))
     return {key: value for key, value in values if key in usual or key in origins or key.startswith(_MAY_BE_EMPTY)}
@@ -149,7 +150,8 @@ class Generation:
     code: int  # the generation whose zygote its workers are forked from; its own number if it brought new code
     config: Config
     origins: Mapping[str, str] = field(default_factory=dict)  # the source of the value at each dotted path
-    # For each pool whose settings have changed since that code was loaded, the generation that changed them
+    # For each pool whose settings have changed since the code of this generation was loaded, the generation that
+    # changed them
     since: Mapping[str, int] = field(default_factory=dict)
 
     def of_pool(self, pool: str) -> int:
@@ -214,7 +216,8 @@ class Rollout:
 
     @property
     def generations(self) -> tuple[Generation, ...]:
-        """The generations that are wanted. The old generation stays as a fallback until the candidate is current."""
+        """The current generation and the candidate, as far as they exist. The current generation stays as a fallback
+        until the candidate replaces it."""
         return tuple(found for found in (self.current, self.candidate) if found is not None)
 
     @property
@@ -256,7 +259,7 @@ class Rollout:
         return Rollout(current, Generation(number, code, config, origins, since), last=number, displaced=displaced)
 
     def with_config(self, config: Config, origins: Mapping[str, str], new_pools: Iterable[str] = ()) -> "Rollout":
-        """Return the rollout with a configuration that changes no settings of workers.
+        """Return the rollout with a configuration that changes no worker settings.
 
         `new_pools` has the pools that did not exist before. If there is a candidate, their workers belong to the
         candidate even without new code, because the current generation does not have these pools.

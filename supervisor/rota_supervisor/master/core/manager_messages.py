@@ -14,8 +14,8 @@ from rota_supervisor.master.core.state import MasterState, ServiceState
 from rota_supervisor.master_snapshot import PoolState
 
 STATUS_SECONDS: Final = 1.0
-# While the fleet starts, reloads or stops, it observes its own deadlines. The manager does not know them, so the fleet
-# requests more time again and again.
+# While the fleet starts, reloads or stops, it has its own deadlines. The manager does not know them, so the master
+# repeatedly requests more time.
 EXTENSION_SECONDS: Final = 30
 EXTEND_EVERY_SECONDS: Final = 10.0
 EXTEND: Final = f"EXTEND_TIMEOUT_USEC={EXTENSION_SECONDS * 1_000_000}"
@@ -57,7 +57,7 @@ def changes_between(before: ServiceState, after: ServiceState, pid: int) -> list
         return []
     if not before.works:
         # The pid is sent because the manager takes a shell that started the master for the master itself. A master that
-        # is process 1 of a container does not know its pid outside of it.
+        # is process 1 of a container does not know its pid outside of the container, so it sends none.
         return ["READY=1" if pid == 1 else f"READY=1\nMAINPID={pid}"]
     was_requested = after.reloads > before.reloads
     reloading = ["RELOADING=1"] if was_requested else []

@@ -77,7 +77,7 @@ class SlotReading(NamedTuple):
     shortest_soft_met_ns: int = 0  # when a task last had this limit
     has_worked: bool = False
     has_outcomes: bool = False
-    stepping: int | None = None  # the index of the task whose coroutine is running now, if it runs several tasks
+    stepping: int | None = None  # the index of the task whose coroutine is running now; only for concurrent workers
 
 
 class SlotsRead(NamedTuple):
@@ -92,7 +92,7 @@ class Started(NamedTuple):
     slot: int
     nonce: int
     pid: int = 0
-    error: str = ""  # why the kernel refused to start it, or ""
+    error: str = ""  # why the kernel refused to start the child, or ""
 
 
 class StackFileMade(NamedTuple):

@@ -5,9 +5,9 @@ When an action is performed (`tick.perform`), its child changes state at once, s
 Deadlines:
 
 1. A starting child has boot_seconds. A child that runs no task must send a heartbeat every beat_seconds. A child that
-   runs a task has time until the task reaches its hard limit or, if the task was cancelled, until the time that it has
-   to end is over. A worker that runs several tasks must also send heartbeats. A child that is stopped by a signal has
-   beat_seconds in any case, except that a poller or an exporter has less.
+   runs a task has time until the task reaches its hard limit, or until a cancelled task must have ended, whichever is
+   earlier. A worker that runs several tasks must also send heartbeats. A child that is stopped by a signal has at most
+   beat_seconds, and a poller or an exporter has less.
 2. A child that was ordered to drain has beat_seconds to begin, counted from the end of the task that was running when
    the order was sent. Without this deadline, a process whose task has replaced Rota's signal handler would never leave.
 3. When the fleet leaves, all children of a pool share one deadline. While Redis is away, children that hold no tasks
@@ -22,8 +22,8 @@ Pools:
 2. Children of an older generation are *stale*: one new child is started beside them, and they are drained only once a
    new one is READY, so that of n children, at least n - 1 are READY at any time (or 1, if n is 1).
 3. Surplus children are drained: first the ones that are not ready, then idle ones, then busy ones.
-4. A child that asks to be replaced is drained when enough other children are READY. At most n/8 of n children (but
-   always one) may be missing at once, and only one while there are stale children.
+4. A child that asks to be replaced is drained when enough other children are READY. Of n children, at most n/8 may be
+   missing at once (or one, if n is less than 8). While there are stale children, only one may be missing.
 """
 
 import math
@@ -84,8 +84,8 @@ def plan(desired: Desired, children: Iterable[Child], now: float) -> list[Action
     for name, members in pools.items():
         if name not in desired.by_name:
             actions += _drain(members, Reason.RELOAD)
-    # Free slots are searched only when they are needed, because a plan is made at every wake-up, and hardly any plan
-    # starts a child.
+    # Free slots are searched for only when they are needed, because a plan is made at every wake-up, and hardly any
+    # plan starts a child.
     taken = {child.slot for child in all_children}
     free = {role: filterfalse(taken.__contains__, slots) for role, slots in RANGES.items()}
     zygotes = [child for (role, _), members in pools.items() if role is Role.ZYGOTE for child in members]
@@ -169,7 +169,7 @@ def can_be_dumped(child: Child, reason: Reason) -> bool:
 
 
 def is_blocked(child: Child, now: float) -> bool:
-    """Whether a step of a running task blocks the worker's event loop, and this is not reported yet."""
+    """Whether a step of a running task blocks the worker's event loop, and this has not been reported yet."""
     should_beat = child.state in AT_WORK and child.stopped_at is None
     return should_beat and now - child.heartbeat_at > BLOCKED_SECONDS and child.heartbeat_at > child.blocked_since
 
@@ -184,9 +184,9 @@ def next_plan_at(children: Iterable[Child], desired: Desired, now: float) -> flo
             times.append(child.soft_until)
         if child.dumped_at > -math.inf:
             times.append(child.dumped_at + DUMP_SECONDS)
-        # The master must notice a task that starts after this check before its soft limit expires, so it waits no
-        # longer than the shortest soft limit of recent tasks. This also holds while such a task runs, because each of
-        # its heartbeats restarts its soft limit.
+        # A task may start after this check, and the master must notice the task before its soft limit expires. The
+        # master therefore waits no longer than the shortest soft limit of recent tasks. This also holds while such a
+        # task runs, because each of its heartbeats restarts its soft limit.
         if child.soft_limits or now - child.shortest_soft_met_at < URGENT_SECONDS:
             tick = min(tick, child.shortest_soft_seconds)
     soonest = min((at for at in times if at >= now), default=math.inf)
@@ -271,7 +271,7 @@ def _drain(children: Iterable[Child], reason: Reason) -> Iterator[Signal]:
     """Yield orders to leave. A child that is REQUESTED is skipped until its pid is reported, which takes
     milliseconds."""
     for child in children:
-        # A zygote cannot handle an order to leave while it imports modules.
+        # A zygote that imports modules cannot handle an order to leave.
         is_importing = child.state is ChildState.BOOTING and child.role is Role.ZYGOTE
         if child.state is ChildState.REGISTERING or is_importing:
             yield Signal(child.slot, Order.KILL, reason)

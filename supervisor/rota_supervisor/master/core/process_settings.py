@@ -35,7 +35,7 @@ class Surroundings:
     has_manager: bool = False  # whether a service manager expects messages
     watchdog_seconds: float = 0.0  # the longest silence that the service manager allows, or 0 for no limit
     host: str = ""  # the name of the machine
-    file: str = ""  # the absolute path of the configuration file, even if there is none
+    file: str = ""  # the absolute path of the configuration file, even if there is no such file
 
 
 def first_settings(child: Child, config: Config, rank: int, surroundings: Surroundings) -> dict[str, Any]:
@@ -61,8 +61,8 @@ def first_settings(child: Child, config: Config, rank: int, surroundings: Surrou
 
 
 def _calls_to_compare(config: Config) -> messages.ScheduledCalls:
-    """Return the calls of schedules, for a zygote to compare with its tasks, or no calls if they do not fit into a
-    packet. `rota check` makes the same comparison."""
+    """Return the calls that the configured schedules make, so that a zygote can compare them with its tasks. If the
+    calls do not fit into a packet, return none. `rota check` makes the same comparison."""
     calls = calls_of(config)
     return calls if len(json.dumps(calls)) <= messages.MAX_SETTINGS else {}
 

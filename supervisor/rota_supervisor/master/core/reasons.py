@@ -15,7 +15,7 @@ AS_REQUESTED: Final = " as requested"
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The consequences of a reason."""
+    """The text for a reason, and the consequences of a death for this reason."""
 
     # The text after "killed by SIGKILL" or "exited with code 1"; `{value}` is the value of the limit.
     text: str = ""
@@ -84,4 +84,4 @@ class Reason(StrEnum):
         return self.facts.counted_as or self.value
 
 
-RECYCLED: Final = frozenset({Reason.MAX_TASKS, Reason.MAX_RSS})  # The worker itself asked to be replaced.
+RECYCLED: Final = frozenset({Reason.MAX_TASKS, Reason.MAX_RSS})  # for these reasons, a worker asks to be replaced

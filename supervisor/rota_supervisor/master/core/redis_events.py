@@ -1,7 +1,7 @@
 """The master's exchange with Redis: leases, the declarations of this node, closed queues, and whether Redis replies.
 
-If a reload is refused, its declarations are undone too: the schedules of a candidate are declared when it is promoted,
-and the schedules of the previous generation are declared again if the candidate is refused.
+The schedules of a candidate are declared when the candidate is promoted. If the candidate is refused after that, the
+schedules of the previous generation are declared again.
 """
 
 from collections.abc import Mapping
@@ -63,7 +63,8 @@ def renew_when_due(state: MasterState, now: float) -> list[do.Effect]:
 
 
 def _served_tiers(state: MasterState) -> dict[str, tuple[Domain, ...]]:
-    """Return the tiers of each pool whose workers claim tasks. While this node is quiet, there are none."""
+    """Return the tiers of each pool whose workers claim tasks. While this node is quiet, no worker claims tasks, and
+    the result is empty."""
     served = state.rollout.in_force.pools
     counts = {} if state.quiet.is_requested else state.wanted.counts
     return {pool: served[pool].settings.tiers for pool, count in counts.items() if count}

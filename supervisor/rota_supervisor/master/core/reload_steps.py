@@ -33,8 +33,8 @@ SUPERSEDED: Final = "a later reload replaced it"
 
 
 def apply_reload(state: MasterState, reload: Reload, now: float) -> list[do.Effect]:
-    """Apply the configuration that was read for a reload. If it changes settings of workers, it becomes a candidate,
-    which replaces any earlier candidate."""
+    """Apply the configuration that was read for a reload. If the configuration changes worker settings, it becomes a
+    candidate, which replaces any earlier candidate."""
     loaded = reload.read
     rollout = state.rollout
     superseded = state.loading
@@ -83,7 +83,7 @@ def _move_rollout(state: MasterState, rollout: Rollout) -> list[do.Effect]:
     pollers = wanted.versions.pollers + ("pollers" in changed)
     exporter = wanted.versions.exporter + ("exporter" in changed or "listen" in changed)
     wanted.versions = Versions(pollers, exporter)
-    wanted.scaling = wanted.scaling.with_automatic(counts).after(rollout.sizes)  # A new range starts from these.
+    wanted.scaling = wanted.scaling.with_automatic(counts).after(rollout.sizes)  # new ranges start from these counts
     if _to_be_announced(before) != _to_be_announced(state.config):
         state.leases.hurry()  # A round of renewals publishes the change.
     log = [do.ConfigureLog(state.config)] if before.log != state.config.log else []
@@ -176,8 +176,8 @@ def import_failed(state: MasterState, generation: int, module: str, why: str, no
 def died_starting(state: MasterState, death: Death, now: float) -> list[do.Effect]:
     """Handle the death of a zygote or a worker before it was READY. Refuse the candidate if a retry would not help.
 
-    A retry would not help if the process hung, or if a zygote's code ended the process. The first generation is refused
-    only if its zygote hung, because there is no generation to go back to.
+    A retry would not help if the process hung, or if it was a zygote and a module that it imported ended it. The first
+    generation is refused only if its zygote hung, because there is no generation to go back to.
     """
     child = death.child
     rollout = state.rollout
@@ -222,7 +222,8 @@ def _failed_pool(state: MasterState) -> PoolKey | None:
 
 
 def _candidate_has_failed(key: PoolKey, backoff: StartBackoff) -> bool:
-    # Workers that fail after a good start would keep the candidate from taking over forever, so FATAL ends it too.
+    # Workers that fail after a good start would keep the candidate from taking over forever, so the state FATAL ends
+    # the candidate too.
     never_worked = backoff.failures >= CANDIDATE_TRIES and not backoff.ever_ready
     return never_worked or backoff.condition(key.role) is PoolState.FATAL
 
@@ -250,7 +251,7 @@ def _refuse(state: MasterState, faults: list[Fault], code: ExitCode, now: float)
     refused = state.loading
     state.loading = state.loading.displaced or Loading()
     effects += rejected(state, faults, refused.reloads, now)
-    return [*effects, *promote_when_loaded(state, now)]  # A displaced first generation is the candidate again.
+    return [*effects, *promote_when_loaded(state, now)]  # A displaced first generation, if any, is the candidate again.
 
 
 # Reporting the outcome of a reload
@@ -289,7 +290,7 @@ def abandoned(state: MasterState, why: str, reloads: list[Reload], now: float) -
 
 
 def reply_to_pending_reloads(state: MasterState, now: float) -> list[do.Effect]:
-    """Reply to all pending reloads that they are abandoned, because the fleet leaves."""
+    """Reply to all pending reloads. They are abandoned, because the fleet leaves."""
     loading = state.loading
     state.loading = Loading(state.loading.changes)
     return abandoned(state, "the fleet is draining", [*loading.displaced_reloads, *loading.reloads], now)

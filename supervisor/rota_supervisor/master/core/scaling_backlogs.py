@@ -12,7 +12,7 @@ ROUND_SECONDS: Final = 0.5
 LONG_SECONDS: Final = 60.0
 GAP_SECONDS: Final = 5.0  # after this time without a round, earlier backlogs are too old to be compared
 OBJECTIVE_SECONDS: Final = 600.0  # how long an objective applies after a task of its queue was last seen waiting
-FULL_SHARE: Final = 0.8  # a queue is at its cap if it runs this share of the cap on average
+FULL_SHARE: Final = 0.8  # a queue is at its cap if its running tasks exceed this share of the cap on average
 _NEWEST_POINTS: Final = 5  # the number of points in the last 2 s
 _STRETCH_SECONDS: Final = 5.0  # the time between older points
 _SLACK_SECONDS: Final = 0.01  # the tolerance when a time is compared with the start of a window
@@ -57,7 +57,7 @@ def remembered(past: Backlogs, inputs: PoolInputs, now: float) -> Backlogs:
 
 
 def _barred(queues: tuple[QueueBacklog, ...], running: Mapping[str, float]) -> set[str]:
-    """Return the queues that are closed or at their cap, so that more workers would not start more of their tasks."""
+    """Return the queues that are closed or at their cap. More workers would not start more of their tasks."""
     return {
         queue.queue
         for queue in queues
@@ -66,7 +66,7 @@ def _barred(queues: tuple[QueueBacklog, ...], running: Mapping[str, float]) -> s
 
 
 def _grown(before: Mapping[str, float], ready: Mapping[str, float], barred: set[str]) -> float:
-    """Return the number of tasks by which the backlogs have grown since the last round, without those of barred queues.
+    """Return the number of tasks by which the backlogs have grown since the last round. Barred queues are left out.
     Tasks that were in a queue before it opened do not count as growth."""
     return sum(ready.get(name, 0.0) - before.get(name, 0.0) for name in {*ready, *before} - barred)
 
@@ -84,8 +84,8 @@ def growth(past: Backlogs) -> float:
 def steady_growth(past: Backlogs) -> float:
     """Return the growth of the backlogs in a typical round of the short window, in tasks per second.
 
-    The result is the median of the rounds, so it ignores many tasks that arrive at the same moment, because these do
-    not predict further arrivals.
+    The result is the median of the rounds. It therefore ignores a burst of tasks that arrive at the same moment, which
+    does not predict further arrivals.
     """
     newest = past.growth[-_NEWEST_POINTS:]
     rates = [(total - before) / (at - earlier) for (earlier, before), (at, total) in pairwise(newest) if at > earlier]

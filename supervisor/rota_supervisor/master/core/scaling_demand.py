@@ -33,7 +33,7 @@ class Demand(NamedTuple):
     task_seconds: float  # the mean time for which a task occupies a slot
     variation: float
     held: int
-    backlogs: tuple[tuple[QueueBacklog, float, float], ...]  # open queue, its waiting tasks, the most slots it can use
+    backlogs: tuple[tuple[QueueBacklog, float, float], ...]  # queue, number of its waiting tasks, most slots it can use
     slots: int  # the slots of the workers that serve
     boot_seconds: float  # the time until workers that are starting, or would start now, are ready
     concurrency: float  # the mean number of task slots of a worker
@@ -105,8 +105,8 @@ class Demand(NamedTuple):
 
 
 def demand_of(past: Backlogs, inputs: PoolInputs, boot_left: float, now: float) -> tuple[Backlogs, Demand]:
-    """Return the backlogs to remember for the next round, and the current demand. `boot_left`: how long it takes until
-    starting or new workers are ready."""
+    """Return the backlogs to remember for the next round, and the current demand. `boot_left`: the time until workers
+    that are starting, or would start now, are ready."""
     nodes = inputs.nodes
     short, long = _total(node.short for node in nodes), _total(node.long for node in nodes)
     held = sum(node.held for node in nodes)
@@ -168,7 +168,7 @@ def _task_seconds(short: LoadWindow, long: LoadWindow, held: int, nodes: tuple[N
 
 
 def _arrivals(short: LoadWindow, long: LoadWindow, past: Backlogs) -> float:
-    """Return the arrivals per second according to the long window. If chance does not explain the difference to the
+    """Return the arrivals per second according to the long window. If chance does not explain the difference from the
     short window, return the nearest value that the short window permits."""
     if long.starts < FEWEST_STARTS:
         return _per_second(long)
@@ -181,8 +181,8 @@ def _arrivals(short: LoadWindow, long: LoadWindow, past: Backlogs) -> float:
 def _waiting(
     queues: tuple[QueueBacklog, ...], free: int, task_seconds: float, running: Mapping[str, float]
 ) -> Iterable[tuple[QueueBacklog, float, float]]:
-    """Yield each open queue with waiting tasks, the number of those that no free slot can start at once, and the most
-    slots that they can use.
+    """Yield each open queue with waiting tasks, the number of its tasks for which no slot is free, and the most slots
+    that these tasks can use.
 
     By Little's law, a queue with a rate occupies as many slots on average as its rate times its run time.
     """

@@ -50,7 +50,8 @@ def _backlog(demand: Demand, workers: int) -> str:
 
 
 def _end(demand: Demand, workers: int) -> str:
-    """Return the predicted time until the backlog is completed, or "" if the run time is unknown."""
+    """Return the end of the text about a backlog: the predicted time until it is drained, or "" if the run time is
+    unknown."""
     if not demand.task_seconds:
         return ""
     seconds = demand.drain_seconds(workers)

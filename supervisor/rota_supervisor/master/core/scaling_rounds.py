@@ -2,7 +2,7 @@
 the other nodes, decides for the pools that it leads, and applies its share of each decision.
 
 A decision of this node takes effect here at once, and is published in a round that follows immediately. If Redis does
-not reply, nothing changes. A fleet that has only pools with fixed numbers makes no rounds.
+not reply, nothing changes. A fleet makes no rounds if all of its pools have a fixed number of workers.
 """
 
 from collections.abc import Iterator
@@ -53,8 +53,8 @@ def scaling_seen(state: MasterState, event: ScalingSeen, now: float) -> list[do.
 
 
 def _scaled_ranges(state: MasterState) -> dict[str, WorkerRange]:
-    """Return the range of each pool that this node scales. There are none before the fleet works, while it is quiet, or
-    while it stops."""
+    """Return the range of each pool that this node scales. The result is empty before the fleet works, while it is
+    quiet, and while it stops."""
     if state.rollout.current is None or state.quiet.is_requested or state.stop.is_requested:
         return {}
     return {pool: size for pool, size in pool_sizes(state.config).items() if not size.is_fixed}

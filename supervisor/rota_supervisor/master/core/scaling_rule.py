@@ -47,7 +47,7 @@ class Decision(NamedTuple):
     """The number of workers that a pool should have on all nodes together, and the reason for it."""
 
     wanted: int
-    unbounded: int  # `wanted` without the nodes' bounds, for autoscalers of nodes (`rota_fleet_workers_wanted`)
+    unbounded: int  # `wanted` without the nodes' bounds, for node autoscalers (`rota_fleet_workers_wanted`)
     shares: dict[str, int]  # the number of workers of each node
     needs: dict[str, int]  # for `budget_grants`: the workers that each node needs now, regardless of budgets
     steady: int  # the workers that the arrivals need
@@ -147,7 +147,7 @@ def _next(history: PoolScaling, seen: _Situation) -> tuple[PoolScaling, int, tup
     wanted = current
     causes: tuple[str, ...] = ()
     if current > seen.bounds.granted and may_step(history, -1, seen.now):
-        wanted = max(seen.bounds.least, seen.bounds.granted)  # Other pools need the workers more.
+        wanted = max(seen.bounds.least, seen.bounds.granted)  # Other pools need them more.
         causes = ("budget",)
     elif seen.need > current:
         wanted, causes = _grown(history, current, seen)

@@ -21,7 +21,8 @@ class BudgetClaim(NamedTuple):
 
 
 def shares(wanted: int, nodes: tuple[NodeLoad, ...]) -> dict[str, int]:
-    """Return how many of the wanted workers each node runs, in proportion to the number that the node may run.
+    """Return how many of the wanted workers each node runs, in proportion to the number of workers that the node may
+    run.
 
     A node with an operator's number runs that number. Each other node runs at least its `least` and at most its
     `granted` workers. While the pool still has more workers than the budgets grant it, a node may run up to its `most`.
@@ -32,7 +33,7 @@ def shares(wanted: int, nodes: tuple[NodeLoad, ...]) -> dict[str, int]:
     left = wanted - sum(found.values())
     if left > sum(node.granted for node in automatic):
         automatic = [node._replace(granted=node.most) for node in automatic]
-    lower, upper = 0.0, 1.0  # the share of its permitted workers that a node runs, rounded down
+    lower, upper = 0.0, 1.0  # bounds for the share of its permitted workers that each node runs
     for _ in range(_HALVINGS):
         middle = (lower + upper) / 2
         lower, upper = (middle, upper) if sum(_parts(middle, automatic)) <= left else (lower, middle)

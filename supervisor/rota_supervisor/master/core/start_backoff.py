@@ -9,9 +9,9 @@
    READY has to stay alive for the same time before the next child is started. This ends when a child finishes a task or
    has been READY for a minute.
 4. Children that die soon after READY for any other reason are restarted at once, up to SUDDEN_DEATHS a minute. Further
-   ones count as deaths before READY. Such deaths are kills from outside, and a wave of them counts once, so fifty
-   workers that are killed together, even three times, do not cause a back-off. If the generation has worked, kills from
-   outside during the start count as sudden deaths too.
+   ones count as deaths before READY. Such deaths are kills from outside. Workers that are killed at the same time count
+   as one death. Fifty workers that are killed together, even three times, therefore do not cause a back-off. If the
+   generation has worked, kills from outside during the start count as sudden deaths too.
 5. A worker that has finished a task and then dies in another does not count, because tasks have their own crash limits.
 
 `condition` returns the state that `rota status` shows.
@@ -29,7 +29,7 @@ from rota_supervisor.master_snapshot import PoolState
 GIVE_UP_AFTER: Final = 5  # the failures in a row after which a generation that never had a READY child is given up
 SUDDEN_DEATHS: Final = 100  # per minute; after more, the back-off slows further starts
 TOLERATED: Final = 10  # for example, three tasks that crash any worker cause nine early exits before all three are dead
-TASK_PAUSE_SECONDS: Final = 1.0  # the longest wait if tasks crash the workers: even many such tasks are soon dead
+TASK_PAUSE_SECONDS: Final = 1.0  # the longest wait if tasks crash workers; even many such tasks are soon dead
 
 # After this many failures in a row, the state is FATAL, because the pool will hardly recover by itself. The comments
 # give the time that this takes with the default pauses.
@@ -43,7 +43,7 @@ BUDGETS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class ChildEnd:
-    """The end of a child, as the back-off needs to know it. Times are seconds of the master's clock."""
+    """The facts about the end of a child on which the back-off depends. Times are in seconds of the master's clock."""
 
     requested_at: float
     at: float
@@ -63,7 +63,7 @@ class StartBackoff:
     wait_until: float = 0.0  # the earliest time of the next start
     failed_at: float = -math.inf  # the time of the last failed start
     ever_ready: bool = False  # whether a child of this generation was ever READY
-    sudden_deaths: tuple[float, ...] = ()  # times of the deaths soon after READY for other reasons, in the last minute
+    sudden_deaths: tuple[float, ...] = ()  # the times of deaths soon after READY without the child's fault
     early_exits: int = 0  # the number of early exits in a row
     early_exit_at: float = -math.inf  # the time of the last early exit
     pause_seconds: float = 0.0  # how long a probe has to stay alive

@@ -202,6 +202,7 @@ class MasterState:
     closed_by_fault: Mapping[str, ClosedQueue] = field(default_factory=dict)
 
     # Generations and reloads
+
     # The code that each generation loaded, as long as a wanted generation uses it
     codes: dict[int, Code] = field(default_factory=dict)
     loading: Loading = field(default_factory=Loading)
@@ -250,7 +251,7 @@ class MasterState:
 
     def detached(self) -> "MasterState":
         """Return a copy that shares no mutable value with this state, so it can handle events independently."""
-        frozen = (self.surroundings, *self.rollout.generations)  # These values are large and immutable.
+        frozen = (self.surroundings, *self.rollout.generations)  # large and immutable, so both states share them
         return copy.deepcopy(self, {id(each): each for each in frozen})
 
     @property

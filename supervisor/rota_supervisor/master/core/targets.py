@@ -30,7 +30,7 @@ EXPORTER: Final = "exporter"
 
 # Stopping: workers leave first, then all other children. All children of a stage have the same deadline. While Redis is
 # away, the fleet does not wait for processes that hold nothing: they end within 2 s, even if they hang. Running tasks
-# and unsettled outcomes get the whole drain, and then REAP_SECONDS in which they can be given back.
+# and unsettled outcomes get the whole drain time, and then REAP_SECONDS in which they can be given back.
 
 
 class Stage(Enum):
@@ -49,7 +49,7 @@ class Stage(Enum):
 # How much time zygotes, pollers and the exporter have to leave. If the fleet leaves at once, all owners must be reaped
 # in this time.
 LEAVE_SECONDS: Final = 5.0
-REAP_SECONDS: Final = 3.0  # how long owners may be reaped after the drain; REST and a margin make it 5 s
+REAP_SECONDS: Final = 3.0  # how long owners may be reaped after the drain; with REST and a margin, it takes 5 s
 AWAY_SECONDS: Final = 0.8  # Redis counts as away if a call has had no reply for this long
 # How much time a process that holds nothing has to leave while Redis is away
 IDLE_SECONDS: Final = {Stage.WORKERS: 0.9, Stage.REST: 0.6, Stage.AT_ONCE: 0.9}
@@ -81,7 +81,7 @@ class Stop:
         return self if self.is_requested else Stop(Stage.WORKERS, now, now + drain_seconds)
 
     def advance(self, children: Children, now: float, silent_since: float) -> "Stop":
-        """Return the stop at the time `now`. If there is no worker left to wait for, its stage is REST.
+        """Return the stop at the time `now`. If there is no worker left to wait for, the stage is REST.
 
         `silent_since`: when the first call to Redis without a reply was sent.
         """
@@ -175,8 +175,8 @@ class Scaling:
         return replace(self, automatic={**self.automatic, **counts})
 
     def after(self, generations: Sequence[Sizes]) -> "Scaling":
-        """Return the scaling without the operators' numbers that these generations have overridden. The first
-        generation is the one that a failed reload restores.
+        """Return the scaling without the operators' numbers that these generations have overridden. The first of these
+        generations is the one that a failed reload restores.
 
         An operator's number that was overridden does not return when the configuration goes back to an earlier number.
         """
@@ -264,7 +264,7 @@ class Target:
     generation: int
     surge: int = 1  # how many children may be started while stale ones still run
     leave_by: float = math.inf  # when the children that remain are killed
-    zygote: int | None = None  # the generation of the zygote that workers fork from, or None for the workers' own
+    zygote: int | None = None  # the generation of the zygote that forks the workers, or None for `generation`
 
     @property
     def name(self) -> PoolName:

@@ -12,7 +12,7 @@ from rota_supervisor.exits import ExitCode, Failure
 from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core.master_events import AddressPrepared, Event, ListeningAt
 
-BACKLOG: Final = 1024  # further clients try again after a second
+BACKLOG: Final = 1024  # a client for which the queue has no room tries again after a second
 NEXT_PORTS: Final = 20  # the number of further ports to try if several fleets on a machine do not set a port
 
 
@@ -30,7 +30,7 @@ class _Bound(NamedTuple):
 class ListenSocket:
     """The socket in use, and the socket bound for a configuration that is not in force yet.
 
-    `happened` is called with an event after an address was prepared or put into use for the core.
+    After an address was prepared or put into use, `happened` is called with an event for the core.
     """
 
     def __init__(self, happened: Callable[[Event], object] = lambda _: None) -> None:
@@ -136,7 +136,7 @@ class ListenSocket:
 
     @property
     def address(self) -> str:
-        """The actual `host:port`, or "" if there is no socket. For port 0, it has the port that the kernel picked."""
+        """The actual `host:port`, or "" if there is no socket. For port 0, it has the port that the kernel chose."""
         if self._used.listener is None:
             return ""
         host, port = self._used.listener.getsockname()[:2]

@@ -15,7 +15,7 @@ SHORT_SECONDS: Final = 2.0
 LONG_SECONDS: Final = 60.0
 _SAMPLE_SECONDS: Final = 0.4  # rounds run every 0.5 s; additional exchanges in between add no samples
 _SLACK_SECONDS: Final = 0.5  # the possible error of a time that a worker has summed up
-_MOST_STARTS: Final = 1_000_000  # per second; a task takes at least 10 us
+_MOST_STARTS: Final = 1_000_000  # per second, far above what is possible: even an empty task takes 10 us
 _ROUNDING: Final = 1.001
 _UNKNOWN_VARIATION: Final = 1.0  # the value of an exponential distribution
 
@@ -55,7 +55,7 @@ class PoolMeter:
     """A meter that computes the load windows of one pool on this node."""
 
     def __init__(self) -> None:
-        self._known: dict[ProcessKey, tuple[float, Load]] = {}  # when each process was last read, and the result
+        self._known: dict[ProcessKey, tuple[float, Load]] = {}  # when each process was last read, and its counters then
         self._totals = PoolTotals()
         self._crashes: int | None = None
         self._samples: deque[tuple[float, PoolTotals]] = deque()

@@ -29,7 +29,8 @@ class RenewalPlan:
     """The plan for the next calls of a provider.
 
     A provider is called before its login expires, after the server has refused the login, and when the configuration
-    sets another provider. If the reason persists after a call, the provider is called again at growing intervals.
+    sets another provider. If the reason for a call persists after it, the provider is called again at growing
+    intervals.
     """
 
     login: Login
@@ -48,8 +49,8 @@ class RenewalPlan:
     def is_another(self, login: Login) -> bool:
         """Whether this login differs from the last one.
 
-        They can be equal if the call was not necessary, because a child reported late that the server had refused an
-        earlier login.
+        The two logins can be equal if a child reports late that the server has refused an earlier login, so that the
+        provider is called without need.
         """
         return login._replace(since=self.login.since) != self.login
 

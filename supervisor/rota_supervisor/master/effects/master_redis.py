@@ -90,7 +90,7 @@ class RedisWatch:
 
     def _reply_timeout(self) -> float:
         # The timeout is short enough that a lease survives one lost reply. A reload can make leases shorter, so the
-        # current length is used.
+        # timeout is computed from the current lease.
         return min(_MAX_REPLY_SECONDS, self._state.config.lease.seconds / 4)
 
     def _command_sent(self) -> None:
@@ -121,7 +121,7 @@ class RedisWatch:
     # The methods below ignore a ServerError, because `_failed` has already reported it.
 
     async def probe_when_in_doubt(self) -> None:
-        """Call the server at once whenever the connection for blocking calls has lost it. Runs forever.
+        """Call the server at once whenever the connection for blocking calls breaks. Runs forever.
 
         Otherwise the server would count as available until the next renewal, which may be seconds away.
         """
@@ -332,7 +332,7 @@ def batches_of(held: Iterable[do.HeldLease]) -> Iterator[tuple[float, list[do.He
 
 
 # Schedules
-#
+
 # A schedule that is no longer declared is removed at once if no other node is alive, for example after a reload of a
 # fleet with one node. If there are other nodes, a sweep checks two leases later whether one of them still declares the
 # schedule.
@@ -365,7 +365,7 @@ class ScheduleDeclarer:
         self._known = statuses
 
     async def withdraw(self, schedules: Collection[DeclaredSchedule], *, is_only_node: bool) -> None:
-        """Forget the schedules that are no longer declared. If no other node is alive, remove them.
+        """Forget the schedules that are no longer declared. If no other node is alive, also remove them from Redis.
 
         Raises ServerError.
         """

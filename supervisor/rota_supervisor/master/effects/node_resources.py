@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from rota.child.child_process import boottime_seconds
 from rota_supervisor.cgroups import MOUNTED, CgroupReading, read_cgroup
 
-KEPT_FREE: Final = 0.1  # the share of the memory that is not given to more workers
+KEPT_FREE: Final = 0.1  # the share of the memory that is kept free
 _WINDOW_SECONDS: Final = 2.0
 _PROC: Final = Path("/proc")
 _KILOBYTE: Final = 1024
@@ -21,13 +21,13 @@ _TIMES: Final = 8  # the number of fields to add up; later fields are parts of e
 
 
 class CpuTimes(NamedTuple):
-    """The processor time that this node has used until the time `at`. Only differences between two readings have a
+    """The processor time that this node has used up to the time `at`. Only differences between two readings have a
     meaning."""
 
     at: float
     busy_ticks: int  # the busy time of the processors that this process may use
     ticks: int  # the total time of these processors
-    group_seconds: float | None  # the time used by the control group that has a limit
+    group_seconds: float | None  # the processor time that the control group with a limit has used
     group_limit: float | None  # the limit of that group, in processors
 
 
@@ -46,8 +46,8 @@ class ResourceReader:
         self._last = NodeResources()
 
     def read(self, max_cpu: float) -> NodeResources:
-        """Return the resources now. `max_cpu` is the share of the processors from which they count as busy; 1 means
-        never. If this machine lacks one of the files, the file sets no limit."""
+        """Return the current resources. `max_cpu` is the busy share from which the processors count as busy, or 1 for
+        never. If this machine lacks one of the files, that file sets no limit."""
         now = boottime_seconds()
         if self._times and now - self._times[-1].at < _WINDOW_SECONDS:
             return self._last

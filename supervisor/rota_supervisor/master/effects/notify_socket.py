@@ -35,8 +35,8 @@ class NotifySocket:
 
     @classmethod
     def take(cls, environment: MutableMapping[str, str], pid: int) -> "NotifySocket":
-        """Return the socket that the environment names. Its variables are removed from the environment, so that no
-        child can send messages in the master's place."""
+        """Return the socket that the environment names. The service manager's variables are removed from the
+        environment, so that no child can send messages in the master's place."""
         address = environment.pop("NOTIFY_SOCKET", "")
         microseconds = environment.pop("WATCHDOG_USEC", "")
         meant = environment.pop("WATCHDOG_PID", "") in ("", str(pid))

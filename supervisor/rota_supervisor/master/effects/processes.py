@@ -31,8 +31,8 @@ class ZygoteLine:
     """The master's end of the channel to one zygote. Sending a packet never blocks: packets that do not fit are sent
     later.
 
-    `requested`: for each slot, the nonce of the last fork that was requested. `wake` is called when there is something
-    to `read`.
+    `requested`: for each slot, the nonce of the last fork that was requested. `wake` is called when messages have
+    arrived.
     """
 
     def __init__(self, child: ChildRef, generation: int, channel: socket.socket, wake: Callable[[], None]) -> None:
@@ -143,7 +143,7 @@ def _copy(fd: int) -> int | None:
 class Processes:
     """The operations on children.
 
-    `happened` is called with the resulting events. `wake` is called when a zygote has sent something. `listen_fd`
+    `happened` is called with the resulting events. `wake` is called when a zygote has sent a message. `listen_fd`
     returns the descriptor of the exporter's listening socket.
     """
 
@@ -271,7 +271,7 @@ class Processes:
         """Yield the events of a message. If a message implies that a worker was not started, but its slot shows that it
         was, a Spawned event for the worker comes first.
 
-        This happens if an intermediate dies after it has forked a worker and before it could report it.
+        This happens if an intermediate dies after it has forked a worker and before it could report the worker.
         """
         match message:
             case None:
@@ -341,10 +341,10 @@ def bell_fd(rung: Callable[[], None]) -> int:
     return fd
 
 
-# Stack files. Each living child has a memfd to which it writes its stacks, and which only the master reads. Both share
-# the open file description, so the file's offset shows how much the child has written since the master last set the
-# offset to 0. The size is sealed, so the child cannot write beyond the end. A file costs one descriptor of the master,
-# and 4 kB of memory once the child has written to it.
+# Stack files. Each living child has a memfd to which it writes its stacks, and which only the master reads. The child
+# and the master share the open file description, so the file's offset shows how much the child has written since the
+# master last set the offset to 0. The size is sealed, so the child cannot write beyond the end. A file costs one
+# descriptor of the master, and 4 kB of memory once the child has written to it.
 
 
 FILE_BYTES: Final = 64 << 10  # sparse; a hundred frames take 8 kB, and the main thread comes last

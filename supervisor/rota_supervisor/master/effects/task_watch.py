@@ -30,9 +30,9 @@ from rota_supervisor.master.effects.background import Background
 RETURN_AFTER_NS: Final = 25_000_000
 CHECK_SECONDS: Final = 0.01
 _QUIET_CHECKS: Final = 100  # the watch ends after a second in which nothing waits behind a task
-_LAST_CHECKS: Final = 5  # further checks, for a worker that claimed just before it could see the end
+_LAST_CHECKS: Final = 5  # further checks, for a worker that claimed before it could see the end
 _START_CHECK_SECONDS: Final = 0.01
-_START_CHECKS: Final = 25  # a task that has not started by then was returned to its lane and cancelled there
+_START_CHECKS: Final = 25  # a task that does not start in this time was returned to its lane, and is cancelled there
 COPY_SECONDS: Final = 1.0
 
 
@@ -43,13 +43,14 @@ class ClaimWatch:
 
     1. A worker that claims several tasks, or prefetches one, requests the watch and wakes the master. While any worker
        requests it, the slots are checked every 10 ms.
-    2. If a claim is older than 25 ms and has entries that are not started or outcomes that are not sent, its
-       prefetched tasks are returned. The outcomes are taken from the slot, as for a dead worker, and all entries behind
-       the running one go back to their lanes. The worker sends the same outcomes in its next call, which finds the
-       tasks settled.
+    2. If a claim is older than 25 ms and has entries that are not started or outcomes that are not sent, its prefetched
+       tasks are returned. The outcomes are taken from the slot, as for a dead worker, and all entries behind the
+       running one go back to their lanes. The worker sends the same outcomes in its next call, which finds the tasks
+       settled.
     3. Once 5 ms have passed, the worker starts no entry of a claim without a call to Redis. It marks an entry as
-       started before it reads the clock (`rota.worker.claims`). The watch looks 20 ms later, so it sees every started
-       entry as started. When an entry is returned, its text changes, so a late call of the worker does not find it.
+       started before it reads the clock (`rota.worker.claims`). The watch reads the slot 20 ms after that, so it sees
+       every started entry as started. When an entry is returned, its text changes, so a late call of the worker does
+       not find it.
 
     While no worker needs the watch, it does not run.
     """
@@ -124,8 +125,8 @@ def cancelled_in(
 class Orders:
     """The receiver of orders to cancel. It reports the orders whose task runs on this node.
 
-    `key`: the list of this node's orders. `works` is set while the master's main connection works. Otherwise, this
-    class does not call the server.
+    `key`: the list of this node's orders. `works` is set while the master's main connection works. While `works` is not
+    set, this class does not call the server.
     """
 
     _connection: AioConnection

@@ -1,7 +1,7 @@
 """Automatic reloads after a change of the configuration file or, in development, of the code.
 
 A file can be on a mount that hangs, but the loop must not block. Files are therefore read in separate threads, and the
-master does not wait for these when it exits.
+master does not wait for these threads when it exits.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from rota_supervisor.master.effects.background import beside
 
 CHECK_SECONDS: Final = 1.0
 SETTLE_SECONDS: Final = 0.1  # an editor that writes in place empties the file first, so it is read twice
-BURST_MS: Final = 200  # the length of a silence that ends a burst of saves
+BURST_MS: Final = 200  # a burst of saves ends when no file has changed for this time
 LONGEST_BURST_MS: Final = 2000
 
 

@@ -1,7 +1,7 @@
 """The master's loop, which wakes up when an event arrives, and at least once a second. Its inbox passes all events to
 the core.
 
-A step handles the messages of zygotes, the deaths and the contents of slots in the order in which they occurred, and
+A step handles the messages of zygotes, the deaths and the changes of slots in the order in which they occurred, and
 then ticks.
 """
 
@@ -49,7 +49,7 @@ Recording = Callable[[Event, float, list[Effect]], None]
 
 
 class Inbox:
-    """The queue of events, handled one after another.
+    """The queue of events, which are handled one after another.
 
     If performing an effect causes an event, that event waits until all earlier effects are performed.
 
@@ -109,8 +109,8 @@ class MasterLoop:
     """The loop of the master, which runs until the fleet has left.
 
     `receive` returns the events that zygotes and their intermediates have sent so far. `reap` handles deaths and stops
-    of children. It gets a function that handles the earlier messages of zygotes and then reads the slot of one child.
-    `silent_since` returns when the first call to Redis without a reply was sent, or `inf`.
+    of children. `reap` is given a function that handles the earlier messages of zygotes and then reads the slot of one
+    child. `silent_since` returns when the first call to Redis without a reply was sent, or `inf`.
     """
 
     def __init__(
@@ -271,12 +271,13 @@ class MasterPort(ControlPort):
 
 @contextlib.contextmanager
 def recording_to(path: str, state: MasterState, first: Loaded) -> Iterator[Recording | None]:
-    """Record to a file for the duration of the block, or not at all if `path` is ""."""
+    """Record the master's events and effects to a file for the duration of the block. Record nothing if `path` is
+    ""."""
     if not path:
         yield None
         return
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)  # It contains passwords.
-    with os.fdopen(descriptor, "w", buffering=1, encoding="utf-8") as file:  # Lines are not held in a buffer.
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)  # The file holds passwords.
+    with os.fdopen(descriptor, "w", buffering=1, encoding="utf-8") as file:  # Each line is written at once.
 
         def write(**values: Any) -> None:
             file.write(json.dumps(as_json(values)) + "\n")

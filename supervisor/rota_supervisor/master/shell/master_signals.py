@@ -76,7 +76,7 @@ def watch_signals(handle: Callable[[RequestKind], None], child_ended: Callable[[
     """Make the running loop call `handle` with the request of each signal, including those that are already pending.
     `child_ended` is called for SIGCHLD."""
     signal.pthread_sigmask(signal.SIG_BLOCK, TAKEN)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # If a parent process has ignored SIGCHLD, waiting would fail.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # If the parent ignored SIGCHLD, waiting for children would fail.
     inbox = open_inbox(TAKEN)
     reader = SignalReader(had_terminal=has_terminal())
 

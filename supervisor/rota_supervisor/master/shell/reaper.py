@@ -1,7 +1,7 @@
 """Reap all children of this process, and kill the processes that they leave behind.
 
 A pid must not be free for reuse while it is still needed. So `waitid` with WNOWAIT reports a dead child but leaves the
-zombie, which keeps the pid reserved until the child's process group is killed. Only then, `wait4` reaps the child.
+zombie, which keeps the pid reserved until the child's process group is killed. Only then does `wait4` reap the child.
 Otherwise the kill could hit another process that has received the same pid. SIGCHLD reports stopped and continued
 children too.
 
@@ -109,7 +109,7 @@ class Reaper:
             slot.vacate()
             if slot.is_intact and (lines := slot.held_lines.left_behind()):
                 log.logger().write(lines)
-        cpu_seconds = cpu_seconds_of(pid)  # read from where the exporter reads it for living processes
+        cpu_seconds = cpu_seconds_of(pid)  # from the same file as the exporter's values for living processes
         try:
             _, status, usage = os.wait4(pid, 0)
         except ChildProcessError:  # The thread that watches the embedded server has reaped it.

@@ -67,7 +67,8 @@ class LimitNeed(NamedTuple):
 NEEDED: Final = {
     # A master of 500 workers needs 26 descriptors, and one more for the stack file of each child if the limit permits.
     resource.RLIMIT_NOFILE: LimitNeed("open files", 64, "ulimit -n, or LimitNOFILE= of systemd", "descriptors", 1),
-    # The whole shared memory is mapped, but it uses real memory only where it is written. The rest is for Python.
+    # The whole shared memory is mapped, but it uses real memory only where it is written. The rest of the address space
+    # is for Python.
     resource.RLIMIT_AS: LimitNeed("address space", _SHARED_MB + 256, "ulimit -v, or LimitAS= of systemd"),
     resource.RLIMIT_FSIZE: LimitNeed("the size of files", _SHARED_MB, "ulimit -f, or LimitFSIZE= of systemd"),
 }
