@@ -72,7 +72,7 @@ def microseconds_a_claim(testbed: Testbed, number: int, *, by_pattern: bool) -> 
     worker = _Worker(testbed, domain_of([QueueShare(name) for name in names]))
     turns = (_CHUNKS + 1) * _TURNS
     worker.fill(queues, 2 + 2 * turns // number)
-    for _ in range(max(_TURNS, number // 40)):  # the first turns find the queues, and warm up the server
+    for _ in range(max(_TURNS, number // 40)):  # the first turns discover the queues
         worker.turn()
     found = [worker.microseconds_a_turn() for _ in range(_CHUNKS)]
     worker.close()
