@@ -1,9 +1,9 @@
 """The server time of a claim, as a function of the number of queues in the tier that have work. The queues are either
 named in the tier or match a pattern.
 
-No fleet runs. One connection makes turns, each of which settles the task that the previous turn claimed. The server
-reports the time that it spent, so the result is the time of the script alone. Each turn claims only one task, so even
-10,000 queues keep their work if each has a few tasks.
+There is no fleet. A single connection sends turns, each of which settles the task that the previous turn claimed. The
+time is the one that the server reports for the script, so it includes nothing else. Each turn claims only one task, so
+even 10,000 queues keep their work if each has a few tasks.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ _TURNS = 400  # the number of turns in a chunk
 
 
 class _Worker:
-    """The only worker in the namespace. It makes turns of one task each."""
+    """The only worker in the namespace. Each of its turns claims one task."""
 
     def __init__(self, testbed: Testbed, domain: Domain) -> None:
         self._testbed = testbed

@@ -100,7 +100,7 @@ class OnPython:
         return re.sub(r"-(c\d+|ends)$|\+.*", "", self.name)
 
     def producer(self) -> list[str]:
-        """Return the command that drives the module."""
+        """Return the command that enqueues through the module."""
         return [str(self.python), "-m", "benchmarks.drive", self.app]
 
     def versions(self) -> dict[str, str]:
@@ -124,7 +124,8 @@ class Plain(OnPython):
     at_least_once: bool = True
     measures: frozenset[str] = EVERYTHING
     python: Path = OWN_PYTHON
-    # Whether to start one process for each worker, instead of one parent process that is given the number of workers.
+    # Whether to start one process for each worker. Otherwise, one parent process is started, which gets the number of
+    # workers.
     copies: bool = False
     extra: dict[str, str] = field(default_factory=dict)
 

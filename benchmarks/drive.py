@@ -116,7 +116,7 @@ def _at_once(app: App, task: str, rows: list[tuple[int]]) -> None:
 
 def press(app: App, request: DriveRequest) -> float:
     """Enqueue at least `count` tasks, but let at most two batches wait at a time. So the fleet always has work, and the
-    producer takes little processor time from it."""
+    producer leaves most of the processor time to the fleet."""
     before = _counted()
     count = request["count"]
     batch = request["batch"]

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """The numbers of rounds, tasks and seconds of one run. They affect how much the results vary, but not the results
-    themselves."""
+    """The numbers of rounds, tasks and seconds of one run. Larger numbers make the results vary less, but do not change
+    what is measured."""
 
     rounds: int
     drain_seconds: float  # the approximate duration of one drain

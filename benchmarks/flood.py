@@ -1,9 +1,8 @@
-"""Many delayed tasks during a steady load: `PYTHONPATH=tests python -m benchmarks.flood`. Rota only, two workers.
-
-The due times of a million tasks are spread evenly over a minute, or 100,000 tasks are due at one instant (`--delayed
-100000 --within 0`). Meanwhile, other tasks arrive randomly at a share of the capacity of the two workers. The report
-shows whether all tasks started once and not early, which scripts took over a millisecond, how late both kinds of tasks
-started over the course of the run, and when the lag was normal again.
+"""Many delayed tasks during a steady load: `PYTHONPATH=tests python -m benchmarks.flood`. Only Rota is measured, with
+two workers. The due times of a million tasks are spread evenly over a minute, or 100,000 tasks are due at one instant
+(`--delayed 100000 --within 0`). Meanwhile, other tasks arrive randomly at a share of the capacity of the two workers.
+The report shows whether all tasks started once and not early, which scripts took over a millisecond, how late both
+kinds of tasks started over the course of the run, and when the lag was normal again.
 """
 
 import argparse

@@ -1,8 +1,7 @@
-"""The cost of a task while the number of waiting tasks, of workers or of queues grows. Rota only.
-
-At each point, a fixed number of tasks is drained several times while the rest keeps waiting, and the time per task is
-measured. On the axes `named` and `pattern`, many queues have work at once, and the server time of a claim is measured
-instead. Points are measured in rounds, in rotated order.
+"""The cost of a task as a function of the number of waiting tasks, workers or queues. Only Rota is measured. At each
+point, a fixed number of tasks is drained several times while the rest keeps waiting, and the time per task is measured.
+On the axes `named` and `pattern`, many queues have work at once, and the server time of a claim is measured instead.
+Points are measured in rounds, in rotated order.
 """
 
 import statistics

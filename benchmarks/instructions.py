@@ -3,8 +3,9 @@
     PYTHONPATH=tests python -m benchmarks.instructions
 
 One number is for the enqueue of a task, and another for its settlement and claim. On a busy machine, times vary by more
-than a change to a script costs. The instruction counts vary by only 1 %, because the server does little besides these
-calls (`hz 1`). They do not include waits for memory. `valgrind` must be on the PATH.
+than the effect of a typical change to a script. Instruction counts vary by only 1 %, because the server does little
+besides these calls (`hz 1`). The counts do not show how long the processor waits for memory. `valgrind` must be on the
+PATH.
 """
 
 import shutil

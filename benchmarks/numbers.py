@@ -74,12 +74,13 @@ def of(results: Iterable[Result], measure: str, contender: str, key: str) -> dic
 
 
 def ratios(numbers: dict[int, float], references: dict[int, float]) -> list[float]:
-    """Return each number divided by the reference of the same round, because a disturbance affects both alike."""
+    """Return each number divided by the number of the reference in the same round, because other work on the machine
+    affects both numbers alike."""
     return [number / references[turn] for turn, number in numbers.items() if references.get(turn)]
 
 
 def rotated(names: Sequence[str], turn: int) -> list[str]:
-    """Return the names in the order for round `turn`. From round to round, the next contender comes first."""
+    """Return the names in the order for round `turn`. In each round, another contender comes first."""
     if not names:
         return []
     first = turn % len(names)

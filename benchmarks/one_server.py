@@ -1,10 +1,9 @@
-"""The capacity of one server: `PYTHONPATH=tests python -m benchmarks.one_server`. Rota only.
-
-The server has a processor to itself, and all other processes share the rest. The report shows how much time of that
-processor a task costs: for its enqueue, with one and with 500 tasks per call, and from its claim to its end. Tasks of
-different lengths are measured, because a worker claims many empty tasks at once, several tasks of 1 ms, but only one
-task of 10 ms. Longer tasks cost the same as tasks of 10 ms. The report derives the rate that keeps the processor 70 %
-busy, and the number of workers that this rate keeps busy.
+"""The capacity of one server: `PYTHONPATH=tests python -m benchmarks.one_server`. Only Rota is measured. The server has
+a processor to itself, and all other processes share the rest. The report shows how much time of that processor a task
+costs: for its enqueue, with one and with 500 tasks per call, and from its claim to its end. Tasks of different lengths
+are measured, because a worker claims many empty tasks at once, several tasks of 1 ms, but only one task of 10 ms.
+Longer tasks cost the same as tasks of 10 ms. The report derives the rate that keeps the processor 70 % busy, and the
+number of workers that this rate keeps busy.
 """
 
 import argparse

@@ -18,7 +18,7 @@ from benchmarks.contenders import CONTENDERS, rivals
 from benchmarks.measures import MEASURES, Metric
 from benchmarks.numbers import Result, of, read_results, shown
 
-_FEW = 2  # if at most this many measurements are missing, the missing ones are listed, otherwise the existing ones
+_FEW = 2  # up to this number of missing measurements, the missing ones are listed; beyond it, the existing ones
 PAGE = ROOT / "docs" / "performance.md"
 REFERENCE = ROOT / "benchmarks" / "results" / "reference.json"
 
@@ -92,8 +92,8 @@ def goals(results: Sequence[Result]) -> str:
 
 
 def _beside(columns: Columns) -> Callable[[Sequence[Result]], str]:
-    """Return a function that makes a table with these columns. It has a line for each contender with a result in any of
-    them."""
+    """Return a function that makes a table with these columns. The table has a line for each contender that has a
+    result in at least one of the columns."""
 
     def write(results: Sequence[Result]) -> str:
         rows = [(name, *(_cell(results, name, measure, key) for _, measure, key in columns)) for name in CONTENDERS]

@@ -1,6 +1,7 @@
 """Plots of a recorded run: `python -m benchmarks.plot RESULT.json FOLDER`, in the interpreter that has matplotlib.
 
-The files are drain.svg, lag.svg, crash.svg and growth.svg. If the run did not measure something, its plot is left out.
+The files are drain.svg, lag.svg, crash.svg and growth.svg. If a measurement was not part of the run, the plot of this
+measurement is left out.
 """
 
 import json

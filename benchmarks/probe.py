@@ -25,7 +25,7 @@ NAMES: Final = ("nothing", "brief", "work", "mark", "delayed", "meet", "hold")
 
 class _Count:
     """The two words of a process in the shared table: the number of its calls, and the microseconds that it spent in
-    them. A fork gets words of its own."""
+    them. A forked process gets two words of its own."""
 
     def __init__(self) -> None:
         self.pid = 0
@@ -65,8 +65,8 @@ def write(event: str, label: int, at_ns: int) -> None:
 
 @functools.cache
 def _journal() -> int:
-    """Return the descriptor of the journal. It stays open, because to open and close it would take ten times as long as
-    a write."""
+    """Return the descriptor of the journal. The file stays open, because opening and closing it would take ten times as
+    long as a write."""
     return os.open(FOLDER / "journal", os.O_WRONLY | os.O_APPEND)
 
 

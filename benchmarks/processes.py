@@ -15,7 +15,8 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def adopt_orphans() -> None:
-    """Make this process the new parent of all orphans among its descendants, so that none outlives the benchmark."""
+    """Make this process the new parent of all orphans among its descendants, so that no orphan outlives the
+    benchmark."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 

@@ -1,5 +1,5 @@
-"""Measurements in rounds. Each round measures every contender in rotated order, so a disturbance affects all of them
-alike.
+"""Measurements in rounds. Each round measures every contender, in rotated order, so that other work on the machine
+affects all of them alike.
 """
 
 import sys

@@ -68,8 +68,9 @@ class Running:
         self.popens.clear()
 
     def _meet(self) -> None:
-        """Wait until every worker has been seen in a task: enqueue tasks that wait until all workers run one. More
-        tasks are sent as long as a worker has none, because another worker may have prefetched several."""
+        """Wait until every worker has been seen in a task. For this, enqueue tasks that do not end before every worker
+        runs one. More tasks are sent as long as a worker has none, because another worker may have prefetched
+        several."""
         sent = 0
         again_at = 0.0
 

@@ -1,8 +1,8 @@
 """The time that a scrape takes, its number of series, and the cost of recording a value: `python benchmarks/scrape.py`.
 
-Times are processor times, which other work on the machine does not change. They are measured at rest and under load.
-The simulated workers write into shared memory, as in a fleet, and have run every task of every queue. The defaults are
-`--queues 200 --tasks 20 --workers 32`. No server is needed.
+Times are processor times, which other work on the machine does not change. They are measured for an idle fleet and for
+a fleet under load. The workers are simulated: they write into shared memory as workers of a fleet do, as if they had
+run every task of every queue. The defaults are `--queues 200 --tasks 20 --workers 32`. No server is needed.
 """
 
 import argparse

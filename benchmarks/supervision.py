@@ -1,4 +1,5 @@
-"""The cost of supervision: `python -m benchmarks.supervision`. Rota only, with an application of 100 MB.
+"""The cost of supervision: `python -m benchmarks.supervision`. Only Rota is measured, with an application that takes
+100 MB of memory.
 
 1. The memory of each of 8 workers, before and after a full garbage collection in all of them.
 2. The time from the SIGKILL of a worker until its replacement has started, and until its task runs again there, while
@@ -190,7 +191,7 @@ def _reloads(fleet: RunningFleet) -> None:
 
 
 class _Asking(threading.Thread):
-    """A thread that requests the status every millisecond, and records the response times."""
+    """A thread that requests the master's status every millisecond and records the response times."""
 
     def __init__(self, fleet: RunningFleet) -> None:
         super().__init__()

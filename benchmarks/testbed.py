@@ -60,8 +60,8 @@ class Testbed:
         self.client: Any = redis.Redis.from_url(server.url, socket_timeout=None)
 
     def clear(self) -> None:
-        """Delete everything: the data of the server, the journal and counts of the tasks, and the signals to the
-        tasks."""
+        """Delete everything: the data of the server, the journal and the call counts of the tasks, and the files that
+        signal tasks to continue."""
         self.client.flushall()
         for name in ("journal", "places"):
             (self.folder / name).write_bytes(b"")
@@ -75,8 +75,8 @@ class Testbed:
         (self.folder / word).touch()
 
     def environment(self) -> dict[str, str]:
-        """Return the environment variables for the processes of a contender: those of this process without settings of
-        Rota, plus those that the tasks need. Python may write bytecode files, as in an installation."""
+        """Return the environment variables for the processes of a contender: those of this process without the settings
+        of Rota, and those that the tasks need. They let Python write bytecode files, as in an installation."""
         left_out = ("ROTA_", "REDIS_", "PYTHONDONTWRITEBYTECODE")
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(left_out)}
         return inherited | {"BENCH_URL": self.url, "BENCH_FOLDER": str(self.folder)}
@@ -86,7 +86,7 @@ class Testbed:
         return sum(words(self.folder)[0::2])
 
     def busy_seconds(self) -> float:
-        """Return the total duration of the calls that record one, in seconds."""
+        """Return the total duration, in seconds, of all calls of tasks that record their duration."""
         return sum(words(self.folder)[1::2]) / 1_000_000
 
     def journal(self, event: str) -> list[Line]:

@@ -1,8 +1,8 @@
 """The delay with which waiting threads receive a result: `python -m benchmarks.waiting [THREADS] [WORKERS]`.
 
 The program starts its own server. Many threads of one process each wait for the result of their own task. The result is
-the time at which the task's function ended, so the thread can compute the delay. It consists of the worker's turn, the
-wake-up of the client, the query for the result, and the time until the thread runs.
+the time at which the task's function ended, so the thread can compute the delay. The delay consists of the worker's
+turn, the wake-up of the client, the query for the result, and the time until the thread runs.
 """
 
 import sys

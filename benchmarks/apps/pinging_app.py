@@ -1,5 +1,5 @@
-"""The upper limit for a worker that makes one round trip per task. The worker claims nothing, and only pings the server
-before each task.
+"""The upper limit for a worker that makes one round trip per task. Instead of claiming tasks, the worker sends a PING
+to the server before each task.
 
 Run as a program, this module is one worker. The producer sends each worker its share of the tasks in one message.
 """
@@ -14,7 +14,7 @@ import redis
 from benchmarks import probe
 
 SHARES = "pinging:shares"
-WORKERS = 2  # the number of workers in the measurement that uses this app
+WORKERS = 2  # the number of workers in the only measurement that uses this app
 CALLBACKS: dict[str, Callable[[int], None]] = {name: getattr(probe, name) for name in probe.NAMES}
 client = redis.Redis.from_url(os.environ["BENCH_URL"], socket_timeout=None)
 

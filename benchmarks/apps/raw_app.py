@@ -1,4 +1,4 @@
-"""The least that a producer with redis-py can do: RPUSH of a constant text, singly and in pipelines."""
+"""The minimal producer with redis-py. It pushes a constant text with RPUSH, singly and in pipelines."""
 
 import os
 from collections.abc import Sequence

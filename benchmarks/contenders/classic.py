@@ -1,4 +1,5 @@
-"""The classic loop, which settles nothing and has neither schedules nor counters. It is the reference for speed."""
+"""The classic loop, which settles nothing and has neither schedules nor counters. The speed of all other contenders is
+given relative to it."""
 
 from benchmarks.contender import UNSCHEDULED, Contender, Plain
 

@@ -1,4 +1,5 @@
-"""A worker that only pings the server between tasks. It is the reference for workers that claim one task at a time."""
+"""A worker that only pings the server between tasks. The results of systems whose workers claim one task at a time are
+compared with it."""
 
 from benchmarks.contender import Contender, Plain
 

@@ -22,8 +22,8 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A measurement of a fleet with `workers` workers. `reference` is the contender to whose result of the same round
-    the ratios relate."""
+    """A measurement of a fleet with `workers` workers. Ratios are relative to the result of the contender `reference`
+    in the same round."""
 
     name: str
     title: str

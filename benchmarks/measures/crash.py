@@ -19,8 +19,8 @@ _LOST_SECONDS = 10.0
 
 
 def measure(running: Running, effort: Effort) -> Values:
-    """Kill a worker several times if the task starts again within a second each time, and otherwise once. If the
-    contender does not promise that the task starts again, the wait for it is shorter."""
+    """Kill a worker several times, but stop after the first kill whose task does not start again within a second. If
+    the contender does not promise that the task starts again, the wait for it is shorter."""
     patience = effort.crash_seconds if running.contender.at_least_once else min(effort.crash_seconds, _LOST_SECONDS)
     again: list[float | None] = []
     whole: list[float | None] = []

@@ -1,8 +1,8 @@
 """The lag of tasks. An idle fleet of four workers runs delayed tasks, tasks that are all due at once, and tasks that
 are enqueued singly. One process that runs many tasks at once gets tasks at a steady rate.
 
-A task records its start before it does anything else. A start before the due time is early, which is worse than a late
-one.
+A task records its start before it does anything else. A start before the due time is counted as early, because it is
+worse than a late start.
 """
 
 import random

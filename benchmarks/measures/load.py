@@ -1,8 +1,8 @@
 """The lag of tasks under load. Two workers run at a share of their capacity, which is measured first.
 
-The capacity is the rate of the workers while a producer on the same machine keeps them busy. Then tasks arrive
-randomly, whether or not the fleet keeps up (a Poisson process). The lag is measured from the planned arrival, so a
-delay of the producer counts too.
+The capacity is the number of tasks per second that the workers run while a producer on the same machine keeps them
+busy. After that, tasks arrive randomly, whether or not the fleet keeps up (a Poisson process). The lag is measured from
+the planned arrival, so a delay of the producer counts too.
 """
 
 import time

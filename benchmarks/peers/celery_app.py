@@ -1,5 +1,5 @@
-"""Celery: it acknowledges after the task, rejects a task whose process is lost, and reserves 64 per process. No
-results.
+"""Celery. It acknowledges a task when the task has ended, rejects a task whose process was lost, and prefetches 64
+tasks per process. Results are not stored.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""RQ: it retries jobs whose process died, and keeps no results. This module is also the settings module of its workers.
+"""RQ: it retries jobs whose process died, and keeps no results. This module is also the settings module of the workers.
 
 `rq worker-pool -c` imports it before the workers are forked, so that no job has to import modules.
 """

@@ -1,4 +1,5 @@
-"""SAQ: each process runs one job at a time, or the number in the environment. Lost jobs are retried. No results."""
+"""SAQ: each process runs one job at a time, or the number in the environment. Lost jobs are retried. Results are not
+kept."""
 
 import math
 import os

@@ -35,9 +35,12 @@ PAGE: Final = ROOT / "docs/api.md"
 INTRODUCTION: Final = """\
 # Python API
 
-Every public name of `rota`, and what its objects offer: made by `make docs` from the code. `help` shows it too.
-Durations are seconds or a `timedelta`, unless a name says its unit; times are aware datetimes. [Tasks](tasks.md) has
-the options of tasks and of calls in a table, with their defaults and examples.
+This page is for developers of applications. It describes every public class, function and error of `rota`, with its
+parameters, return values and exceptions. Python's `help()` shows the same texts, for example `help(rota.Client)`.
+[Tasks](tasks.md) lists the options of tasks and of calls in tables, with their defaults and examples.
+
+Durations are seconds or a `timedelta`, unless the name of a parameter states its unit. Times are `datetime` objects
+with a time zone. This page is generated from the docstrings by `make docs`.
 """
 
 GROUPS: Final[dict[str, tuple[str, ...]]] = {

@@ -1,6 +1,6 @@
 """A shop that writes its queues by hand: python shop.py [--orders N].
 
-It uses Redis and JSON, but not Rota. It does not change when a fleet adopts its keys.
+The shop uses Redis and JSON, but not Rota. Its code does not have to change when a fleet adopts its keys.
 """
 
 import argparse

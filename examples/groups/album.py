@@ -19,8 +19,8 @@ def upload(album: str, pictures: Iterable[str]) -> rota.GroupHandle:
 
 
 def archive(name: str, pictures: Iterator[str]) -> rota.GroupHandle:
-    """Enqueue a task for each of any number of pictures. At most 200 of the tasks wait at a time. If the program is
-    interrupted, a second call with the same name continues the group."""
+    """Enqueue a task for each picture. There may be any number of pictures. At most 200 of the tasks wait at a time. If
+    the program is interrupted, a second call with the same name continues the group."""
     return rota.map(shrink, pictures, max_waiting=200, id=name, then=publish.call(name))
 
 

@@ -1,4 +1,4 @@
-"""Periodic tasks, which the fleet enqueues itself."""
+"""Periodic tasks, which the fleet enqueues according to their schedules."""
 
 import json
 from pathlib import Path

@@ -1,8 +1,8 @@
-"""A scheduler of three primitives: enqueue an alarm for a time, remove it, and pop a due alarm under a lock.
+"""A scheduler with three operations: enqueue an alarm for a time, remove an alarm, and pop a due alarm under a lock.
 
-The classic implementation keeps all alarms in a sorted set by time. Its pop sets the score of the alarm to now + lock,
-so that the alarm fires again, in another process, if this process fails. Here the time is a task's due time, and the
-lock is a lease.
+The classic implementation keeps all alarms in a sorted set, whose scores are times. Its pop sets the score of the alarm
+to the end of the lock, so that the alarm fires again, in another process, if this process fails. Here, each alarm is a
+task: its time is the due time of the task, and its lock is a lease.
 """
 
 import os

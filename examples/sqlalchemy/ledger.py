@@ -60,7 +60,8 @@ def on_commit(of: Session) -> Callable[[Callback], None]:
     """Return a hook for `using(on_commit=...)`: it sends the task when the session's outermost transaction commits.
 
     The task is not sent if that transaction, or the savepoint in which it was enqueued, is rolled back. A session
-    begins a transaction with its first statement; the hook begins one if there is none, so that a commit follows.
+    begins a transaction only with its first statement. If no transaction has begun yet, the hook begins one, so that
+    there will be a commit.
     """
 
     def wait(callback: Callback) -> None:

@@ -11,7 +11,7 @@ LIMIT = 1000
 
 
 class TooExpensive(Exception):
-    """Raised if an order exceeds the limit. It rolls back the request's transaction."""
+    """Raised if an order exceeds the limit. Because of this exception, the request's transaction is rolled back."""
 
 
 @require_POST

@@ -1,7 +1,7 @@
 """The comparison of a server with newer files, which shows tasks that are missing and tasks that have already ended.
 
-A server that was restored from an old snapshot cannot know this itself. A file is an export, the output of `rota --json
-events`, or the log of a fleet as JSON. The newest line about a task determines its fate.
+A server that was restored from an old snapshot has no record of these differences. A file is an export, the output of
+`rota --json events`, or the log of a fleet as JSON. The newest line about a task determines its fate.
 """
 
 import json

@@ -118,9 +118,9 @@ def _totals(totals: Mapping[str, int], tasks: int) -> Iterator[Record]:
 
 def balance(totals: Mapping[str, int], tasks: int) -> dict[str, int]:
     """Return the counters of a namespace, corrected so that the accepted tasks equal the ended tasks plus `tasks` live
-    tasks. While a fleet runs, counters and tasks are read at different times, so the numbers may differ slightly. Tasks
-    that are not in the file therefore count as done, and tasks that ended after they were read count as accepted once
-    more."""
+    tasks. While a fleet runs, counters and tasks are read at different times, so the numbers may differ slightly. If
+    there are too few ended and live tasks, the missing tasks are added to those that are done. If there are too few
+    accepted tasks, because tasks ended after they were read, these tasks are counted as accepted once more."""
     accepted = sum(count for field, count in totals.items() if field.startswith(_ACCEPTED))
     ended = sum(totals.get(how, 0) for how in ENDS_OF_GONE)
     surplus = accepted - ended - tasks

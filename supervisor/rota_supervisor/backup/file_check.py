@@ -39,8 +39,8 @@ class _Reading:
 
 
 def check_file(lines: Iterable[bytes], report: Callable[[int], object]) -> CheckedFile:
-    """Check every line of a file, and its numbers and digest. `report` is called with the number of bytes read so far.
-    Raises FileFault with up to MOST_FAULTS reasons."""
+    """Check every line of a file, and the totals and the digest in its last line. `report` is called with the number of
+    bytes read so far. Raises FileFault with up to MOST_FAULTS reasons."""
     reading = _Reading()
     faults: list[str] = []
     counts = Counter[type]()
@@ -100,7 +100,7 @@ def _check_versions(header: Header) -> None:
 
 
 def _faults_of_whole(reading: _Reading, counts: Counter[type], sha256: str) -> list[str]:
-    """Return the faults that only show in the file as a whole, for example missing lines. It is called if each line is
+    """Return the faults of the file as a whole, for example missing lines. Call this function only if each line is
     valid."""
     if reading.header is None:
         return ["the file is empty"]

@@ -2,8 +2,8 @@
 
 Tasks move during an export, so one pass over lists and sets may miss some of them. A scan of all bodies finds these
 tasks, because it returns every task that lives during the whole scan. Further passes then search for the places of
-these tasks. A task that still moves too fast is exported with its body and a new entry in the ready lane of its queue,
-as `rota audit --heal` would restore it.
+these tasks. If these passes do not find a task because it moves too often, the task is exported with its body and a new
+entry in the ready lane of its queue, as `rota audit --heal` would restore it.
 """
 
 import re
@@ -251,7 +251,7 @@ def server_time_us(connection: Connection) -> int:
 
 
 def _taken(suspects: set[bytes], task_id: bytes) -> bool:
-    """Remove an id from the set of suspects, and return whether the set contained it."""
+    """Remove an id from the suspects, and return whether it was one of them."""
     was_suspect = task_id in suspects
     suspects.discard(task_id)
     return was_suspect

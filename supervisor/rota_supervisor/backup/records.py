@@ -49,7 +49,8 @@ class Header:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The last line of an export, with totals against which the file is checked. Without it, a file is not complete."""
+    """The last line of an export, with totals against which the file is checked. A file without this line is not
+    complete."""
 
     lines: int  # the number of lines before this line
     tasks: int  # the number of tasks among these lines

@@ -169,8 +169,8 @@ def _error_text(error: click.UsageError) -> str:
 
 
 def _advice(error: click.UsageError, path: str) -> str:
-    """Return advice on what to write instead of an option of another system, or "" if the option is not in the
-    table."""
+    """Return advice on what to write instead of an option of another system, or "" if there is no advice for the
+    option."""
     name = error.option_name if isinstance(error, click.NoSuchOption) else ""
     meant = path.removeprefix("rota ")
     found = (advice for of, names, advice in _FOREIGN_OPTIONS if of in ("", meant) and name in names.split())

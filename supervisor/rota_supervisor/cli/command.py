@@ -168,8 +168,8 @@ def warn_without_imports(config: Config, warn: Callable[[str], None] = output.pr
 
 
 def check_usage(*faults: str | None) -> None:
-    """Raise Failure with code 2 and these faults in the command line. Faults that are empty or None are ignored, and
-    nothing is raised if there are no others."""
+    """Raise Failure with code 2 if the command line has faults. The failure lists all faults in `faults` that are
+    neither empty nor None. If there are none, return."""
     if found := [fault for fault in faults if fault]:
         raise Failure(ExitCode.USAGE, *found)
 

@@ -140,7 +140,7 @@ def check_certificate(config: Config) -> None:
 
 def _checked_server(config: Config, counts: str) -> str:
     """Return the server's version, and print warnings about the server. Raises Failure. If the server is not reachable,
-    the error also says that everything else is usable."""
+    a message on standard error first states that everything else is usable."""
     try:
         checked = check_server(config, open_namespace=False)
     except Failure as failure:
@@ -167,8 +167,8 @@ def warnings_of_series(config: Config, queues: int) -> list[str]:
 def check_against_code(
     config: Config, tasks: dict[str, str], warn: Callable[[str], None] = output.print_warning
 ) -> None:
-    """Warn of tasks and queues that only the configuration or only the code has. Raises Failure if one of them keeps a
-    fleet from running."""
+    """Warn of tasks and queues that occur only in the configuration or only in the code. Raises Failure if such a
+    difference keeps a fleet from running."""
     if config.imports and not tasks:
         modules = ", ".join(config.imports)
         warn(f"no module of imports ({modules}) declares a task, so none can run: declare functions with @rota.task")

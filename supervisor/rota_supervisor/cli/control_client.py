@@ -25,7 +25,7 @@ from rota_supervisor.control.port import (
 from rota_supervisor.exits import ExitCode, Failure
 
 REPLY_SECONDS: Final = 10.0
-HIDDEN_POLL_SECONDS: Final = 0.1  # how often to check whether a master without a visible pid has ended
+HIDDEN_POLL_SECONDS: Final = 0.1  # the interval at which to check whether a master without a visible pid has ended
 _UCRED: Final = struct.Struct("3i")
 
 
@@ -135,8 +135,8 @@ def _peer_of(connected: socket.socket) -> tuple[int, int]:
 
 
 def _has_exited(pid: int, seconds: float) -> bool:
-    """Wait up to `seconds` for the end of a process that need not be a child of this process. Return whether it has
-    ended."""
+    """Wait up to `seconds` for the end of a process, which does not have to be a child of this process. Return whether
+    it has ended."""
     try:
         fd = os.pidfd_open(pid)
     except ProcessLookupError:

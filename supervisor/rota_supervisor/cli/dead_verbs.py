@@ -197,8 +197,8 @@ def _batches(ids: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 def _raise_for_rest(wanted: Wanted, chosen: Sequence[tuple[str, str]], garbage: Sequence[str]) -> None:
-    """Raise Failure with code 1 if an id on the command line belongs to no dead task, or if a chosen item names no
-    queue to which it can return."""
+    """Raise Failure with code 1 if an id on the command line belongs to no dead task, or if one of the chosen items
+    names no queue to which the item can return."""
     found = {name for task_id, _ in chosen for name in (task_id, shown(task_id))}
     faults = [_unknown(task_id) for task_id in wanted.ids if task_id not in found]
     if garbage:

@@ -86,7 +86,7 @@ def show(group_id: str) -> None:
 
 
 def _known(found: GroupStatus) -> GroupStatus:
-    """Return the group unchanged if it is known. Otherwise, raises Failure with code 1."""
+    """Return the group unchanged if it is known. Raises Failure with code 1 if it is not."""
     if found.state is GroupStanding.UNKNOWN:
         why = "it ended over a minute ago, or never existed: `rota group ls` lists the groups that have not ended"
         raise Failure(ExitCode.NO, f'there is no group "{found.id}": {why}')

@@ -46,7 +46,7 @@ def has_room(stream: TextIO) -> bool:
 def is_reader_gone(stream: TextIO) -> bool:
     """Whether the reader of a stream has exited, for example a pager."""
     reader = select.poll()
-    reader.register(stream.fileno(), 0)  # 0, because poll reports errors without being requested to
+    reader.register(stream.fileno(), 0)  # an empty mask, because poll always reports errors
     return bool(reader.poll(0))
 
 
@@ -121,7 +121,8 @@ def is_of_output(error: OSError) -> bool:
 
 
 def discard(stream: TextIO) -> None:
-    """Discard all further output to a stream, including its buffer, which Python would otherwise write at exit."""
+    """Discard all further output to a stream, including the contents of the stream's buffer, which Python would
+    otherwise write at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 

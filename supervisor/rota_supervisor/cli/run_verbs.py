@@ -84,8 +84,9 @@ def run(*, burst: bool, reload: bool, embedded: bool, record: str, **of_configur
 
 
 def _sources_of_reload(sources: Sources, loaded: Loaded) -> Sources:
-    """Return the sources that a reload reads. A file that existed at the start is required. Otherwise, if the file were
-    missing, the fleet would use the defaults, which import no module, and every task would become dead as unknown."""
+    """Return the sources that a reload reads. If the file existed at the start, a reload requires it. Otherwise, a
+    reload without the file would use the defaults, which import no module, and every task would become dead because its
+    name is unknown."""
     return dataclasses.replace(sources, required=sources.required or loaded.content is not None)
 
 

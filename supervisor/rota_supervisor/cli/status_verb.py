@@ -161,7 +161,8 @@ def _ready(pool: Row) -> int:
 
 
 def _busy(pool: Row) -> object:
-    """Return the number of running tasks, and also the maximum if workers run several tasks each."""
+    """Return the number of running tasks. If the workers can run several tasks at once, also return the largest
+    possible number."""
     busy = pool["busy"]
     concurrency = pool["concurrency"]
     return busy if concurrency == 1 else f"{busy} of {_ready(pool) * concurrency}"

@@ -98,7 +98,7 @@ def _secret_files(config: Config) -> Iterator[str]:
     for name in (config.http.token_file, config.http.read_token_file, config.redis_url_file):
         try:
             text = Path(name).read_text(errors="replace") if name else ""
-        except OSError:  # A secret that this user cannot read can be removed only by its name.
+        except OSError:  # This user cannot read the secret, so it is removed only where its name shows that it is one.
             continue
         yield from text.split()
         yield from secrets_in_url(text)

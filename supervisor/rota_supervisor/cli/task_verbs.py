@@ -134,8 +134,8 @@ def _refuse_options_among(arguments: tuple[str, ...]) -> None:
 
 
 def _check_times(options: Mapping[str, Any]) -> None:
-    """Check the times as the client does, but with messages that name the options of the command line. Raises Failure
-    with code 2."""
+    """Check the time options as the client checks its arguments, but with messages that name the options. Raises
+    Failure with code 2."""
     both = options["delay"] is not None and options["at"] is not None
     none = options["expires"] is not None and options["expires"] <= 0
     command.check_usage("use --delay or --at, not both" * both, "--expires must be more than 0 seconds" * none)
@@ -297,8 +297,8 @@ def list_tasks(*, queue: str | None, state: str, task: str, limit: int) -> None:
 
 
 def table_of(state: State, tasks: Sequence[QueuedTask]) -> Table:
-    """Return the header and the rows of the table of tasks. The age in it is the time since a task entered its lane or
-    died."""
+    """Return the header and the rows of the table of tasks. The column for the age shows the time since a task entered
+    its lane or became dead."""
     header = ["ID", "QUEUE", "TASK", "DUE", "DUE IN" if state is State.SCHEDULED else "AGE", "ATTEMPT"]
     return [*header, *_MORE.get(state, ())], [[*_common(task), *_more_of(task)] for task in tasks]
 

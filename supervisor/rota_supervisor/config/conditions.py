@@ -125,7 +125,8 @@ def _minutes(word: _Word) -> tuple[int, int]:
 def _check_zone(zone: _Word) -> None:
     try:
         _zone(zone.text)
-    # The name may belong to a folder of zones, may not be a valid file name, or may belong to no file.
+    # Each of these errors means that there is no such time zone: the name belongs to a folder of zones, is not a valid
+    # file name, or belongs to no file.
     except (OSError, ValueError, KeyError):
         from zoneinfo import available_timezones  # noqa: PLC0415 - see `_zone`
 
@@ -143,7 +144,8 @@ def _zone(name: str) -> "ZoneInfo":
 
 
 def intervals(hours: Hours, now_us: int) -> tuple[int, list[Interval]]:
-    """Return the time up to which the opening times are known, and the opening times (Unix time in microseconds)."""
+    """Return the time up to which the opening times are known, and the opening times up to then. All times are Unix
+    times in microseconds."""
     now = utc_datetime(now_us)
     zone = _zone(hours.zone)
     # Times that began on the evening before may not have ended yet.

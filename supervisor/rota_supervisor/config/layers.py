@@ -24,7 +24,7 @@ from rota_supervisor.config.typed_config import SECRET_PATHS, example_of, expect
 CONFIG_VARIABLE: Final = "ROTA_CONFIG"
 TIMEOUT_VARIABLE: Final = "ROTA_TIMEOUT_SECONDS"
 FALLBACK_URL_VARIABLE: Final = "REDIS_URL"  # set by hosting platforms; the file takes precedence, as in applications
-# The similarity from which a setting is suggested for an unknown variable. It is high, because Kubernetes sets
+# The least similarity at which a setting is suggested for an unknown variable. It is high, because Kubernetes sets
 # variables such as ROTA_SERVICE_HOST for a Service named `rota`.
 LIKENESS: Final = 0.8
 MAX_URL_CHARACTERS: Final = 4096
@@ -200,7 +200,8 @@ def origin_of_file(file: Path) -> str:
 
 
 def fallback_layer(environment: Mapping[str, str]) -> Layer:
-    """Return the lowest layer. It contains only the server, if the hosting platform names one in REDIS_URL."""
+    """Return the lowest layer. The layer contains only the server's address, if the hosting platform has set one in
+    REDIS_URL."""
     url = environment.get(FALLBACK_URL_VARIABLE)
     return layer_of({_URL: url}, f"environment {FALLBACK_URL_VARIABLE}") if url else Layer()
 

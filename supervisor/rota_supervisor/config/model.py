@@ -1,5 +1,5 @@
-"""The structure of the configuration, with its defaults. Defaults that also apply without a configuration are in
-`rota`.
+"""The structure of the configuration, with its defaults. Defaults that code without a configuration needs too are
+defined in `rota`.
 
 `rota.toml` is decoded into these classes; docs/configuration.md describes each key. `load` fills them from the file,
 the environment and flags, and reports all faults at once. Times are in seconds unless the name states another unit.
@@ -72,7 +72,7 @@ class TaskConfig(Struct, frozen=True, forbid_unknown_fields=True):
 class AdoptConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """`[adopt.NAME]`: a legacy list, which is a list or a sorted set in Redis whose items become tasks."""
 
-    queue: str = ""  # the queue of its items; if "", NAME for a list `queue:NAME`, or else the queue that an item names
+    queue: str = ""  # the queue of the items; "" means NAME for a list `queue:NAME`, else the queue that an item names
     task: str = ""  # the task that gets each item as its only argument, or "" if items name their task
 
 

@@ -194,7 +194,7 @@ def log_settings(config: Config) -> LogSettings:
 
 
 def by_name(settings: type[Any], *sections: Struct) -> dict[str, Any]:
-    """Return the fields of some configuration sections that a child's settings have too, under the same names."""
+    """Return those fields of some configuration sections that a child's settings also have, under the same names."""
     wanted = {field.name for field in dataclasses.fields(settings)}
     return {name: getattr(each, name) for each in sections for name in each.__struct_fields__ if name in wanted}
 

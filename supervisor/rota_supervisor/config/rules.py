@@ -80,8 +80,8 @@ def _redis_credentials(config: Config) -> Iterator[Fault]:
 
 
 def _tls_key_at_fault(config: Config) -> str:
-    """Return the name of the setting to report. This is the certificate or the key if only the other one is set.
-    Without TLS, or if neither is missing, it is the first TLS setting that has a value."""
+    """Return the name of the setting to report. With TLS, if only one of the certificate and the key is set, this is
+    the missing one. Otherwise, it is the first TLS setting that has a value."""
     is_tls = parse_address(config.redis_url).tls
     if is_tls and bool(config.redis_tls_cert) != bool(config.redis_tls_key):
         return "redis_tls_cert" if config.redis_tls_key else "redis_tls_key"
@@ -361,7 +361,7 @@ def _faults_of_schedule_queue(config: Config, path: str, queue: str) -> Iterator
         yield Fault(path, f'queue "{queue}" is in no tier{suggestion(queue, served) or _ADD_IT}')
 
 
-# Each rule, with the top-level keys that it compares
+# Each rule, with the top-level keys that the rule compares
 RULES: tuple[tuple[tuple[str, ...], Rule], ...] = (
     ((), _namespace),
     (("redis_url", "redis_url_file"), _redis_url),

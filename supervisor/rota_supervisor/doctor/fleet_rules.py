@@ -1,8 +1,9 @@
 """The findings about the fleet: its master on this node, the counters of its tasks, and whether the nodes that share
 its namespace belong together.
 
-Heartbeats show whether nodes belong together. They contain the names of the tasks that a node's code declares, and the
-tiers and options of its queues. Nodes of one fleet agree on both, except during a deploy.
+Heartbeats show whether nodes belong together. The heartbeat of a node contains the names of the tasks that the node's
+code declares, and the tiers and options of the node's queues. Nodes of one fleet have the same tasks and the same tiers
+and options, except during a deploy.
 """
 
 from collections import defaultdict
@@ -77,7 +78,8 @@ class _Side(NamedTuple):
 
 
 def sharing(found: Examination) -> Iterator[Finding]:
-    """Report fleets that share the namespace but have no task in common. It is worse if they also share a queue."""
+    """Report fleets that share the namespace but have no task in common. The finding is more severe if the fleets also
+    share a queue."""
     nodes = [node for node in _serving(found.fleet.nodes) if node.tasks]
     sides = [_Side((node.name,), node.tasks or frozenset(), frozenset(_shares_of(node))) for node in nodes]
     if found.fleet.code:

@@ -122,8 +122,8 @@ def _container(environment: Mapping[str, str]) -> str:
 
 
 def may_have_huge_pages(pid: int, names: tuple[str, ...]) -> bool | None:
-    """Return whether a process can have transparent huge pages, or None if the process is not visible or has none of
-    these names."""
+    """Return whether a process can have transparent huge pages, or None if this cannot be determined, for example
+    because the process has none of these names."""
     try:
         text = (_PROC / str(pid) / "status").read_text()
     except OSError:

@@ -23,7 +23,7 @@ LEAST_SPARE_PROCESSES: Final = 64
 MANY_WORKERS: Final = 4  # per processor
 SMALL_SHARED_BYTES: Final = 64 * MEGABYTE  # the default size in containers
 FULL_SHARED_SHARE: Final = 0.9
-CLOCK_SECONDS: Final = 1.0  # the limit that the status page and the alert use too
+CLOCK_SECONDS: Final = 1.0  # the status page and the alert use the same limit
 STRICT_OVERCOMMIT: Final = 2
 # docs/service.md recommends this time between the end of the drain and the timeout of the service manager.
 GRACE_SECONDS: Final = 15.0

@@ -26,7 +26,8 @@ _PATHS: Final = r"[\w.-]*(?:_file|_path)\b|redis_credentials\b|tls_key\b|redis_t
 _SECRET_NAME: Final = re.compile(rf"(?!{_PATHS})[\w.-]*(?:{_NAMES})s?[\w.-]*", re.IGNORECASE)
 _NO_SECRETS: Final = frozenset({"", "true", "false", "yes", "no", "on", "off", "none", "null"})
 _RANDOM: Final = re.compile(r"(?=\S*[A-Za-z])(?=\S*\d)\S{12,}")
-# A value in quotes (perhaps truncated), in quotes that are escaped because they are in a JSON text, or without quotes.
+# A value in quotes (the closing quote may have been cut off), a value in quotes that are escaped because they are in a
+# JSON text, or a value without quotes.
 _VALUE: Final = (
     r"""(?:"(?:[^"\\\n]|\\.)*"?|\\"(?:[^"\\\n]|\\(?!").)*(?:\\")?|'[^'\n]*'?"""
     r"""|(?:(?:bearer|basic|token)\s+)?[^\s"',;&)}\]\\]+)"""

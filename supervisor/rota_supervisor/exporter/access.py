@@ -34,7 +34,7 @@ METRICS: Final = "/metrics"
 _ACTION: Final = "POST"  # only actions have this method
 _BEARER: Final = "bearer"
 _LOCALHOST: Final = "localhost"
-_MAX_SHOWN: Final = 80  # the most characters of a host name in a response
+_MAX_SHOWN: Final = 80  # the maximum length of a host name in a response
 _NO_TOKEN: Final = text_response(
     "send the token of [http] token_file: Authorization: Bearer TOKEN\n",
     ("WWW-Authenticate", "Bearer"),
@@ -226,7 +226,7 @@ class Tls:
         try:
             if self._files.have_changed():
                 self._context = self._load()
-        except OSError as error:  # Only one file of a new pair may be there yet. A later connection reads both.
+        except OSError as error:  # Perhaps only one of two new files exists yet. A later connection reads both.
             _log_failure(self._of_files[0], error)
         plain.setblocking(False)
         return self._context.wrap_socket(plain, server_side=True, do_handshake_on_connect=False)

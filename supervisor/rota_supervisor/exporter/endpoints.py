@@ -31,7 +31,7 @@ _FAILED: Final = text_response(
 )
 _FASTEST: Final = 1  # 15 ms for 20,000 series; the default level takes 60 ms, and its result is a third smaller
 _GZIP: Final = 31  # the `wbits` of zlib for the gzip format
-_MAX_DIGITS: Final = 16  # the most digits of an event's number
+_MAX_DIGITS: Final = 16  # the maximum number of digits in the number of an event
 
 
 class Site:
@@ -111,8 +111,8 @@ class Site:
 
     @cached_property
     def _of_people(self) -> Mapping[str, Endpoint]:
-        """The endpoints for people. They have their own connection to Redis, because the reading of all queues can
-        occupy the other one for seconds."""
+        """The endpoints for people. These endpoints have their own connection to Redis, because reading all queues can
+        occupy the exporter's other connection for seconds."""
         # This module imports the part of the client that inspects tasks, so it is imported only when needed.
         from rota_supervisor.exporter.page_requests import requests_of_people  # noqa: PLC0415
 

@@ -31,7 +31,7 @@ class ExporterSettings:
     queues: tuple[QueueSettings, ...]  # the queues and patterns of all tiers, the highest tier first
     beat_seconds: float  # the longest silence of a child that runs no task
     tick_seconds: float  # the interval between two heartbeats of the master
-    max_series: int  # the most series that are exported from the slots
+    max_series: int  # the maximum number of series that are exported from the slots
     top_queues: int  # how many queues that match patterns are shown by name
     forgotten_seconds: float  # after this time, a closed queue counts as forgotten
     reads_redis: bool  # whether to read the queues from Redis and show their gauges, which are the same on every node

@@ -61,7 +61,7 @@ def exposition(samples: Samples, fleet: str, wanted: ScrapeOptions, origins: Ori
     """Return the response to a scrape, with all metrics that have samples.
 
     Every series has the label `fleet`, so that two fleets in one scrape job remain distinct. The last metric is the
-    time that the collection has taken. `began`: when it began, in monotonic time.
+    time that the collection has taken. `began`: the monotonic time at which the collection began.
     """
     encode, content_type = choose_encoder(wanted.accept)
     body = encode(_Families(_families(samples, printable(fleet), wanted, origins)))

@@ -17,7 +17,7 @@ from rota_supervisor.master_snapshot import EVICTS_KEYS, Json, is_slow, sentence
 GOOD: Final = "good"
 MOST: Final = 20
 JUST_NOW_SECONDS: Final = 60.0
-LOOP_DEATHS: Final = 3  # this many deaths in RECENT_SECONDS are no coincidence
+LOOP_DEATHS: Final = 3  # this many deaths in RECENT_SECONDS are reported together, as a serious problem
 HUNG_SECONDS: Final = 900.0  # a task whose usual run time is unknown has run too long after this time
 HUNG_FACTOR: Final = 10  # a task has run too long after this multiple of its usual run time
 LEAST_HUNG_SECONDS: Final = 10.0
@@ -38,8 +38,8 @@ def headlines(status: Row) -> list[Json]:
 
 def _all_is_well(status: Row) -> Headline:
     size = f"{count(len(workers_of(status)), 'worker')}, {count(len(status['queues']), 'queue')}"
-    # The age is None if `[metrics] cluster` turns the reading off. It is also None if Redis does not reply, but then
-    # there is another headline.
+    # The age is None if this node does not read the queues because of `[metrics] cluster`. It is also None if Redis
+    # does not reply, but another headline reports that.
     if status["queue_states_age_seconds"] is None:
         return Headline(
             GOOD, f"all is well here: {size}; this node does not query Redis, so waiting tasks are not known", "fleet"

@@ -46,7 +46,7 @@ _COUNTED: Final = (m.ADOPT_ERRORS, m.SCHEDULE_OCCURRENCES, m.SERIES_DROPPED, m.L
 
 
 class Starts(NamedTuple):
-    """The starts and attempts of one queue, or of all queues together."""
+    """The numbers of starts and attempts of one queue, or of all queues together."""
 
     lags: Numbers = (0.0,) * TASK_LAG.numbers  # the starts in each bucket of TASK_LAG, and the sum of their lags
     late: float = 0  # the number of starts that missed their objective
@@ -80,7 +80,7 @@ ByQueue = Mapping[str, Starts]
 
 
 class Totals(NamedTuple):
-    """The starts and attempts by queue."""
+    """The numbers of starts and attempts by queue."""
 
     queues: ByQueue
 

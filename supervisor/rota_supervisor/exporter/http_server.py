@@ -27,7 +27,7 @@ from rota_supervisor.exporter.endpoints import Site
 from rota_supervisor.exporter.http_connection import ClientPhase, HttpClient, HttpRequest, HttpResponse, text_response
 
 MAX_CLIENTS: Final = 256
-MAX_PAGES: Final = 16  # the most pages in preparation or transfer, each of up to several megabytes
+MAX_PAGES: Final = 16  # the maximum number of pages in preparation or transfer; a page can have several megabytes
 BETWEEN_SECONDS: Final = 1.0
 _MAX_ACCEPTED: Final = 64
 _EVENTS: Final = {
@@ -257,8 +257,8 @@ class Server:
         )
 
     def _drop_oldest(self, phases: Iterable[ClientPhase]) -> bool:
-        """Disconnect the oldest client that is in the first of these phases, or else in the second, and so on. Returns
-        whether there was one."""
+        """Disconnect the oldest client in the first of these phases that has clients. Returns whether a client was
+        disconnected."""
         for phase in phases:
             for client in self._clients.values():
                 if client.phase is phase:

@@ -48,7 +48,7 @@ from rota_supervisor.fleet_snapshot import (
 from rota_supervisor.layout import Role
 from rota_supervisor.master_snapshot import FLEET_STATES, Json
 
-_MAX_DIGITS: Final = 16  # the most digits of a time in an entry, because a task can write anything into it
+_MAX_DIGITS: Final = 16  # the maximum number of digits of a time in an entry, which a task can overwrite with anything
 _LEAST_RUNS: Final = 10  # after this number of runs, the usual run time is known
 
 
@@ -83,7 +83,7 @@ def node_status(
 
 
 def _redis(settings: ExporterSettings, seen: Observation) -> Json:
-    """Return the values that come from Redis, or None for each if Redis has not returned them."""
+    """Return the values that come from Redis. Each of them is None if Redis did not reply."""
     reading = seen.reading
     return {
         "redis_asked": settings.reads_redis,
@@ -187,7 +187,7 @@ def own_report(seen: Observation) -> NodeReport:
 
 
 class TaskHistory:
-    """The source of the lag of a running task, and of the usual run time of such tasks."""
+    """An object that returns the lag of a running task, and the usual run time of tasks with the same name."""
 
     def __init__(self, settings: ExporterSettings, seen: Observation) -> None:
         self._labels = QueueLabels([queue.name for queue in settings.queues])

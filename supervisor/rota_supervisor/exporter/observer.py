@@ -48,7 +48,7 @@ _ALL_SHOWN: Final = Fold()
 
 _SET_BY_ITS_PROCESS: Final = frozenset({Phase.IDLE, Phase.BUSY, Phase.DRAINING, Phase.QUIET})
 
-# In an idle fleet, fewer records than this change in a step.
+# In an idle fleet, the number of records that change in a step is below this limit.
 _FEW_CHANGED: Final = 200
 
 

@@ -2,8 +2,8 @@
 /actions`).
 
 The arguments of tasks are not shown. They may be confidential, and these pages can be read by anyone who reaches the
-port. An action is only performed if `[http] actions` is set, and with the token. Like a command of the command line, it
-makes one transition of the protocol or one request to the master. Every action is logged.
+port. An action is performed only if `[http] actions` is set and the request contains the token. Like a command of the
+command line, it makes one transition of the protocol or one request to the master. Every action is logged.
 """
 
 import json
@@ -31,7 +31,7 @@ from rota_supervisor.facts import facts_of, task_facts
 from rota_supervisor.master_snapshot import Json
 
 MASTER_SECONDS: Final = 1.0
-_MAX_SHOWN: Final = 80  # the most characters of a value in an error
+_MAX_SHOWN: Final = 80  # the maximum length of a value in an error
 _JSON: Final = "application/json"
 _CANCELLED: Final = {
     CancelStatus.CANCELLED: "the task {} is cancelled",

@@ -29,7 +29,7 @@ from rota.telemetry.metrics import OTHER, QueueLabels
 from rota_supervisor.exporter.exporter_settings import ExporterSettings
 from rota_supervisor.exporter.redis_thread import CachedResult, RedisThread
 
-MOST_UNMATCHED: Final = 500  # the most queues to show that match neither a name nor a pattern of the tiers
+MOST_UNMATCHED: Final = 500  # the maximum number of queues to show that match neither a name nor a pattern of the tiers
 _STAYS_UP_TO: Final = 2
 _ADDED: Final = ("ready", "scheduled", "overdue", "inflight", "dead", "accepted")
 

@@ -1,7 +1,8 @@
 """Calls to Redis that a separate thread makes over one connection, one after the other.
 
-A call can take as long as a worker would wait for it, but no page waits that long. If the data is read repeatedly, the
-page shows the last result instead. For other data, a person waits for at most CALL_SECONDS.
+A call can take as long as a worker would wait for a reply, but no page waits that long. If data is read repeatedly, a
+page shows the last result if a new one does not arrive in time. For other data, a request waits for at most
+CALL_SECONDS.
 """
 
 import queue
@@ -50,7 +51,7 @@ def connector(server: ServerSettings) -> Callable[[], connection.Connection]:
     """Return a function that connects to the server or raises ServerError. Raises ValueError if the URL is not
     usable."""
     redis = address.address_of(server)
-    options = connection.ConnectionOptions("rota-exporter")  # the timeouts are those of a worker
+    options = connection.ConnectionOptions("rota-exporter")  # with the same timeouts as a worker's connection
     return lambda: connection.connect(redis, options)
 
 

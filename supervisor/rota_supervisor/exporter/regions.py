@@ -31,7 +31,7 @@ _TOGETHER: Final = 64  # the number of records that are compared in one operatio
 # Seconds are added up in multiples of 2**-20, so that sums are exact in any order. Otherwise the sum of a later
 # exporter could be smaller because of a rounding error, and Prometheus would assume that the counter was reset.
 _PARTS: Final = float(1 << 20)
-_MAX_KEYS: Final = 1 << 18  # the most keys to remember, because a task can write any number of them
+_MAX_KEYS: Final = 1 << 18  # the maximum number of keys to remember, because a task can write any number of keys
 
 
 class Total:
@@ -138,8 +138,8 @@ class RegionReader:
                 self._ends.append(self._parsed * slot_layout.WORD)
 
     def _changed(self, now: bytes) -> Iterator[int]:
-        """Yield the indexes of changed records. To compare many records in one operation takes hardly longer than to
-        compare one."""
+        """Yield the indexes of changed records. Comparing many records in one operation takes hardly longer than
+        comparing one."""
         before = self._believed
         begins = self._starts
         ends = self._ends

@@ -64,9 +64,9 @@ class Samples:
         return None if numbers is None else numbers[0]
 
 
-MOST_LABEL_SETS: Final = 1 << 16  # the most in memory, because a task can write any number of label sets
+MOST_LABEL_SETS: Final = 1 << 16  # the maximum number in memory, because a task can write any number of label sets
 _MAX_FLEET_LABEL_SETS: Final = 5000
-_MAX_VALUES: Final = 32  # the most values of a label that is not open, such as `kind`, in one metric
+_MAX_VALUES: Final = 32  # the maximum number of values of a label that is not open, such as `kind`, in one metric
 # The values of labels with a fixed set of values. `reason` has a different meaning in each metric.
 _FIXED: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     m.TASKS_RECOVERED.name: {"reason": m.RECOVERY_REASONS},
@@ -253,7 +253,8 @@ class _Costs:
                 self.names["queue", queue] += cost
 
     def more_of_tasks(self, queue: str) -> int:
-        """Return how many more series a queue has if all of its tasks are shown by name and not as one."""
+        """Return how many more series a queue has if all of its tasks are shown by name instead of being merged into
+        one."""
         return sum(self.tasks[queue].values()) - self.tasks_as_one[queue]
 
     def whole(self) -> int:

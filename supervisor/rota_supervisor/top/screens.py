@@ -26,7 +26,7 @@ _STYLES: Final = {
 
 
 def drawn(cell: Cell) -> Text:
-    """Return the text that Textual shows for a cell. The cell's content is never read as markup."""
+    """Return the text that Textual shows for a cell. The content of the cell is never interpreted as markup."""
     return Text(cell.text, _STYLES[cell.level], no_wrap=True, overflow="ellipsis")
 
 

@@ -37,7 +37,7 @@ class Column(NamedTuple):
 
     head: str  # its header
     cell: Callable[[Row], Cell]  # returns the cell for a row
-    rank: int = 0  # if not all columns fit, those of the highest rank are omitted first; 0 is never omitted
+    rank: int = 0  # if not all columns fit, those with the highest rank are omitted first, but never those with rank 0
     right: bool = True  # whether cells are aligned to the right
 
 
