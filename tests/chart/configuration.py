@@ -18,7 +18,9 @@ _SECRET_FILES: Final = {
 
 
 def loaded(objects: list[Object], folder: Path) -> Loaded:
-    """Return the configuration as a pod of these objects would load it. Its files are below the folder."""
+    """Return the configuration as a pod of these objects would load it. The files of the pod are written below
+    `folder`.
+    """
     for name, text in only(objects, "ConfigMap", "rota")["data"].items():
         _write(folder / _FOLDER.lstrip("/") / name, text)
     for name, text in _SECRET_FILES.items():

@@ -1,4 +1,4 @@
-"""The tests of the chart need helm, kubectl and schemas, which only `make chart` installs."""
+"""The tests of the chart need helm, kubectl and schemas. Only `make chart` installs these."""
 
 import os
 
@@ -9,7 +9,7 @@ from chart.kube import FOLDER
 
 @pytest.fixture(autouse=True, scope="session")
 def tools() -> None:
-    """Skip the tests if the tools are missing, which is a failure in CI."""
+    """Skip the tests if the tools are missing. In CI, the tests fail instead."""
     if (FOLDER / ".installed").exists():
         return
     if os.environ.get("CI"):

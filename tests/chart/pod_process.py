@@ -68,7 +68,9 @@ class PodProcess:
         }
 
     def write_volume(self, name: str, files: Mapping[str, str]) -> None:
-        """Write the files of a volume as the kubelet does, to a new folder to which a link then points atomically."""
+        """Write the files of a volume as the kubelet does: to a new folder, to which a link is then switched
+        atomically.
+        """
         volume, context = self._volume(name), self.pod["securityContext"]
         mode = volume.get("projected", {}).get("defaultMode", 0o644)
         top = self.folder / name
@@ -108,7 +110,7 @@ class PodProcess:
         return self
 
     def environment(self) -> dict[str, str]:
-        """Return the environment of the container: that of the image and that of the spec."""
+        """Return the environment of the container, which has the variables of the image and of the spec."""
         return {"PATH": os.environ["PATH"], **{each["name"]: each["value"] for each in self.container["env"]}}
 
     def _mounts(self) -> Iterator[str]:
@@ -127,7 +129,7 @@ class PodProcess:
         yield f"mount -t tmpfs -o size=64m,mode=1777 shm {root}/dev/shm"
         for mount in self.container["volumeMounts"]:
             yield from self._mount(self._volume(mount["name"]), f"{root}{mount['mountPath']}")
-        # Last, because this folder may be inside a volume (/tmp).
+        # This comes last, because the folder may be inside a volume (/tmp).
         yield f"mkdir -p {root}{TOP} && mount --rbind {TOP} {root}{TOP}"
         if self.container["securityContext"]["readOnlyRootFilesystem"]:
             yield f"mount -o remount,ro,bind {root}{CODE} && mount -o remount,ro {root}"
@@ -163,7 +165,7 @@ class PodProcess:
 
     @property
     def master(self) -> psutil.Process:
-        """Process 1 of the container, as this machine sees it."""
+        """Process 1 of the container, with its pid on this machine."""
         assert self.process is not None
         (found,) = psutil.Process(self.process.pid).children()
         return found
@@ -176,7 +178,7 @@ class PodProcess:
     def end(self) -> None:
         """Kill all remaining processes."""
         if self.process is not None and self.process.poll() is None:
-            # --kill-child does not do this, because setpriv resets it.
+            # The option --kill-child of unshare does not achieve this, because setpriv resets it.
             for child in psutil.Process(self.process.pid).children():
                 child.kill()
             self.process.kill()

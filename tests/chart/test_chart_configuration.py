@@ -17,7 +17,7 @@ from chart.values_tree import SAMPLE, Value, values
 from rota_supervisor.config.model import Config
 from rota_supervisor.master.core.generations import _NEEDS_RESTART as NEEDS_RESTART
 
-# A configuration in which each key can be changed alone, and other values for text keys.
+# A configuration in which each key can be changed alone, and other valid values for keys with texts.
 BASIS: Object = {
     "namespace": "shop",
     "tiers": [["default", "mail"], [SAMPLE]],
@@ -54,7 +54,7 @@ OTHERS: Object = {
     "lease": {"seconds": 60},
     "http": {"allowed_hosts": ["rota.example"]},
 }
-EXCLUDED = {"schedules.sample.every": ("schedules", SAMPLE, "cron")}  # excluded by another key
+EXCLUDED = {"schedules.sample.every": ("schedules", SAMPLE, "cron")}  # remove this other key first
 CONFIG = [value for value in values() if value.path[0] == "config"]
 
 
@@ -176,7 +176,9 @@ def test_a_changed_url_replaces_the_pods() -> None:
 
 
 def test_a_reload_cannot_change_the_drain_time_without_the_grace_period() -> None:
-    """A running pod keeps its terminationGracePeriodSeconds, so a reload must not change its drain time."""
+    """A running pod keeps its terminationGracePeriodSeconds, so a reload must not change the drain time of the fleet in
+    it.
+    """
     one, other = (render({"config": {"limits": {"drain_seconds": seconds}}}) for seconds in (25, 300))
     assert only(one, "ConfigMap") == only(other, "ConfigMap")
     assert environment_of(one)["ROTA_LIMITS__DRAIN_SECONDS"] != environment_of(other)["ROTA_LIMITS__DRAIN_SECONDS"]

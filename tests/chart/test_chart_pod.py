@@ -18,7 +18,7 @@ from rota_supervisor.layout import TICK_SECONDS
 from rota_supervisor.master.core.targets import LEAVE_SECONDS, REAP_SECONDS
 
 IMAGE = (TOP / "deploy/docker/Dockerfile").read_text()
-LEAVING_SECONDS = REAP_SECONDS + 2 * LEAVE_SECONDS  # the longest time after the drain
+LEAVING_SECONDS = REAP_SECONDS + 2 * LEAVE_SECONDS  # the longest time from the end of the drain to the exit
 
 
 def pod(values: Object) -> Object:
@@ -146,7 +146,7 @@ def test_the_pod_meets_the_restricted_security_standard(values: Object) -> None:
 
 
 def test_the_user_of_the_pod_matches_the_image() -> None:
-    """The user is a number, because the kubelet cannot tell whether a named user is root."""
+    """The user is given by number, because the kubelet cannot tell whether a named user is root."""
     (user,) = re.findall(r"useradd .*--uid (\d+)", IMAGE)
     context = default_values()["podSecurityContext"]
     assert {context[key] for key in ("runAsUser", "runAsGroup", "fsGroup")} == {int(user)}

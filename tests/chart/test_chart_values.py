@@ -25,10 +25,10 @@ def test_each_chart_value_has_an_effect_if_it_alone_is_changed(value: Value) -> 
 
 
 def _is_changed(base: Object, changes: Object) -> bool:
-    """Whether the changes have an effect. The changed objects must be valid."""
+    """Whether the changes to the values change the rendered objects. The objects must be valid."""
     try:
         changed = rendered_text(with_changes(base, changes)).split(_NEXT)
-    except HelmError as refusal:  # This base lacks something that the value needs.
+    except HelmError as refusal:  # Another value, which this base does not set, is required by the change.
         if "execution error" not in str(refusal):
             raise
         return False

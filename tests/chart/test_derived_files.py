@@ -27,7 +27,7 @@ replicas: [{name: rota, count: 5}]
 
 @pytest.fixture(scope="module")
 def derived() -> dict[Path, str]:
-    """Return the up-to-date derived files."""
+    """Return the derived files as the current code generates them."""
     return derived_files()
 
 

@@ -151,7 +151,7 @@ ALL_CLOSED = {queue: {**gauges, "closed": 60.0} for queue, gauges in QUEUES.item
         ("lateness", [], {**QUEUES, "mail": {}}, 2 * 10 / 10),
         ("tasks", [], ALL_CLOSED, 6),
         ("lateness", [], ALL_CLOSED, 0),
-        # Redis is away. The result is not 0, which would remove pods.
+        # Redis is unavailable. The result must not be 0, which would remove pods.
         ("tasks", [], NOTHING_FROM_REDIS, None),
         ("lateness", [], NOTHING_FROM_REDIS, None),
     ],

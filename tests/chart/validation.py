@@ -14,7 +14,7 @@ from chart.kube import FOLDER, Object
 VERSIONS: Final = ("1.27", "1.37")
 _SCHEMAS: Final = FOLDER / "lib/kubernetes_validate/kubernetes-json-schema"
 _CUSTOM: Final = ("monitoring.coreos.com/", "keda.sh/")
-# KEDA 2.17 added the behavior of the fallback, and the models are those of 2.16.
+# KEDA 2.17 added the field `behavior` of the fallback, but the schemas here are those of 2.16.
 _BEHAVIOR: Final = {"enum": ["static", "currentReplicas", "currentReplicasIfHigher", "currentReplicasIfLower"]}
 
 

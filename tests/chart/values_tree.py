@@ -13,7 +13,7 @@ Path = tuple[str, ...]
 
 SAMPLE: Final = "sample"  # the name of an entry of a table, for example of a queue
 WRONG_TEXT: Final = "not valid, whatever is expected!"
-_FREE: Final = ("global",)  # a key of Helm itself for values of all charts
+_FREE: Final = ("global",)  # keys that belong to Helm itself, for values that apply to all charts
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ def _nodes(root: Object, node: Mapping[str, Any], path: Path) -> Iterator[tuple[
 
 
 def _entry(node: Mapping[str, Any]) -> Any:
-    """Return the schema of the entries of a table with free names, or None."""
+    """Return the schema of the entries of a table whose keys are free names, or None for any other table."""
     return next(iter(node.get("patternProperties", {}).values()), None)
 
 
@@ -121,5 +121,5 @@ def _resolved(root: Object, node: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def change(value: Value, new: Any) -> Object:
-    """Return values of the chart in which one value differs from the default."""
+    """Return chart values that set only this value, to `new`."""
     return at_path(value.path, new)

@@ -1,4 +1,4 @@
-"""The code map of ARCHITECTURE.md names exactly the existing modules, and its diagram shows the imports between
+"""The code map of ARCHITECTURE.md names exactly the existing modules, and its diagram shows exactly the imports between
 packages.
 """
 

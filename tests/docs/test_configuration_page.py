@@ -75,7 +75,7 @@ def effects_documented() -> dict[str, set[str]]:
 
 
 def effects_in_the_code() -> dict[str, set[str]]:
-    """Return the effect of each key, which is found by changing the key and comparing the configurations."""
+    """Return the effect of each key. To find it, change the key and compare the two configurations."""
     return {key: _effect(old, new) for key, old, new in _changes()}
 
 

@@ -1,4 +1,6 @@
-"""docs/glossary.md has one term for each thing, one meaning for each term, and the standard word beside each term."""
+"""docs/glossary.md has one term for each thing and one meaning for each term, and names the standard word beside each
+term.
+"""
 
 import re
 from collections import Counter

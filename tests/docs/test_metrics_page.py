@@ -46,7 +46,7 @@ def test_the_metrics_page_names_the_buckets_of_every_histogram(buckets: tuple[fl
 
 
 def cost(what: str) -> int:
-    """Return the documented cost, in series."""
+    """Return the documented number of series of this part."""
     found = re.search(rf"^\| {what}[^|]*\| (?:up to )?(\d+) \|$", PAGE, re.MULTILINE)
     assert found, what
     return int(found[1])

@@ -99,7 +99,7 @@ def test_calculations_on_the_operations_page_are_correct(expression: str, result
 
 
 def mean_wait(workers: int, utilisation: float) -> float:
-    """Return the mean wait for one of several workers, as a multiple of the run time, by the Erlang C formula."""
+    """Return the mean wait for a free worker as a multiple of the run time, by the Erlang C formula."""
     load = workers * utilisation
     all_busy = load**workers / factorial(workers) / (1 - utilisation)
     share = all_busy / (sum(load**busy / factorial(busy) for busy in range(workers)) + all_busy)
@@ -279,7 +279,7 @@ def test_each_process_has_as_many_connections_as_the_page_says(fleets: Fleets, r
 
 
 def connections_by_role(asking: "redis.Redis") -> dict[str, int]:
-    """Return the fleet's number of connections by connection name."""
+    """Return how many connections the fleet has, by connection name."""
     roles = {"orders": "master"}
     names = [re.split("[:-]", each["name"])[1:2] for each in asking.client_list()]
     found = Counter(roles.get(name, name) for [name] in filter(None, names))
@@ -298,7 +298,7 @@ SERIES: Final = {
     "rota_queue_oldest_running_age_seconds{QUEUE}": "1x10 42 1x20",
 }
 RESULTS: Final = (
-    ('{fleet="shop"}', 200),  # counted once, although both nodes export it
+    ('{fleet="shop"}', 200),  # this series is counted once, although both nodes export it
     ('{fleet="shop"}', 0.05),
     ('{fleet="shop", pool="default"}', 0.75),
     ('{fleet="shop", queue="images"}', 42),

@@ -1,4 +1,4 @@
-"""The examples on the pages work. Their commands run in order, with a real server, as for a reader."""
+"""The examples on the pages work. Their commands run in order and with a real server, as a reader would run them."""
 
 import ast
 import json
@@ -17,7 +17,7 @@ from support.story import Story
 
 _PARSERS: dict[str, Callable[[str], object]] = {"python": ast.parse, "toml": tomllib.loads, "json": json.loads}
 _READABLE = [block for page in markdown_files() for block in blocks(page) if block.language in _PARSERS]
-# `make wheel` runs a page that installs Rota.
+# Pages that install Rota are run by `make wheel`.
 _STORIES = [page for page in markdown_files() if verbs(page) and "install" not in verbs(page)]
 
 
@@ -28,7 +28,7 @@ def test_code_blocks_on_pages_can_be_parsed(block: Block) -> None:
 
 @pytest.fixture
 def story(tmp_path: Path) -> Iterator[Story]:
-    """Return a folder that holds the examples."""
+    """Yield a story whose folder holds the examples."""
     shutil.copytree(
         ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("*.jsonl", ".rota", "__pycache__")
     )
@@ -55,7 +55,7 @@ def test_each_page_works_if_its_examples_are_run_in_order(page: Path, story: Sto
 
 @pytest.mark.parametrize("folder", sorted({test.parent.name for test in (ROOT / "examples").glob("*/test_*.py")}))
 def test_plain_pytest_collects_the_tests_of_each_example(folder: str) -> None:
-    """Pytest runs as for users, without our plugins and the options of this repository's tests."""
+    """Pytest runs as users run it, without our plugins and without the options of this repository's tests."""
     plugins = [f"-pno:{name}" for name in ("timeout", "xdist", "cacheprovider")]
     asked = [sys.executable, "-B", "-m", "pytest", "-q", "--collect-only", *plugins]
     collected = subprocess.run(asked, cwd=ROOT / "examples" / folder, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""The site's tables on a phone, with the theme's style and our own style."""
+"""The tables of the site on a phone, with the style of the theme and our own style."""
 
 from importlib.util import find_spec
 from pathlib import Path

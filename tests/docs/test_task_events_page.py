@@ -10,7 +10,7 @@ def test_event_table_lists_every_event() -> None:
 
 def test_every_move_of_a_task_has_a_task_event() -> None:
     moves: set[tuple[str, str]] = {(source, target) for source, facts in STATES.items() for target in facts.moves}
-    # These events also come from items that other programs pushed.
+    # These events are also sent for items that other programs pushed.
     moves |= {(NOTHING, state) for state in (State.READY, State.SCHEDULED)}
     told = {(source, _state_after(event, source)) for event, way in ways().items() for source in way.sources}
     assert {(source, target) for source, target in told if source != target} == moves

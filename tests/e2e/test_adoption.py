@@ -81,9 +81,7 @@ def test_a_reload_adds_and_removes_adopted_sources(fleet: RunningFleet, redis_cl
 
 
 def reload_with(fleet: RunningFleet, adopt: dict[str, dict[str, str]]) -> None:
-    """Reload the fleet with these sources in place of the old ones, and wait until no poller from before the reload is
-    left.
-    """
+    """Reload the fleet with these `adopt` settings, and wait until the pollers from before the reload have ended."""
     before = fleet.pids("poller")
     fleet.edit(adopt=adopt)
     fleet.hup()

@@ -1,4 +1,6 @@
-"""Typed arguments and results in a real fleet, and mistakes in them. One program has only Rota installed."""
+"""Typed arguments and results in a real fleet, and mistakes in them. One of the enqueuing programs has only Rota
+installed.
+"""
 
 import json
 import os

@@ -243,7 +243,7 @@ def test_a_pushed_item_that_cannot_run_becomes_dead_with_a_reason(
 ) -> None:
     queue = "late" if delayed else "default"
     items = {item.replace("default", queue): why for item, why in UNFIT.items()}
-    if delayed:  # no queue can be read, so no worker can claim and check these items
+    if delayed:  # only an item in the delayed set must name its queue
         items |= dict.fromkeys(NAMELESS, ("garbage", "no queue could be read"))
     fleet.rota("dead", "purge", "--all", "--yes")
     until(lambda: fleet.metrics().total("rota_queue_dead_tasks") == 0)

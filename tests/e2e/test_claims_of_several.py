@@ -1,5 +1,5 @@
-"""Workers claim several short tasks at once. Nevertheless no task waits behind a long task, and a finished task does
-not run again.
+"""Workers claim several short tasks at once. Nevertheless no task waits behind a long task, and no finished task runs
+again.
 """
 
 import functools
@@ -38,10 +38,11 @@ def report_slowly(task: rota.CurrentTask, error: str) -> None:
 BEFORE = 300  # enough short tasks that workers begin to claim several at once
 BEHIND = 20
 ROUNDS = 8
-# It is random where a claim ends. On a busy machine, tasks seem long and are therefore claimed one by one.
+# Several rounds may be necessary, because it is random where a claim ends. On a busy machine, tasks seem long and are
+# therefore claimed one by one.
 MOST_ROUNDS = 80
-# The longest time between two tasks of one claim, in seconds. If there is a turn between them, it alone takes more than
-# half of this time.
+# The longest time between two tasks of one claim, in seconds. A turn between two tasks takes more than half of this
+# time by itself.
 CLAIM_SECONDS = 0.001
 KILLS = 1_000
 TASKS_A_KILL = 30
@@ -72,9 +73,9 @@ def _hold_up(fleet: RunningFleet, label: str) -> tuple[str, float]:
 
 
 def _recalled_for(fleet: RunningFleet, long_ones: Collection[str]) -> list[str]:
-    """Return which of these long tasks caused their worker to give other tasks back, once for each time. Short tasks
-    can also cause this: a short task takes long if its worker waits for a processor core, and the worker may then give
-    back a whole claim. The result does not include short tasks.
+    """Return the ids of those long tasks behind which other tasks were given back. An id is listed once for each time.
+    Short tasks can also cause this: a short task takes long if its worker waits for a processor core, and the worker
+    may then give back a whole claim. The result does not include short tasks.
     """
     return [line["task_id"] for line in fleet.log("claim.returned") if line["task_id"] in long_ones]
 

@@ -14,7 +14,8 @@ from support.fleets import Measure, RunningFleet, running_fleet
 from support.servers import Server
 
 ROUNDS = 5
-# Within this time, a sweep of the poller finds an item that was pushed without a ring. It takes up to a second.
+# Within this time, a sweep of a poller finds an item that was pushed without a doorbell token. There is a sweep every
+# second.
 DELAY_SECONDS = 1.2
 
 

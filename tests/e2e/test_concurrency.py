@@ -1,4 +1,4 @@
-"""A pool with a `concurrency`. One process runs a hundred tasks at once, and each task ends with its own outcome."""
+"""A pool with a `concurrency`: one process runs a hundred tasks at once, and each task ends with its own outcome."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Conditions in a running fleet. A queue opens and closes. Text that could block the server is refused. A condition
+"""Conditions in a running fleet. A queue opens and closes. Lua code that could block the server is refused. A condition
 that fails is reported, and closes only its own queue.
 """
 

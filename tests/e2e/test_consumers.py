@@ -17,15 +17,15 @@ from support.waiting import until
 CONSUMERS = 4
 TASKS = 2000
 CAPPED_TASKS = 60
-CAP = 3  # one more than there are workers, which always use their part of the cap because one turn settles and claims
+CAP = 3  # one more than there are workers; these are always busy, because one turn settles a task and claims the next
 
 Act = Callable[[rota.LeasedTask], object]
 
 
 @contextmanager
 def consuming(fleet: RunningFleet, queue: str, act: Act) -> Iterator[None]:
-    """Run several consumers of this queue during the block. They call `act` with each task, and end the task when `act`
-    returns.
+    """Run several consumers of this queue during the block. The consumers call `act` with each task, and end the task
+    when `act` returns.
     """
     consumers = [fleet.client.consumer(queue) for _ in range(CONSUMERS)]
 
@@ -47,7 +47,9 @@ def consuming(fleet: RunningFleet, queue: str, act: Act) -> Iterator[None]:
 
 
 def most_at_once(spans: list[tuple[float, float]]) -> int:
-    """Return how many of these runs overlapped at most. Each run is given as its begin and its end."""
+    """Return the largest number of these runs that overlapped. Each run is given by the times of its start and
+    its end.
+    """
     steps = sorted([(began, 1) for began, _ in spans] + [(ended, -1) for _, ended in spans])
     return max(accumulate(step for _, step in steps))
 

@@ -18,8 +18,8 @@ pytestmark = [pytest.mark.timeout(240), pytest.mark.filterwarnings("ignore:no ru
 QUERIES: Final = all_queries()
 TROUBLES: Final = ("failing_hook", "forgotten_queue", "log_blocked", "unserved_queue")
 DEADLINE_SECONDS: Final = 60.0
-# Panels that stay empty for all these fleets, with the reasons. test_dashboard_promql.py checks the last two with
-# invented series.
+# Panels and legends that stay empty for all these fleets, with the reasons. test_dashboard_promql.py checks the last
+# two with invented series.
 EMPTY: Final = {
     "early starts of {{queue}}": "it would be a fault of Rota",
     "not written on {{instance}}": "it takes a log that cannot be written, as in test_process_log_sink.py",
@@ -43,7 +43,7 @@ def test_every_dashboard_panel_shows_data_of_a_running_fleet(bench: Bench, query
 
 
 def test_promotion_lag_and_queue_wait_add_up_to_the_task_lag(bench: Bench) -> None:
-    # No rate delays tasks of this fleet, so the lag consists only of the other two parts.
+    # No rate delays the tasks of this fleet, so the lag consists only of promotion lag and queue wait.
     job = '{job="unserved_queue"}'
     names = ("rota_promotion_lag_seconds_sum", "rota_queue_wait_seconds_sum", "rota_task_lag_seconds_sum")
     promotion, wait, lag = (bench.prometheus.query(f"sum({name}{job})").value() for name in names)

@@ -1,5 +1,5 @@
-"""The example in examples/django with a real fleet. A view enqueues in its transaction, and workers run tasks that use
-the ORM. The test adds an async task, and tasks of Django's own task framework.
+"""The example in examples/django with a real fleet. A view enqueues tasks in its transaction, and workers run tasks
+that use the ORM. The test adds an async task, and tasks of Django's own task framework.
 """
 
 import json

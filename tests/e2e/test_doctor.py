@@ -1,5 +1,5 @@
-"""`rota doctor` on running fleets: what it finds about their limits and nodes, and an archive that must not contain the
-secrets that the tests planted.
+"""`rota doctor` on running fleets: its findings about their limits and nodes, and its archive, which must not contain
+the secrets that the tests planted.
 """
 
 import json

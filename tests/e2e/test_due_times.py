@@ -1,4 +1,4 @@
-"""Due tasks start on time and never early. An idle fleet hardly uses the server."""
+"""Due tasks start on time and never early. An idle fleet sends hardly any commands to the server."""
 
 import random
 import socket
@@ -49,7 +49,7 @@ def test_a_burst_of_due_tasks_is_promoted_in_order_and_in_short_calls(
     fleet = fleets.start()
     fleet.client.pause("default")
     begins = datetime.now(UTC) + timedelta(seconds=6)
-    # The due times are one microsecond apart, and in random order.
+    # The due times are one microsecond apart, and the tasks are enqueued in random order.
     places = random.Random(BURST).sample(range(BURST), BURST)
     calls = [
         Call("note", args=[""], queue="default", at=begins + timedelta(microseconds=place), id=f"burst-{place}")

@@ -1,5 +1,5 @@
-"""A fleet finds tasks whose entry another program removed from its lane, and items that were pushed
-without the client.
+"""A fleet finds tasks whose entries another program removed from their lanes, and items that were pushed without the
+client.
 """
 
 import json
@@ -17,7 +17,7 @@ from support.fleets import Measure, RunningFleet
 from support.servers import Server
 from support.waiting import until
 
-LEASE_SECONDS = 3  # the poller scans the keys once in this time
+LEASE_SECONDS = 3  # a poller scans the keys once in this time
 LOST = "lost-before-the-start"
 PUSHES = 4  # the number of items for each way to push
 DECADE_SECONDS = 4000 * 86_400

@@ -48,8 +48,8 @@ def test_the_follow_up_of_a_group_starts_once_after_the_last_member_ended(
 
 
 def _members_with_all_ends(label: str) -> list[Call[None]]:
-    """Return calls for group members that will end in every possible way. The last two are in the queue `late`, which
-    the test pauses: one can be cancelled there, and the other one expires.
+    """Return calls for group members that will end in every possible way. The last two members are in the queue `late`,
+    which the test pauses, so that one of them can be cancelled and the other one expires.
     """
     cancelled: Call[None] = Call("note", [label], queue="late", id=f"cancelled {label}".replace(" ", "-"))
     expired: Call[None] = Call("note", [label], queue="late", expires=0.001)

@@ -101,7 +101,7 @@ def test_a_separate_exporter_shows_the_metrics_of_a_fleet_elsewhere(fleets: Flee
         assert scrape.total("rota_redis_up") == 1
         from_masters = ("rota_task_starts_total", "rota_task_lag_worst_seconds", "rota_starts_held")
         assert [name for name in from_masters if f"{name}{{" in scrape.text] == []
-        # At first, the heartbeat may be from before the start of the workers, and then it reports none.
+        # The first heartbeat may be from before the start of the workers. It then reports no workers.
         until(lambda: [node["workers"] for node in shown(get)["nodes"]] == [2], "a node with its workers")
         assert shown(get)["processes"] == []
     finally:

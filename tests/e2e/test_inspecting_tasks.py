@@ -1,6 +1,4 @@
-"""Tasks are inspected while a fleet runs them. The tests check the reported progress, where each task is, and how it
-ended.
-"""
+"""Tasks are inspected while a fleet runs them: their progress, where they are, and how they ended."""
 
 import json
 import warnings

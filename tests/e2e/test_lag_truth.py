@@ -31,7 +31,7 @@ pytestmark = [ON_ONE_SERVER, pytest.mark.timeout(60 + 20 * KILLS)]
 
 
 class Life:
-    """The lifetime of one master. Its metrics cover everything that started during this time."""
+    """The lifetime of one master. The metrics of that master cover all attempts that started during this time."""
 
     def __init__(self, fleet: RunningFleet, prometheus: Prometheus) -> None:
         self.fleet = fleet
@@ -44,7 +44,7 @@ class Life:
 
     def kill(self, role: str, label: str) -> None:
         """Kill a process with this role while tasks wait in a paused queue. Half of the tasks are also delayed, and all
-        of them run late.
+        tasks run late.
         """
         client = self.fleet.client
         client.pause("default")

@@ -1,5 +1,5 @@
-"""The reported lateness of a queue. It is exactly the lag of the latest start, and it is reported in the past tense
-once the queue is on time again.
+"""The reported lateness of a queue. It is exactly the lag of the latest start. Once the queue is on time again, the
+message is in the past tense.
 """
 
 import json
@@ -14,7 +14,7 @@ from support.waiting import until
 pytestmark = ON_ONE_SERVER
 
 OBJECTIVE_SECONDS: Final = 1.0
-HELD_SECONDS: Final = 3.3  # the lag of the first task; it is not at the edge of a histogram bucket, which would be 5
+HELD_SECONDS: Final = 3.3  # the lag of the first task, which is well inside a histogram bucket, whose upper edge is 5
 DEADLINE_SECONDS: Final = 60.0
 
 

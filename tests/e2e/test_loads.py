@@ -18,9 +18,9 @@ from support.waiting import until
 
 SHORT_SECONDS = 0.1
 LONG_SECONDS = 0.3
-PAIRS = 10  # each pair is one short and one long task
+PAIRS = 10  # each pair has one short and one long task
 MEAN_SECONDS = (SHORT_SECONDS + LONG_SECONDS) / 2
-VARIATION = 0.25  # the squared quotient of the standard deviation, 0.1 s, and the mean, 0.2 s
+VARIATION = 0.25  # the square of the standard deviation (0.1 s) divided by the mean (0.2 s)
 FAILURES = 5
 TASKS = """
 

@@ -33,7 +33,9 @@ def test_eight_workers_of_the_example_share_most_of_their_memory(fleets: Fleets,
 
 
 def _work(fleet: RunningFleet) -> None:
-    """Run some tasks and read the metrics. Both may load code, and the measured memory should include that code."""
+    """Run some tasks and read the metrics. The tasks and the metrics may load code, and the measured memory should
+    include that code.
+    """
     count = 10 * WORKERS
     for number in range(count):
         fleet.client.enqueue("send_expired_email", args=[number, number], queue="expired-email")
@@ -55,7 +57,7 @@ def list_modules() -> None:
 
 
 def test_a_worker_imports_no_modules_after_its_fork(fleets: Fleets) -> None:
-    """Each import in a worker would cost up to 2 MB and delay the start of the worker by some milliseconds."""
+    """Each import in a worker would cost up to 2 MB, and would delay the start of the worker by some milliseconds."""
     fleet = fleets.make(workers=1)
     (fleet.folder / "tasks.py").write_text(LOADED)
     fleet.start()
@@ -65,8 +67,8 @@ def test_a_worker_imports_no_modules_after_its_fork(fleets: Fleets) -> None:
     assert file.read_text().split() == []
 
 
-# This module stands for an application with a lot of data. The interpreter stores a reference count in each
-# dictionary, and lists each of them for the garbage collector.
+# This module stands for an application with a lot of data. The interpreter stores a reference count in each dictionary,
+# and the garbage collector has a list of all dictionaries.
 COLLECTED = """
 import gc
 from pathlib import Path
@@ -84,8 +86,8 @@ def collect() -> None:
 
 
 def test_a_full_garbage_collection_keeps_the_application_in_shared_memory(fleets: Fleets, measured: Measure) -> None:
-    """The zygote freezes the objects of the application. Without that, the collector would write to each object, and 50
-    MB would become private memory of the worker.
+    """The zygote freezes the objects of the application. Otherwise the collector would write to each object, and 50 MB
+    would become private memory of the worker.
     """
     fleet = fleets.make(workers=1)
     (fleet.folder / "tasks.py").write_text(COLLECTED)

@@ -102,7 +102,8 @@ def test_a_fleet_is_not_ready_after_the_loss_of_its_server(server: Server, names
     for folder in ("server", "fleet"):
         (tmp_path / folder).mkdir()
     private = Server(server.binary, tmp_path / "server").start()
-    # With such a lease, a worker that waited for the next renewal would miss every deadline of this test.
+    # The time between two renewals is longer than every deadline of this test, so the loss must be noticed without a
+    # renewal.
     rare = {"seconds": 1200.0, "renew_seconds": 300.0}
     try:
         with running_fleet(private.url, namespace, tmp_path / "fleet", lease=rare) as fleet:

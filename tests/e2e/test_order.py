@@ -1,5 +1,5 @@
-"""The order in which a single worker claims waiting tasks. It depends on tiers, rotation and weights, and on whether a
-task was delayed.
+"""The order in which a single worker claims waiting tasks. It depends on the tiers, on the rotation and its weights,
+and on whether a task was delayed.
 """
 
 from collections import Counter

@@ -31,7 +31,7 @@ def test_tasks_of_a_reserved_pool_start_at_once_despite_a_flood_elsewhere(fleets
     for _ in range(SLOW):
         fleet.client.enqueue("hold", args=["slow"], queue="low")
     fleet.wait_for("start", 3, label="slow")
-    # When the urgent tasks arrive, all other workers are occupied by tasks that do not end by themselves.
+    # When the urgent tasks arrive, all workers that are not reserved run tasks that do not end by themselves.
     for number in range(URGENT):
         fleet.client.enqueue("note", args=[f"urgent {number}"], queue="high")
         fleet.wait_for("end", label=f"urgent {number}")
@@ -50,7 +50,7 @@ def test_tasks_of_a_reserved_pool_start_at_once_despite_a_flood_elsewhere(fleets
 
 def test_a_reload_replaces_pools_after_their_running_tasks_end(fleets: Fleets) -> None:
     fleet = fleet_of(fleets, mail={"workers": 1, "queues": ["high"]}, rest={"workers": 1}).start()
-    # There is one task for each worker, because the worker that serves all queues also claims from this queue.
+    # Each worker has one task, because the worker that serves all queues also claims from this queue.
     for label in "ab":
         fleet.hold(label, queue="high")
     busy = fleet.workers()

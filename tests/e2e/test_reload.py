@@ -146,8 +146,8 @@ def test_a_killed_child_of_any_role_is_replaced(fleets: Fleets) -> None:
 
 
 def longest_gap(fleet: RunningFleet, since: float) -> float:
-    """Return the longest time in which no task started although one was due. Tasks that were due before `since` do not
-    count.
+    """Return the longest time in which no task started although a task was due. Tasks that were due before `since` do
+    not count.
     """
     starts = sorted((line.at, line.due_at) for line in fleet.journal("start") if line.due_at >= since)
     return max(at - max(before, due_at) for (before, _), (at, due_at) in pairwise(starts))

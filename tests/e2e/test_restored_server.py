@@ -1,5 +1,5 @@
-"""A server is restored from an old RDB file. The audit reports which tasks were lost, and which waiting tasks had
-already run.
+"""A server is restored from an old RDB file. The audit reports which tasks were lost, and which of the waiting tasks
+have already run.
 """
 
 import json
@@ -21,7 +21,7 @@ Ran = dict[str, Any]
 
 @dataclass(frozen=True)
 class Restored:
-    """A server that was restored to an old state, and the files that its fleet wrote until the crash."""
+    """A server that was restored to an old state, and the files that its fleet had written until the crash."""
 
     fleet: RunningFleet
     repeated: set[str]  # tasks that were waiting when the snapshot was made, and ran before the crash
@@ -74,7 +74,7 @@ def _crashed(own: Server, fleet: RunningFleet) -> Restored:
 
 
 def ids_of(found: Ran) -> tuple[set[str], set[str]]:
-    """Return the ids of the lost tasks, and the ids of the tasks that have already run."""
+    """Return the ids of the lost tasks and of the waiting tasks that have already run, from the audit's document."""
     return set(found["lost"]), {task["id"] for task in found["ran_already"]}
 
 

@@ -25,7 +25,7 @@ from support.waiting import until
 pytestmark = [ON_ONE_SERVER, pytest.mark.timeout(180)]
 
 OBJECTIVE_SECONDS: Final = 2.0
-ANY_CPU: Final = {"max_cpu": 1}  # however busy the processors are, because other tests may occupy them
+ANY_CPU: Final = {"max_cpu": 1}  # permits growth however busy the processors are, because other tests may occupy them
 FIRST_FAILING: Final = 10
 FAILING: Final = 400
 BACKLOG: Final = 100_000

@@ -1,5 +1,5 @@
-"""Schedules of a fleet, declared in the code, in the file or by a client. They run from the first second. A reload
-changes all of them in one transaction. If an occurrence would overlap with the previous one, it is skipped.
+"""Schedules of a fleet, declared in the code, in the file or by a client. Schedules run from the first second. A reload
+changes all schedules in one transaction. If an occurrence would overlap with the previous one, it is skipped.
 """
 
 import json

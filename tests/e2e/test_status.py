@@ -58,8 +58,8 @@ def other_node(status: Status) -> Status:
 
 
 def keys_in(value: Any) -> Iterator[str]:
-    """Yield the keys of a document at all levels. Parts that are documented elsewhere and parts with user-defined names
-    as keys are not searched.
+    """Yield the keys of a document at all levels. Parts that are documented elsewhere, and parts whose keys are
+    user-defined names, are not searched.
     """
     for key, inner in value.items() if isinstance(value, dict) else ():
         yield key
@@ -83,7 +83,7 @@ def test_the_status_shows_running_tasks_events_and_other_nodes(
     nodes: tuple[RunningFleet, RunningFleet],
 ) -> None:
     first, second = nodes
-    assert second.request("quiet")["ok"]  # now only the first node runs tasks
+    assert second.request("quiet")["ok"]  # from now on, only the first node claims tasks
     for number in range(TASKS):
         first.client.enqueue("note", args=[str(number)], queue=("mail", "default", "t:1")[number % 3])
     first.wait_for("end", TASKS)

@@ -78,7 +78,8 @@ def test_the_status_page_shows_why_a_worker_was_killed(fleet: RunningFleet, tab:
     tab.wait_for(row("restarts/worker/signal"))
     tab.wait_for("document.getElementById('events').innerText.includes('killed by SIGKILL')")
     tab.wait_for("document.getElementById('headlines').innerText.includes('SIGKILL')")
-    # This request simulates a page that has already received the event. The response still contains the cause.
+    # This request is that of a page that has already received the event. The headline in the response must still name
+    # the cause.
     answer = json.loads(fleet.get("/status.json?events_after=1000000")[1])
     assert answer["events"] == []
     assert "SIGKILL" in answer["headlines"][0]["text"]
@@ -169,7 +170,7 @@ def test_the_page_can_be_used_with_the_keyboard(tab: Tab) -> None:
         themes.append(tab.page.evaluate(theme))
     assert themes == ["light", "dark", "auto"]
     tab.page.focus("#help")
-    for _ in range(30):  # move by keyboard to a link in the table, and open it
+    for _ in range(30):  # move to a link in the table by keyboard, and open it
         keyboard.press("Tab")
         if tab.page.evaluate("document.activeElement.closest('#queues') !== null"):
             break

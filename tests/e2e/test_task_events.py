@@ -1,4 +1,6 @@
-"""Task events of a fleet. The application and the command line read them, and HUP switches them on and off."""
+"""Task events of a fleet. The application and the command line read them, and a reload by HUP switches them on
+and off.
+"""
 
 import json
 import os
@@ -139,7 +141,7 @@ def test_the_events_command_shows_and_follows_events_until_ctrl_c(fleet: Running
     with following(fleet) as process:
         assert process.stdout is not None
         assert "enqueued" in process.stdout.readline()
-        process.stdout.close()  # close the pipe as `head -1` does, although no more events come
+        process.stdout.close()  # close the pipe as `head -1` does; the command must notice it without further events
         assert process.wait(30) == 0
 
 

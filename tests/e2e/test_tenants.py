@@ -1,5 +1,5 @@
-"""Queues that belong to a pattern. They are served in turn, and nothing is left of queues that the fleet
-has forgotten.
+"""Queues that belong to a pattern. They are served in turn, and queues that the fleet has forgotten leave nothing in
+Redis.
 """
 
 import signal
@@ -125,7 +125,7 @@ def test_nothing_is_left_of_ten_thousand_finished_tenants(fleet: RunningFleet, c
     assert grown(before, sizes(connection, fleet.namespace)) == {}
     gone = scrape_with(fleet, 0)
     left = {name for name, labels in series(gone) ^ series(seen) if dict(labels).get("task") != "note"}
-    assert left <= {"rota_redis_errors_total"}  # it appears if the server was too busy to reply within 0.5 s
+    assert left <= {"rota_redis_errors_total"}  # this series appears if the server was too busy to reply within 0.5 s
     assert not gone.fallen_since(busy)
     done = gone.total("rota_tasks_processed_total", queue="tenant-*", outcome="done")
     assert done - seen.total("rota_tasks_processed_total", queue="tenant-*", outcome="done") == TENANTS

@@ -1,6 +1,6 @@
-"""Each trouble is caused in a real fleet, and a real Prometheus with the project's rules shows which alerts fire, and
-which of them fires first. All intervals of the fleets and of the rules are shortened to a twentieth. All troubles occur
-at the same time, beside a healthy fleet.
+"""Each trouble is caused in a real fleet. A real Prometheus with the project's rules shows which alerts fire, and which
+alert fires first. All intervals of the fleets and of the rules are shortened to a twentieth. All troubles occur at the
+same time, beside a healthy fleet.
 """
 
 import json
@@ -19,7 +19,7 @@ from troubles.catalogue import TROUBLES
 
 DEADLINE_SECONDS = 150.0
 WELL = "well"
-# It may fire anywhere, because fifteen fleets and their servers share a few processors.
+# This alert may fire for any fleet, because fifteen fleets and their servers share a few processors.
 TRUE_ON_A_BUSY_MACHINE = ("RotaRedisSlow",)
 
 pytestmark = pytest.mark.timeout(300)

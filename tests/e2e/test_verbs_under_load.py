@@ -53,7 +53,7 @@ def load(fleet: RunningFleet) -> Iterator[Producer]:
         yield producer
     wait_until_all_ran(fleet, producer)
     assert extra_runs(fleet) == {}
-    # No task was lost, not even one that the server gave to a worker that was leaving.
+    # No task was lost, not even a task that was claimed for a worker that was leaving.
     assert fleet.log("task.recovered") == []
 
 
@@ -65,13 +65,13 @@ def versioned(fleets: Fleets) -> RunningFleet:
 
 
 def write_version(fleet: RunningFleet, number: int) -> RunningFleet:
-    # The file also has a different length for each version.
+    # The file has a different length for each version, so that Python loads it again even within one second.
     (fleet.folder / "version.py").write_text(f"NUMBER = {number}\n" + "#" * number)
     return fleet
 
 
 def all_workers_run(fleet: RunningFleet, number: int) -> None:
-    """Wait until the code of every worker has this version."""
+    """Wait until every worker runs this version of the code."""
     for _ in range(10 * WORKERS):
         fleet.client.enqueue("report_version", queue="default")
     assert {line.label for line in fleet.wait_for("version", 10 * WORKERS)[-10 * WORKERS :]} == {str(number)}

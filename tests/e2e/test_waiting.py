@@ -1,4 +1,4 @@
-"""A program, a task and the command line each wait until tasks of a real fleet have ended."""
+"""Programs, tasks and the command line wait until tasks of a real fleet have ended."""
 
 import json
 import os

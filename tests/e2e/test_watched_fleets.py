@@ -1,6 +1,6 @@
-"""Healthy fleets that a real Prometheus watches. A large fleet costs Prometheus no more than the documentation
-promises. No alert fires for a fleet with many queues, even if processes are killed and pools are resized. WATCH_SECONDS
-sets the duration, and `make watched` takes ten minutes.
+"""Healthy fleets that a real Prometheus watches. A large fleet has no more series than the documentation promises. No
+alert fires for a fleet with many queues, even if processes are killed and pools are resized. WATCH_SECONDS sets the
+duration, and `make watched` takes ten minutes.
 """
 
 import itertools
@@ -24,7 +24,7 @@ WATCH_SECONDS = float(os.environ.get("WATCH_SECONDS", "24"))
 MAX_SERIES = 20_000
 GENEROUS_SCRAPE_SECONDS = 2.0
 SLOTS, QUEUES, TASKS = 32, 200, 20
-# Each queue has 233 series, however many tasks it has. All queues together are within the default bound
+# Each queue has 233 series, whatever the number of its tasks. All queues together are within the default bound
 # (docs/metrics.md).
 HEALTHY_QUEUES = 60
 MODULE = f"""

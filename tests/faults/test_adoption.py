@@ -16,7 +16,7 @@ import redis
 from support.fleets import Fleets, Measure, RunningFleet
 from support.waiting import until
 
-ITEMS: Final = 150  # how many items are pushed for now, and as many for later
+ITEMS: Final = 150  # how many items are due at once; as many are due later
 KILLS: Final = 12
 SPREAD_SECONDS: Final = 4.0
 AHEAD_SECONDS: Final = 0.5
@@ -49,8 +49,8 @@ def start_nodes(fleets: Fleets, names: tuple[str, str]) -> list[RunningFleet]:
 
 
 def produce(server: "redis.Redis", names: tuple[str, str], number: int, begins_at: float) -> None:
-    """Push items as handwritten producers do. One item is for now, in one of the two legacy forms, and one is for
-    later.
+    """Push two items as handwritten producers do. The first is due now and has one of the two legacy forms. The second
+    is due later.
     """
     task_id = str(uuid.uuid4())
     label = f"now-{number}"

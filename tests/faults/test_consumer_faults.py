@@ -1,6 +1,6 @@
-"""Consumers that are killed, stopped or cut off from the server. Soon after the lease has expired, another consumer
-runs their tasks, and late calls change nothing. The fleet's poller reaps these consumers. The fleet's only worker
-serves another queue, so it does not take their tasks.
+"""Consumers that are killed, stopped or cut off from the server. Soon after their leases have expired, other consumers
+run their tasks, and late calls of the failed consumers change nothing. The fleet's poller reaps these consumers. The
+fleet's only worker serves another queue, so it does not take their tasks.
 """
 
 import signal
@@ -66,8 +66,8 @@ def program(stack: ExitStack, url: str, fleet: RunningFleet) -> Program:
 
 
 def taken_over(heirs: list[rota.Consumer], fail: Callable[[], object]) -> tuple[dict[str, rota.LeasedTask], float]:
-    """Let each of these consumers wait for one task, and then call `fail`, which makes other consumers fail. Returns
-    the received tasks by id, and the seconds until each consumer had received a task.
+    """Let each of the consumers `heirs` wait for one task, and then call `fail`, which makes other consumers fail.
+    Returns the received tasks by id, and the seconds until all heirs had received a task.
     """
     with ThreadPoolExecutor(len(heirs)) as pool, ExitStack() as stopping:
         for heir in heirs:
@@ -106,7 +106,7 @@ def test_tasks_of_failed_consumers_run_elsewhere_and_late_acks_change_nothing(
         stopped.process.send_signal(signal.SIGSTOP)
         link.silence(requests=True, replies=True)
 
-    # Tasks whose owner was lost run alone, so each of them needs a separate consumer.
+    # Tasks whose owner was lost run alone, so each of these tasks needs a separate consumer.
     found, took = taken_over([stack.enter_context(fleet.client.consumer(QUEUE)) for _ in failing], fail)
     measured("seconds until the tasks of three failed consumers were elsewhere, lease of 2 s", took)
     assert took < ELSEWHERE_WITHIN_SECONDS
@@ -129,10 +129,10 @@ def test_tasks_of_failed_consumers_run_elsewhere_and_late_acks_change_nothing(
 
 
 def check_consumers_continue(fleet: RunningFleet, *programs: Program) -> None:
-    """Check that each of these consumers takes and ends one more task. Each must have a new owner name."""
+    """Check that each of these consumers takes and ends one more task under a new owner name."""
     fleet.client.enqueue_many(rota.Call("work", queue=QUEUE) for _ in programs)
-    # Wait until every consumer holds a task. Otherwise one that has already settled its task could take the task of
-    # another.
+    # Wait until every consumer holds a task. Otherwise a consumer that has already settled its task could take the task
+    # that is meant for another consumer.
     for each in programs:
         assert each.read_line().startswith("held ")
     for each in programs:

@@ -23,7 +23,7 @@ TASKS = 10_000
 WORKERS = 4
 KILLS = 20
 KILLS_BEFORE_THE_SERVERS = 8
-WAITING = 100  # how many threads wait for ends; each of them waits for one task after another
+WAITING = 100  # how many threads wait for tasks to end; each thread waits for one task after another
 SECONDS = 240.0
 
 ReportedEnd = tuple[str, object]  # the state of the task, and its returned value or its error line
@@ -37,7 +37,7 @@ def end_by_result(handle: Handle[Any]) -> ReportedEnd:
 
 
 def kill_all_the_while(shaken: Shaken, fleet: RunningFleet) -> None:
-    """Kill workers by SIGKILL at equal steps of the progress, and kill the server once. Returns when about half of the
+    """Kill workers by SIGKILL after equal shares of the tasks, and kill the server once. Returns when about half of the
     tasks are done.
     """
     chance = random.Random(12)

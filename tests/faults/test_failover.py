@@ -34,8 +34,8 @@ LARGE = "x" * 200_000  # 150 such values are three times as much data as the ker
 
 
 def load(service: Sentinels, fleet: RunningFleet, durability: Durability = "none", threads: int = 2) -> Producer:
-    """Return a producer of tasks. If the outcome of a call is uncertain, it repeats the call until it is acknowledged
-    or the server may have forgotten it.
+    """Return a producer of tasks. If the outcome of a call is uncertain, the producer repeats the call until the server
+    acknowledges it or may have forgotten its nonce.
     """
     options: dict[str, Any] = {"durability": durability, "timeout_seconds": 2}
     return Producer(service.url, fleet.namespace, threads=threads, patience_seconds=30, **options)
@@ -273,7 +273,7 @@ def test_old_primary_returns_as_replica_and_later_as_primary(service: Sentinels,
     second = service.wait_for_another(first)
     fleet.client.enqueue("note", args=["at the second"], queue="default")
     fleet.wait_for("end", label="at the second")
-    # According to its own files, this server is still the primary. It has the data from before its death.
+    # According to its own files, this server is still the primary. It has the data from the time before its death.
     first.start()
     until(lambda: service.role(first) == "slave", "the old primary as a replica")
     until(lambda: service.replicated(service.primary()), "replicas that have all")

@@ -1,5 +1,5 @@
-"""What a fleet reports at its start if sentinels or the requested durability are unavailable, and which problems do not
-prevent the start.
+"""The reports of a fleet at its start if sentinels or the requested durability are unavailable. Some of these problems
+do not prevent the start.
 """
 
 import asyncio
@@ -84,7 +84,7 @@ def test_application_client_follows_its_own_sentinels(service: Sentinels, namesp
 
 
 class _Misled(socketserver.StreamRequestHandler):
-    """A sentinel with outdated information. Every reply names the same server."""
+    """A sentinel with outdated information. It names the same server in every reply."""
 
     def handle(self) -> None:
         server = self.server

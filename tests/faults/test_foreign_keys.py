@@ -48,7 +48,7 @@ class Beset:
         self.killed: set[int] = set()
 
     def goes_on(self, what: str) -> None:
-        """Check that the fleet still runs a task. `what` describes the current state of the keys."""
+        """Check that the fleet still runs tasks. `what` describes the current state of the keys."""
         self.notes += 1
         label = f"{self.notes} {what}"
         self.fleet.client.enqueue("note", args=[label], queue="default")
@@ -98,8 +98,8 @@ def beset(fleets: Fleets, server: Server, namespace: str) -> Iterator[Beset]:
 
 @pytest.fixture
 def check_commands(beset: Beset, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
-    """Return a function that runs every command that reads these keys, in this process. It checks that the output is
-    printable and that docs/cli.md lists the exit code.
+    """Return a function that runs every command that reads the fleet's keys, in this process. It checks that the output
+    is printable and that docs/cli.md lists the exit code.
     """
     monkeypatch.chdir(beset.fleet.folder)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(beset.fleet.folder))
@@ -126,8 +126,8 @@ def places_of(beset: Beset) -> list[Place]:
 
 
 def no_process_died(beset: Beset) -> None:
-    """Check that no process died. Exceptions are workers that the test killed, and workers that left because their
-    in-flight list was overwritten.
+    """Check that no process died, except workers that the test killed, and workers that left because their in-flight
+    list was overwritten.
     """
     assert beset.fleet.log("poller.exited") == beset.fleet.log("exporter.exited") == []
     ended = [line for line in beset.fleet.log("worker.exited") if line["child_pid"] not in beset.killed]
@@ -179,7 +179,7 @@ def test_a_key_of_the_wrong_type_blocks_the_fleet_only_until_it_is_repaired(bese
 
 
 def test_a_worker_whose_task_list_was_overwritten_is_replaced(beset: Beset) -> None:
-    """No process repairs an overwritten in-flight list."""
+    """The worker must be replaced, because no process repairs an overwritten in-flight list."""
     owner = owner_of_a_worker(beset)
     slot = int(owner.split(":")[1])
     [pid] = [row["pid"] for row in beset.fleet.children("worker") if row["slot"] == slot]

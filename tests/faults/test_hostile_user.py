@@ -107,7 +107,7 @@ def test_another_user_cannot_open_the_fleets_files_or_block_its_start(fleet: Run
     assert {(square / name).stat().st_mode & 0o777 for name in left} == {0o600}
     fleet.term()
     assert fleet.exit_code() == 0
-    assert list(square.iterdir()) == []  # lock files are removed as well
+    assert list(square.iterdir()) == []  # the lock files are removed as well
 
 
 def test_world_readable_files_of_earlier_versions_become_private(fleet: RunningFleet, square: Path) -> None:

@@ -1,5 +1,5 @@
-"""A real exporter has clients that are slow, silent, half open or greedy, or that send garbage. Nevertheless it
-responds to health checks within a second, leaves no connection open, and logs nothing.
+"""A real exporter has clients that are slow, silent, half open or greedy, or that send garbage. Nevertheless the
+exporter responds to health checks within a second, leaves no connection open, and logs nothing.
 """
 
 import json
@@ -29,7 +29,7 @@ from support.waiting import repeating, seconds_until, until
 
 NO_SERVER = "redis://127.0.0.1:1/0"
 PROBE_SECONDS = 1.0  # the default timeout of a kubelet probe
-SPARE = 8  # more file descriptors, for the inspection of a process and for additional clients
+SPARE = 8  # spare file descriptors, for the inspection of a process and for additional clients
 OPENING = b"GET /livez HTTP/1.1\r\nHost: here\r\n"
 RESET = struct.pack("ii", 1, 0)  # the value of SO_LINGER with which a close resets the connection
 
@@ -38,7 +38,7 @@ RESET = struct.pack("ii", 1, 0)  # the value of SO_LINGER with which a close res
 def exporter(namespace: str, capfd: pytest.CaptureFixture[str]) -> Iterator[Exporter]:
     """Yield an exporter whose Redis is unreachable, but whose master still sends heartbeats."""
     made = small_fleet(NO_SERVER, namespace)
-    # Otherwise the kernel would buffer the whole response.
+    # With larger buffers, the kernel would take the whole response.
     made.listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
     try:
         with repeating(made.memory.slot(MASTER_SLOT).heartbeat, 0.2):

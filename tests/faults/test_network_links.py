@@ -26,7 +26,7 @@ from support.waiting import until
 WORKERS = 3
 BLOCK_SECONDS = 5.0
 LEASE_SECONDS = 5.0
-SLOW_SECONDS = 6.0  # longer than the lease; the lease itself lasts long enough for renewals of 0.3 s, 0.9 s and 1.5 s
+SLOW_SECONDS = 6.0  # longer than the lease, which is long enough for renewals that take 0.3 s, 0.9 s or 1.5 s
 # The delay applies to each direction. The calls of a heartbeat are sequential, so a heartbeat takes at least 2.3 s.
 SLOW_LINK_SECONDS = 0.38
 # Workers rely on their lease for nine tenths of its length. This leaves time for a renewal whose reply is lost, which
@@ -77,7 +77,7 @@ def test_requests_that_arrive_late_take_effect_only_once(shaken: Shaken) -> None
         lambda: {"worker", "poller"} <= {line["role"] for line in fleet.log("redis.lost")},
         "the waiting workers have given up",
     )
-    # All data that was sent in the meantime arrives at once, on connections from which no process reads any longer.
+    # All data that was sent in the meantime arrives at once. No process reads from these connections any longer.
     shaken.link.heal()
     fleet.wait_for("end", 20, label="unheard")
     everything_ended_once(fleet)
@@ -110,7 +110,7 @@ def test_a_lost_lease_renewal_over_a_slow_link_stops_no_worker(shaken: Shaken) -
         until(lambda: calls[name] >= wanted, f"{more} x {name}")
 
     shaken.link.delay(SLOW_LINK_SECONDS)
-    with Producer(shaken.server.url, shaken.namespace) as producer:  # with tasks to claim, the workers check the fence
+    with Producer(shaken.server.url, shaken.namespace) as producer:  # workers that have tasks to claim check the fence
         wait_for("announce", 2)  # each call of `announce` comes after a renewal
         shaken.link.lose_replies(1, of="renew", cut=False)
         wait_for("renew", 3)

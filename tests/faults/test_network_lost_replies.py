@@ -15,7 +15,7 @@ from support.server_fixtures import SHORT_LEASE, Shaken, everything_ended_once, 
 from support.waiting import until
 
 NOTES = 200
-BILLS = 30  # the rate of these tasks permits 20 starts per second
+BILLS = 30  # the number of tasks with a rate, which permits 20 starts per second
 MOST_ROUNDS = 40  # several rounds may be necessary, because it is random where a claim ends
 EACH_PERIOD = ("promote", "sweep", "renew", "announce")  # the scripts that a fleet calls in regular intervals
 
@@ -74,8 +74,8 @@ def test_a_lost_reply_to_mark_started_starts_no_at_most_once_task_twice(shaken: 
 
 
 def test_a_lost_reply_to_throttle_does_not_count_as_an_attempt(shaken: Shaken) -> None:
-    """The lost reply may have granted the start of a task, or may have taken the task from its worker. Neither costs an
-    attempt.
+    """The lost reply may have permitted the start of a task, or may have said that the task is delayed. Neither counts
+    as an attempt.
     """
     fleet = shaken.start_behind_link(workers=2)
     fleet.client.enqueue_many(Call("bill", ["one", "bill"], queue="default") for _ in range(BILLS))
@@ -158,7 +158,7 @@ def test_prefetched_tasks_are_returned_once_even_if_the_reply_is_lost(shaken: Sh
 
 
 def test_a_lost_request_to_return_prefetched_tasks_is_repeated(shaken: Shaken) -> None:
-    # The worker waits for a reply for at most a quarter of the lease, which is 2 s here.
+    # The worker waits at most a quarter of the lease for a reply, which is 2 s here.
     fleet = shaken.start_behind_link(lease={"seconds": 8.0})
     swallowed: list[int] = []
 

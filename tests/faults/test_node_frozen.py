@@ -1,5 +1,5 @@
-"""A stopped master, a frozen node, and a lost node. Each of two nodes has a short lease. If one of them fails, the
-other node takes over its tasks, and late calls of the failed node change nothing.
+"""A stopped master, a frozen node, and a lost node. There are two nodes with short leases. If one node fails, the other
+one takes over its tasks, and late calls of the failed node change nothing.
 """
 
 import os
@@ -46,7 +46,9 @@ def taken_over(b: RunningFleet, since: float, measured: Measure) -> list[Line]:
 
 
 def finish(b: RunningFleet, redis_client: "redis.Redis") -> None:
-    """Let all runs end, and check the result: each task ran at most twice and ended once, and no owner holds a task."""
+    """Let all runs end, and check the result: each task was started twice, but only one end counts, and no owner holds
+    a task.
+    """
     for label in ("one", "two"):
         b.release(label)
     for label in ("one", "two"):
@@ -73,7 +75,7 @@ def test_workers_of_a_stopped_master_claim_nothing_after_their_lease(
     a.signal(signal.SIGSTOP)
     taken_over(b, fault, measured)
     b.release("one")
-    b.wait_for("end", 2, label="one")  # both the old run and the new run
+    b.wait_for("end", 2, label="one")  # the old run and the new run
     until(lambda: len(a.log("task.stale")) == 1, "the old run's outcome came too late")
     b.client.enqueue("note", args=["meanwhile"], queue="default")
     [meanwhile] = b.wait_for("end", label="meanwhile")

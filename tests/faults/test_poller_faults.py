@@ -77,8 +77,8 @@ def test_100_000_simultaneous_tasks_all_start_once_on_time(
 
 
 def seconds_to_enqueue_many(fleet: RunningFleet) -> float:
-    """Return an estimate of the seconds that it takes to enqueue MANY tasks on this machine at present. It measures a
-    fiftieth of that number, and lets these tasks run.
+    """Return an estimate of how many seconds it takes to enqueue MANY tasks on this machine at present. For the
+    estimate, a fiftieth of these tasks are enqueued and run.
     """
     began = time.monotonic()
     fleet.client.enqueue_many(Call("note", ["rehearsal"], queue="default") for _ in range(MANY // 50))

@@ -1,5 +1,5 @@
-"""Tasks with `crash_limit=0`, which may be started only once, under all faults after which other tasks would start
-again. The tasks write each start into a journal.
+"""Tasks with `crash_limit=0`, which may be started only once. The tests cause all faults after which other tasks would
+start again. The tasks write each start into a journal.
 """
 
 import os

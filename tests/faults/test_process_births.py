@@ -24,13 +24,13 @@ pytestmark = ON_ONE_SERVER
 
 QUICK_RESTARTS = {"restarts": {"backoff_seconds": 0.05, "backoff_max_seconds": 0.5}}
 HUNT_SECONDS = 5.0
-HUNT_MAX_SECONDS = 60.0  # on a machine where a worker is seldom seen before its birth is reported
+HUNT_MAX_SECONDS = 60.0  # for machines on which a worker is seldom seen before its start is reported
 
 
 @contextmanager
 def without_forks(pid: int) -> Iterator[None]:
-    """Make every fork of this process fail with EAGAIN during the block. The limit of the user causes this, or for root
-    the limit of the control group.
+    """Make every fork of this process fail with EAGAIN during the block. The cause is the limit on the user's processes
+    or, for root, the limit of a control group.
     """
     if os.geteuid() != 0:
         before = resource.prlimit(pid, resource.RLIMIT_NPROC)
@@ -110,7 +110,7 @@ def busy_machine(processes: int) -> Iterator[None]:
 
 
 def kill_workers(fleet: RunningFleet) -> int:
-    """Kill every worker that has a process by SIGKILL, even workers that are still starting. Returns how many were
+    """Send SIGKILL to every worker that has a process, even to workers that are still starting. Returns how many were
     killed.
     """
     pids = [child["pid"] for child in fleet.children("worker") if child["pid"]]
@@ -174,7 +174,7 @@ def test_processes_killed_before_their_pid_is_known_are_replaced(
             time.sleep(0.01)
         for _ in range(500):
             for born in children_of(zygote):
-                spared = chance.random() < 0.5  # if the worker is not spared, it dies as soon as it exists
+                spared = chance.random() < 0.5  # a worker that is not spared dies as soon as it exists
                 for worker in children_of(born) if spared else []:
                     unreported += kill(worker)
                 intermediates += 0 if spared else kill(born)

@@ -1,5 +1,5 @@
-"""Bursts of different signals: many kinds that are pending at the same instant, and mixed storms. No interpreter
-crashes. If one of the signals requests a stop, the fleet stops once and cleanly.
+"""Bursts of different signals: many signals that are pending at the same instant, and storms of mixed signals. No
+interpreter crashes. If one of the signals requests a stop, the fleet stops once and cleanly.
 """
 
 import contextlib
@@ -80,7 +80,7 @@ def storm(
 
 
 def blocks_terms(fleet: RunningFleet) -> bool:
-    """Whether the process blocks TERM, which shows that its first line has run."""
+    """Whether the master blocks TERM, which shows that its first line has run."""
     status = Path(f"/proc/{fleet.pid}/status").read_text()
     blocked = next(line for line in status.splitlines() if line.startswith("SigBlk:"))
     return bool(int(blocked.split()[1], 16) >> (signal.SIGTERM - 1) & 1)
@@ -105,7 +105,7 @@ def test_pending_signals_that_include_no_stop_keep_the_master_running(fleets: Fl
     for numbers in chance.sample(sets, len(sets)):
         burst(fleet.pid, shuffled(chance, numbers))
         assert fleet.status()
-    send(fleet.pid, signal.SIGCONT)  # after the last TSTP, so that the fleet resumes
+    send(fleet.pid, signal.SIGCONT)  # the last TSTP may have made the fleet quiet; this signal resumes it
     assert fleet.rota("scale", "1").returncode == 0  # TTOU may have reduced the number of workers to 0
     fleet.client.enqueue("note", args=["after"], queue="default")
     fleet.wait_for("end", label="after")

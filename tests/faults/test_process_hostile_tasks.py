@@ -167,8 +167,8 @@ def fleet(fleets: Fleets) -> RunningFleet:
 
 
 class Neighbours:
-    """Two tasks that keep running during the hostile task, and short tasks beside them. Each of them must run once,
-    unaffected by the hostile task.
+    """Two tasks that run throughout the hostile task, and short tasks that run beside it. Each of these tasks must run
+    once, unaffected by the hostile task.
     """
 
     def __init__(self, fleet: RunningFleet) -> None:

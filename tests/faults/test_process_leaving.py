@@ -1,4 +1,4 @@
-"""Workers that are stopped just when the server claims tasks for them."""
+"""Workers that are stopped while the server claims tasks for them."""
 
 import psutil
 import pytest

@@ -1,4 +1,4 @@
-"""A log that no process reads, or on a full disk. The fleet continues, and reports how many lines were lost."""
+"""A log that no process reads, or that is on a full disk. The fleet continues, and reports how many lines were lost."""
 
 import os
 import signal

@@ -39,7 +39,7 @@ def stop():
 
 os.register_at_fork(after_in_child=stop)
 """
-# The first process is in the zygote's group, and the second in a worker's.
+# The first process is in the zygote's process group, and the second in a worker's.
 LEAVES_SLEEPERS = """
 import subprocess, sys
 import rota
@@ -67,7 +67,7 @@ def everybody(fleet: RunningFleet) -> set[int]:
 
 
 def kill_master(fleet: RunningFleet) -> set[int]:
-    """Kill the master but none of the other processes, and return the pids of those."""
+    """Kill only the master, and return the pids of all other processes."""
     there = everybody(fleet)
     fleet.signal(signal.SIGKILL)
     fleet.exit_code()
@@ -162,8 +162,8 @@ def stopped_before_exec(fleet: RunningFleet) -> psutil.Process | None:
 def test_a_child_stopped_before_exec_keeps_no_other_process_alive(
     fleets: Fleets, measured: Callable[[str, float], None]
 ) -> None:
-    """The stopped child has copies of all descriptors of the master. Therefore other processes cannot see from a closed
-    descriptor that the master has died, and the child cannot end itself yet.
+    """The stopped child has copies of all descriptors of the master. Therefore none of these descriptors is closed when
+    the master dies, and other processes cannot notice the death in this way. The child cannot end itself yet.
     """
     fleet = fleets.start()
     stopped = until(lambda: stopped_before_exec(fleet), "a child caught in time")

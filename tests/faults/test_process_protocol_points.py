@@ -32,8 +32,8 @@ def fleet(fleet_behind_link: RunningFleet) -> RunningFleet:
 
 @dataclass
 class Trap:
-    """A gate of the link. It kills the worker when the worker's next turn, or the reply to it, passes, and holds this
-    data back. The link delivers the data when it heals.
+    """A gate of the link. When the worker's next turn, or the reply to that turn, passes the gate, it kills the worker
+    and holds this data back. The link delivers the data when it heals.
     """
 
     pid: int
@@ -60,8 +60,8 @@ def only_worker(fleet: RunningFleet) -> int:
 
 
 def die_at(fleet: RunningFleet, link: FaultyLink, trap: Trap, trigger: Callable[[], object]) -> None:
-    """Set the trap, call `trigger` to make the worker run into it, and wait for the next worker. The data is delivered
-    only after that.
+    """Set the trap, call `trigger` to make the worker run into the trap, and wait for the next worker. The link
+    delivers the held data only after that.
     """
     link.gate = trap
     trigger()
@@ -81,7 +81,7 @@ def has_ended(fleet: RunningFleet, task_id: str) -> bool:
 def sleeps(redis_client: "redis.Redis", fleet: RunningFleet) -> bool:
     """Whether the worker that was started last waits at a doorbell."""
     started = fleet.log("worker.started")
-    if not started:  # a worker is logged shortly after its process was started
+    if not started:  # the start of a worker is logged shortly after its process was started
         return False
     name = f"rota:worker:{started[-1]['owner']}"
     return any(each["name"] == name and "b" in each["flags"] for each in redis_client.client_list())
@@ -168,8 +168,8 @@ def test_claims_of_a_stopped_worker_run_elsewhere_after_its_death(
         for pid in (stopped, other):
             os.kill(pid, signal.SIGSTOP)
         labels = [f"{number}-{each}" for each in range(2)]
-        # Both workers were waiting in BLPOP when they were stopped. Each has already sent a turn behind its BLPOP, and
-        # this turn claims one task for it.
+        # Both workers were waiting in BLPOP when they were stopped. Each worker has already sent a turn behind its
+        # BLPOP, and this turn claims one task for the worker.
         for label in labels:
             enqueue_note(fleet, label)
         until(lambda: redis_client.llen(Keys(fleet.namespace).ready_lane("default")) == 0, "both are taken")

@@ -64,16 +64,18 @@ def test_the_exit_code_is_0_even_if_sigterms_arrive_until_the_end(fleets: Fleets
 
 
 def first_process(fleet: RunningFleet) -> psutil.Process:
-    """Return the master in its PID namespace. The pid of the result is the one outside of that namespace."""
+    """Return the process of a master that is process 1 of a PID namespace. The result has the pid that the process has
+    outside of that namespace.
+    """
     [master] = until(psutil.Process(fleet.pid).children, "the master")
     return master
 
 
 def keeps_terms(process: psutil.Process) -> bool:
-    """Whether the process keeps a TERM pending: it has run its first line, which blocks TERM, but has not started its
-    loop, so TERM has no handler yet. Before that line, process 1 would lose the signal, because the kernel drops
-    signals that process 1 does not handle. TERM is also blocked while the process is still `unshare`, so that does not
-    count.
+    """Whether a TERM to this process stays pending. This is so once the process has run its first line, which blocks
+    TERM, and has not yet started its loop, which reads the signal. Before that line, process 1 would lose the signal,
+    because the kernel drops signals that process 1 does not handle. The program `unshare`, which starts the master,
+    also blocks TERM, so it does not count.
     """
     if process.name() == "unshare":
         return False

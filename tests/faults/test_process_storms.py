@@ -58,7 +58,7 @@ def test_a_second_sigint_stops_at_once_and_charges_no_task_with_a_crash(fleets: 
     held = [fleet.hold("a"), fleet.hold("b")]
     fleet.signal(signal.SIGINT)
     until(lambda: fleet.log("fleet.draining"), "the drain")
-    time.sleep(2)  # this test is about two stop signals 2 s apart
+    time.sleep(2)  # the two stop signals of this test are 2 s apart
     assert fleet.log("fleet.draining") == fleet.log("fleet.draining")[:1]
     fleet.signal(signal.SIGINT)
     assert fleet.exit_code() == 0
@@ -87,8 +87,8 @@ os.execv(sys.argv[3], sys.argv[3:])
 
 @contextmanager
 def terminal_of(fleet: RunningFleet, streams: str) -> Iterator[Callable[[], None]]:
-    """Let the fleet run with a controlling terminal, to which these of its streams are connected. Yields a function
-    that hangs up the terminal.
+    """Let the fleet run with a controlling terminal, to which these standard streams of the master are connected.
+    Yields a function that hangs up the terminal.
     """
     ours, theirs = pty.openpty()
     os.set_blocking(ours, False)
@@ -185,6 +185,6 @@ def test_a_stop_without_the_server_ends_in_time_and_loses_no_task(shaken: Shaken
     fleet.start()
     fleet.wait_for("end", label="b")
     fleet.wait_until_nothing_waits(30)
-    # If the server had received the first end of the task, the task does not run again.
+    # If the server has received the first end of the task, the task does not run again.
     assert len(fleet.journal("end", label="a")) <= 2
     assert fleet.books_balance()

@@ -36,8 +36,8 @@ def server_environment(clock: ShiftedClock) -> dict[str, str]:
 
 
 def schedule(number: int, **more: Any) -> dict[str, Any]:
-    """Return the settings of a schedule that occurs every second. Its occurrences are 0.01 s later than those of the
-    schedule with the previous number.
+    """Return the settings of a schedule with an occurrence every second. Its occurrences are 0.01 s later than the
+    occurrences of the schedule with the previous number.
     """
     start = f"2026-01-01T00:00:00.{number * 10:03}Z"
     said = {"task": "note", "args": [f"s{number}"], "every": 1, "start": start, "missed": "all", "overlap": "queue"}
@@ -45,8 +45,8 @@ def schedule(number: int, **more: Any) -> dict[str, Any]:
 
 
 def times_of(fleet: RunningFleet) -> dict[str, list[int]]:
-    """Return the times of all occurrences that ran, in microseconds and in order, for each schedule. The times are
-    parts of the task ids.
+    """Return the sorted times of all occurrences that ran, in microseconds, by schedule. The times are read from the
+    task ids.
     """
     found: dict[str, list[int]] = defaultdict(list)
     for line in fleet.journal("start", name="note"):
@@ -134,6 +134,6 @@ def test_schedules_handle_missed_occurrences_as_configured(shaken: Shaken, clock
 
 
 def has_next_times(shaken: Shaken, count: int) -> bool:
-    """Whether a poller has computed the next time of this many schedules."""
+    """Whether pollers have computed the next occurrence of this number of schedules."""
     due = f"{{{shaken.namespace}}}:schedules-due"
     return shaken.redis.zcount(due, 1, "+inf") == count

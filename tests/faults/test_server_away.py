@@ -15,7 +15,7 @@ from support.server_fixtures import SHORT_LEASE, Producer, Shaken, extra_runs, n
 from support.waiting import until
 
 AWAY_SECONDS = 5.0
-STALL_SECONDS = 8.0  # as long as three short leases, and longer than any process waits for a reply
+STALL_SECONDS = 8.0  # longer than three short leases, and longer than any process waits for a reply
 MOST_BACKOFF_SECONDS = 2.0  # the longest pause of a worker before it connects again
 LOAD = 50
 UNSYNCED = 1_000  # far more tasks than the producers of this test send in the second between two fsyncs

@@ -40,7 +40,7 @@ def server_environment(clock: ShiftedClock) -> dict[str, str]:
 
 
 def timed(label: str, seconds: float) -> Call[None]:
-    """Return a call of the task that records the time of the server's clock when it runs, with this delay."""
+    """Return a call, with this delay, of the task that records the server's time when it runs."""
     return Call("tell_time", [label], queue="default", delay=seconds)
 
 
@@ -67,7 +67,7 @@ def test_a_forward_jump_of_the_servers_clock_expires_no_lease(shaken: Shaken, cl
     not_yet = fleet.client.enqueue_many([timed("in two hours", 2 * HOUR)])
     with Producer(shaken.server.url, shaken.namespace) as producer:
         producer.wait_for(LOAD)
-        shaken.lose_link()  # this node cannot renew its lease at once, but must not be considered lost
+        shaken.lose_link()  # this node cannot renew its lease for now, but must not be considered lost
         jump(shaken, clock, HOUR)
         shaken.heal_link_late()
         time.sleep(1.4 * LEASE_SECONDS)  # wait until the grace period has ended

@@ -74,8 +74,8 @@ def test_an_idle_fleet_with_frequent_cuts_does_not_reconnect_in_a_busy_loop(shak
     commands = shaken.info("total_commands_processed") - before[1]
     measured("connections made for each that was cut", made / CUTS / CONNECTIONS)
     measured("commands for each connection that was cut", commands / CUTS / CONNECTIONS)
-    # For each connection that was closed, there is at most one new connection. It sends a greeting, two turns and a
-    # BLPOP, and the turns themselves run some commands.
+    # For each connection that was closed, there is at most one new connection. On this connection, the process sends a
+    # greeting, two turns and a BLPOP, and the turns themselves run some commands.
     assert made <= (CUTS + 5) * CONNECTIONS
     assert commands <= (CUTS + 5) * CONNECTIONS * 30
     fleet.client.enqueue("note", queue="default")
@@ -109,8 +109,8 @@ def demote(shaken: Shaken, port: int) -> None:
 
 
 def wait_until_all_lost_it(fleet: RunningFleet) -> None:
-    """Wait until the log shows that each worker, the master and both connections of the poller have
-    noticed the loss.
+    """Wait until the log shows that each worker, the master, and both connections of the poller have noticed the loss
+    of the server.
     """
     until(lambda: len(fleet.log("redis.lost")) >= WORKERS + 3, "everybody noticed")
 
@@ -151,7 +151,7 @@ def test_fleet_continues_when_the_link_leads_to_a_new_primary(shaken: Shaken) ->
     fleet.release("ends meanwhile")
     fleet.wait_for("end", label="ends meanwhile")
     fleet.wait_for("end", 20, label="due")
-    fleet.wait_until_nothing_waits(30)  # this call goes through the link to the server
+    fleet.wait_until_nothing_waits(30)  # this call reaches the server through the link
     assert fleet.books_balance()
     assert not extra_runs(fleet)
     assert fleet.workers() == workers

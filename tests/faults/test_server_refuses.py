@@ -38,7 +38,7 @@ NEEDED = needed_commands(AclRole.FLEET, "none", failover=False)
 
 
 def first_line(fleet: RunningFleet) -> str:
-    """Return the first line of the status page, which is also that of `rota top`."""
+    """Return the first line of the status page, which is also the first line of `rota top`."""
     code, body = fleet.get("/status.json")
     assert code == 200, body
     return str(json.loads(body)["headlines"][0]["text"])

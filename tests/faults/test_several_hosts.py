@@ -1,5 +1,5 @@
-"""Three nodes on separate hosts, with the load and the checks of the soak test. There is a partition that heals, a lost
-host, and a rolling upgrade from the previous version and back.
+"""Three nodes on separate hosts, with the load and the checks of the soak test. The faults are a partition that heals,
+a lost host, and a rolling upgrade from the previous version and back.
 """
 
 import os
@@ -24,7 +24,8 @@ pytestmark = pytest.mark.timeout(300)  # on an idle machine, each test takes abo
 
 TESTS: Final = Path(__file__).parents[1]
 NODES: Final = ("a", "b", "c")
-# Node `a` is not lost, because it has the only worker of one queue, so no other node could run the tasks of that queue.
+# The lost host is not that of node `a`, which has the only worker of one queue. No other node could run the tasks of
+# that queue.
 LOST: Final = "b"
 SHOWN_CHARACTERS: Final = 20_000
 
@@ -106,8 +107,8 @@ def test_a_partition_and_a_lost_host_lose_and_repeat_no_task(tmp_path: Path, mea
     assert str(short) not in causes
     [lost] = spans(case, Fault.LOSE_HOST)
     tasks = moved(case, lost)
-    # Several of these tasks may have shared a worker, but each now starts alone, one after the other. Therefore only
-    # the time until they are back in their lanes is limited.
+    # Several of these tasks may have run at once in one worker, but now they are started one by one. For such tasks,
+    # the test therefore limits only the time until they are back in their lanes.
     elsewhere = [task.start_seconds for task in tasks if task.queue not in case.evidence.setup.apart]
     assert tasks, "the lost host ran nothing, so this test shows nothing"
     measured("tasks of the lost host", len(tasks))

@@ -23,13 +23,13 @@ from support.faulty_link import FaultyLink
 EXAMPLE = Path(__file__).parents[2] / "examples/fastapi"
 TIMEOUT_SECONDS = 2.0
 REQUESTS = 20
-# This is processor time of the thread, because on a busy machine other processes run in between.
+# This is the processor time of the thread, because other processes may run in between on a busy machine.
 LONGEST_PAUSE_SECONDS = 0.05
 BLOCKED_SECONDS = 0.4 * TIMEOUT_SECONDS  # if a call has to wait for its first reply, it fails after half of the timeout
 
 
 class Turn(NamedTuple):
-    """How long the event loop took until it ran a task again that was always ready."""
+    """How long an event loop took to run an always ready task again."""
 
     seconds: float
     worked: float

@@ -1,5 +1,5 @@
 """Tiny limits of the operating system. The fleet works within them, or reports at its start which limit is too low and
-what it needs.
+which value it needs.
 """
 
 import os

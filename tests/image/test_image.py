@@ -1,5 +1,5 @@
-"""The container image, built from its Dockerfile and run as by an operator: without privileges, on a read-only root
-with one writable folder, with 64 MB of shared memory and 256 descriptors.
+"""The container image, built from its Dockerfile and run as an operator would run it: without privileges, on a
+read-only root with one writable folder, and with 64 MB of shared memory and 256 descriptors.
 """
 
 import json

@@ -17,9 +17,7 @@ from support.servers import Server
 
 @pytest.fixture
 def fleet(server: Server, namespace: str) -> Iterator[Fleet]:
-    """Yield a driver of the protocol, which makes one call after the other. A master has already opened
-    its namespace.
-    """
+    """Yield a driver of the protocol, which makes one call after another. A master has already opened the namespace."""
     driver = Fleet(server, namespace)
     driver.run(driver.store.open())
     yield driver

@@ -1,5 +1,5 @@
 """The roles of `rota acl`: the user of each role may do everything that the role needs, and nothing else. The other
-integration tests and the end-to-end tests use these users too, so they fail if a permission is missing.
+integration tests and the end-to-end tests connect as these users too, so they fail if a permission is missing.
 """
 
 import re
@@ -80,8 +80,8 @@ class Producer:
         return rota.Client(self._url.replace("//", f"//{self.user}:secret@"), self.namespace)
 
     def do_everything(self, round_: str) -> None:
-        """Enqueue tasks in every way that the client has. Raises rota.Unavailable if a necessary
-        permission is missing.
+        """Enqueue tasks in every way that the client offers. Raises rota.Unavailable if a necessary permission is
+        missing.
         """
         admin, keys = self._admin, self._fleet.keys
         admin.hset(keys.meta, "protocol", "1")

@@ -1,6 +1,4 @@
-"""AsyncClient on a real server: what its calls return, how it makes calls at the same time, and what happens if an
-await is cancelled.
-"""
+"""AsyncClient on a real server: the results of its calls, concurrent calls, and cancelled awaits."""
 
 import asyncio
 import os

@@ -373,7 +373,7 @@ def test_tasks_that_move_during_an_export_are_exported_exactly_once(server: Serv
 
 
 def mover(fleet: Fleet) -> Callable[[], None]:
-    """Return a function that claims some tasks and gives them back. A call of it moves them to other places."""
+    """Return a function that claims some tasks and gives them back. Each call moves these tasks to other places."""
     owner = fleet.register()
     ends: Iterator[Outcome] = itertools.cycle([RETRY, RELEASE])
 

@@ -1,5 +1,5 @@
-"""A Rota client that borrows its connections from a redis-py or valkey-py client of the application. It keeps its usual
-deadlines, and raises its usual errors.
+"""A Rota client that borrows its connections from a redis-py or valkey-py client of the application. The Rota client
+keeps its usual deadlines, and raises its usual errors.
 """
 
 import asyncio
@@ -143,7 +143,7 @@ class TestBlocking:
         self, own: Any, client: Client, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         class Wrapped:
-            """A connection that wraps another one, such as the pool of an application may lend."""
+            """A connection that wraps another one. The pool of an application may lend such connections."""
 
         pool, wrapped = own.connection_pool, Wrapped()
         released: list[Any] = []

@@ -1,5 +1,5 @@
-"""The connections of the client: that each reply reaches its own call, which server is used, and how much data is sent
-at once.
+"""The connections of the client: each reply reaches its own call. The tests also check which server is used, and how
+much data is sent at once.
 """
 
 import math
@@ -44,7 +44,7 @@ def exchange(client: Client, commands: Iterable[ScriptCall[T]]) -> list[Reply[T]
 
 @contextmanager
 def borrowed(pool: ClientPool) -> Iterator[TimedConnection]:
-    """Yield the connection that the next exchange would use. During the block, only the test uses it."""
+    """Yield the connection that the next exchange would use. During the block, only the test uses this connection."""
     connection = pool._take(math.inf)
     yield connection
     pool._kept.append(connection)

@@ -1,5 +1,5 @@
-"""Applications follow task events: where they start, which events they select, the time limit, and the connection that
-they use.
+"""Applications follow task events: the position at which they start, the events that they select, the time limit, and
+the connection.
 """
 
 import os

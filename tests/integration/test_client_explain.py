@@ -21,7 +21,9 @@ TTL_MS = 600_000
 
 @pytest.fixture(autouse=True)
 def two_nodes(fleet: Fleet) -> None:
-    """Announce two nodes. Each of them has a pool that serves all tiers, and one has another pool only for mail."""
+    """Announce two nodes. Each of them has a pool that serves all tiers, and one node has another pool only
+    for `mail`.
+    """
     announce(fleet, "web-1", {"all": [HIGH, LOW]})
     announce(fleet, "web-2", {"all": [HIGH, LOW], "mail": [MAIL]})
 

@@ -1,4 +1,6 @@
-"""The client if the server is away, full or silent, or if the connection breaks in the middle of a call."""
+"""The behavior of the client if the server is away, full or silent, or if the connection breaks in the middle of a
+call.
+"""
 
 import itertools
 import pickle

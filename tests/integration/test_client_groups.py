@@ -207,7 +207,8 @@ class TestGroups:
         group = rota.group([call("work", number) for number in range(ROUND_MEMBERS + 100)], id="g")
         with FaultyLink(server.port) as link, Client(link.url, namespace, timeout_seconds=PATIENCE) as client:
             exchange = client._driver.pool.exchange
-            # 1 stands for a lost reply: first the reply to the last batch, then the reply to its repetition.
+            # Each 1 stands for a lost reply: first the reply to the last batch, and then the reply to the repetition of
+            # this batch.
             faults = iter([0, 1, 1])
 
             def losing(asked: Exchange[Any]) -> list[Reply[Any]]:

@@ -1,4 +1,4 @@
-"""Inspect and control tasks and queues: status, cancel, pause, resume, and revive."""
+"""The inspection and control of tasks and queues: status, cancel, pause, resume, and revive."""
 
 from datetime import UTC, datetime, timedelta
 

@@ -26,7 +26,9 @@ def fleet_with(fleet: Fleet, *names: str, node: str = "node") -> None:
 
 @contextmanager
 def recorded_warnings() -> Iterator[list[str]]:
-    """Record the warnings that are issued during the block. Yields them as text with their category."""
+    """Record the warnings that are issued during the block. Yields a list of texts, each with the category of the
+    warning.
+    """
     told: list[str] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

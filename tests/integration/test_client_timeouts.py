@@ -100,7 +100,7 @@ def test_a_server_slow_between_commands_of_one_call_times_out(link: FaultyLink, 
 def test_a_server_that_accepts_no_connection_times_out(namespace: str) -> None:
     with socket.create_server(("127.0.0.1", 0), backlog=0) as deaf:
         place = deaf.getsockname()
-        with socket.create_connection(place):  # this connection fills the backlog, so the next one is not even accepted
+        with socket.create_connection(place):  # this fills the backlog, so the next connection is not even accepted
             url = f"redis://127.0.0.1:{place[1]}"
             with (
                 Client(url, namespace, timeout_seconds=TIMEOUT_SECONDS) as client,

@@ -1,4 +1,4 @@
-"""The connection to real servers, and to addresses where the server is silent, where there is no server, or where
+"""The connection to real servers, to a silent server, to an address without a server, and to an address at which
 another program listens.
 """
 

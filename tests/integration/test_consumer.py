@@ -267,7 +267,7 @@ def test_consumers_apply_the_published_cap_and_rate(client: Client, fleet: Fleet
 def test_a_consumer_applies_a_declared_rate_without_delaying_other_tasks(
     client: Client, consumer: rota.Consumer
 ) -> None:
-    """The consumer gives back a task that has to wait for its rate, and does not hold it."""
+    """The consumer does not hold a task that has to wait for its rate, but gives it back."""
 
     @rota.task(name="work", rate="1/h", rate_key="{number}")
     def work(number: int, b: list[int]) -> None: ...

@@ -1,4 +1,4 @@
-"""The control socket. Each master has its own, and each reply is one line of JSON."""
+"""The control socket. Each master has its own socket, and each reply is one line of JSON."""
 
 import contextlib
 import json
@@ -204,8 +204,8 @@ def test_a_master_of_another_user_is_not_reported_as_missing(tmp_path: Path) -> 
 
 @pytest.fixture
 def service_folder() -> Iterator[Path]:
-    """Yield a folder with the permissions that `RuntimeDirectory=` of a unit would give it. Skips the test without
-    root.
+    """Yield a folder with the permissions that `RuntimeDirectory=` in a unit would give it. Skips the test if it does
+    not run as root.
     """
     if os.geteuid() != 0:
         pytest.skip("only root can create a folder in /run")

@@ -1,4 +1,4 @@
-"""The commands to a master: which request each of them sends, what it prints, and its exit code."""
+"""The commands to a master: the request that each command sends, its output, and its exit code."""
 
 import json
 from collections.abc import Callable

@@ -1,5 +1,5 @@
-"""Which confirmations an enqueue waits for with each value of `durability`. The tests use a server with a replica, and
-a server with an append-only file.
+"""The confirmations for which an enqueue waits with each value of `durability`. The tests use a server with a replica,
+and a server with an append-only file.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ def replicated(server: Server, folder: Path) -> Iterator[tuple[Server, Server]]:
 
 @pytest.fixture(name="pair", scope="module")
 def _pair(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Server]]:
-    """Yield a server and its replica. All tests that change neither of them share this pair."""
+    """Yield a server and its replica. All tests that change neither of the two share this pair."""
     with replicated(server, tmp_path_factory.mktemp("pair")) as pair:
         yield pair
 

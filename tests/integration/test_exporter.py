@@ -1,4 +1,6 @@
-"""The exporter as a process that is spawned as a master does it. The test fills its slots, and the server is real."""
+"""The exporter as a process that is spawned as a master would spawn it. The test fills the slots, and the server is
+real.
+"""
 
 import contextlib
 import gzip
@@ -231,8 +233,8 @@ def wait_until_shown(exporter: Exporter, name: str, *, shown: bool) -> dict[str,
 
 
 def _is_alive(exporter: Exporter) -> bool:
-    """Send a heartbeat of the master, and return whether the exporter then reports that it is alive. Without it, a slow
-    test could exceed the heartbeat limit of 3 s.
+    """Send a heartbeat of the master, and return whether the exporter then reports that it is alive. Without the
+    heartbeat, a slow test could exceed the heartbeat limit of 3 s.
     """
     exporter.memory.slot(MASTER_SLOT).heartbeat()
     return exporter.get("/livez").status == 200

@@ -87,8 +87,8 @@ def test_an_address_that_sends_wrong_tokens_has_to_wait(locked: Exporter) -> Non
 
 
 def https_get(exporter: Exporter, cert: Path, path: str) -> str:
-    """Return the response that a client gets which trusts only this certificate. Raises URLError if the exporter uses
-    another one.
+    """Return the response to a client that trusts only this certificate. Raises URLError if the exporter uses another
+    certificate.
     """
     context = ssl.create_default_context(cafile=str(cert))
     with urllib.request.urlopen(
@@ -317,7 +317,7 @@ class Greedy:
 
 @pytest.fixture
 def unlocked(namespace: str) -> Iterator[Exporter]:
-    """Yield an exporter without a token that also permits a host name of its own."""
+    """Yield an exporter that requires no token. Its settings permit an additional host name."""
     made = Exporter(settings_for(NO_SERVER, namespace, "mail", allowed_hosts=("Rota.example.com",), actions=True))
     yield made.start()
     made.close()
@@ -386,7 +386,7 @@ def test_other_machines_have_full_access_with_the_token(namespace: str, token_fi
 
 @pytest.fixture
 def own_address() -> str:
-    """Return the address at which other machines reach this one. If it has no such address, the test is skipped."""
+    """Return the address at which other machines reach this machine. If there is no such address, skip the test."""
     with closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as asking:
         try:
             # Connecting a datagram socket sends nothing, but makes the kernel choose the source address.

@@ -1,4 +1,4 @@
-"""The files of the status page. All of them are served and small, clients can revalidate them, and no other files are
+"""The files of the status page. All of them are served, small, and can be revalidated by clients. No other files are
 served.
 """
 

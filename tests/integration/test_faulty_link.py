@@ -1,4 +1,4 @@
-"""The simulated network of the fault tests. It must cause exactly the faults that it is configured for."""
+"""The simulated network of the fault tests, which must cause exactly the configured faults."""
 
 import os
 import socket

@@ -30,7 +30,7 @@ GROUPS: Final = {"session=anna": "staff,rota-operators", "session=ben": "staff,r
 
 
 class SignOn(BaseHTTPRequestHandler):
-    """oauth2-proxy, as far as nginx uses it."""
+    """The part of oauth2-proxy that nginx uses."""
 
     def do_GET(self) -> None:
         groups = GROUPS.get(self.headers.get("Cookie", ""))

@@ -1,4 +1,6 @@
-"""Which confirmations a pool accepts if its connection breaks before all of them have arrived. The server is a fake."""
+"""The confirmations that a pool accepts if its connection breaks before all of them have arrived. The server
+is a fake.
+"""
 
 import socketserver
 import threading
@@ -20,8 +22,8 @@ UNKNOWN = b"-NOSCRIPT No matching script.\r\n"
 
 class _Scripted(socketserver.StreamRequestHandler):
     """A fake server. Of the scripts that are sent by digest, it knows the first two on each connection, but not the
-    third. It executes scripts that are sent as text. If `ends` is set, it closes the connection at the first WAIT after
-    the third script.
+    third. It executes scripts that are sent as text. If `ends` is set, the server closes the connection at the first
+    WAIT after the third script.
     """
 
     def handle(self) -> None:

@@ -26,7 +26,8 @@ from support.protocol import one_tier
 from support.servers import Server
 
 SECONDS: Final = [0.101, 0.123, 0.144, 0.167, 0.182, 0.205, 0.227, 0.241, 0.266]
-# The limit for the median lateness. If a wait ended only when the server checks its timers, it would be about 0.05 s.
+# The limit for the median lateness. If waits ended only when the server checks its timers, the median would be about
+# 0.05 s.
 MOST_LATE_SECONDS: Final = 0.025
 
 

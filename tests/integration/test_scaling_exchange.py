@@ -45,7 +45,7 @@ DECISION = Decision(
 
 @dataclass
 class Node:
-    """The part of one master that takes part in the exchange, and the events in which it received the results."""
+    """The part of one master that takes part in the exchange, and the events with which it received the results."""
 
     name: str
     exchange: ScalingExchange

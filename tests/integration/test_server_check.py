@@ -1,4 +1,4 @@
-"""Servers that a fleet cannot use. `rota check` and a master that starts report the reason, and what to do."""
+"""Servers that a fleet cannot use. Both `rota check` and a starting master report the reason and the remedy."""
 
 from pathlib import Path
 

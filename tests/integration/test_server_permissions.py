@@ -1,5 +1,5 @@
-"""A Redis user that lacks permissions. A master that starts reports all missing permissions before it does anything
-else.
+"""A Redis user that lacks permissions. A starting master reports all missing permissions before it does
+anything else.
 """
 
 import asyncio

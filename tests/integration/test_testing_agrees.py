@@ -20,7 +20,7 @@ def agreeing_once(number: int) -> None:
 
 
 def _story(client: rota.Client) -> list[object]:
-    """Enqueue tasks in several ways, and return what the client sees of them before any worker runs them."""
+    """Enqueue tasks in several ways, and return the client's view of these tasks before any worker runs them."""
     seen: list[object] = []
 
     def note(handle: rota.Handle[None]) -> None:

@@ -39,7 +39,7 @@ class TlsServer:
         return rota.Client(self.url, namespace, redis_tls_ca=str(self.ca_file))
 
     def show(self, certificate: trustme.LeafCert) -> None:
-        """Use another certificate for new connections, and close the present ones."""
+        """Use another certificate for new connections, and close the existing connections."""
         cert, key = self._write(certificate)
         self.admin.config_set("tls-cert-file", cert, "tls-key-file", key)
         self.admin.client_kill_filter(_type="normal", skipme=True)

@@ -1,4 +1,6 @@
-"""The base class of all rules of the model test. It has the fleet, its model and the workers, and it delivers calls."""
+"""The base class of all rules of the model test. It has a fleet, the model of the fleet, and the workers, and it
+delivers calls.
+"""
 
 import itertools
 from collections.abc import Callable
@@ -87,7 +89,7 @@ def bell_of(queue: str) -> str:
 
 DOMAINS: Final = tuple(domain for name in SERVINGS for domain in domains_of(SERVINGS[name]) if domain.has_patterns)
 HEARTBEAT: Final = heartbeat_of(1, {})
-# So few ends are kept that the memory of ends is often full.
+# The limit on kept ends is so low that the memory of ends is often full.
 KEPT: Final = Announced(6, 100_000, tuple(map(share_of, SERVED)), DOMAINS)
 PACKED: Final = {name: pack_tiers(domains_of(serving)) for name, serving in SERVINGS.items()}
 ALWAYS: Final = Rule("return true", lambda _: True)
@@ -102,9 +104,9 @@ def wired(name: str, condition: Hours | Rule) -> QueueCondition:
 
 @dataclass
 class Worker:
-    """The state that a worker has in its own process. These are its claims without an outcome, the outcomes that no
-    reply has confirmed, the tokens that it took from doorbells and has not reported yet, and the entry that it has to
-    run alone.
+    """The state that a worker has in its own process: `claims` without an outcome, `pending` outcomes that no reply has
+    confirmed, `tokens` that it took from doorbells and has not reported yet, and in `quarantined` the entry that it
+    must run alone.
     """
 
     owner: str
@@ -125,8 +127,8 @@ class Worker:
 
 @dataclass(frozen=True)
 class Sent:
-    """A call, and a function that takes the same step in the model and compares the reply. `owner` is "" if the call is
-    not made by or for one owner.
+    """A call, and a function that makes the same call in the model and compares the replies. `owner` is the owner that
+    makes the call, or for which it is made, and "" if there is no such owner.
     """
 
     command: ScriptCall[Any]
@@ -161,14 +163,14 @@ class Machine(RuleBasedStateMachine):
 
     @initialize(has_events=st.booleans())
     def begin(self, has_events: bool) -> None:
-        """Start with one worker, with or without events. Without events, turns use a shorter path for tasks that are
-        simply done.
+        """Start with one worker, with or without events. If there are no events, turns use a shorter path for tasks
+        that are simply done.
         """
         self.kept = KEPT if has_events else KEPT._replace(events=0)
         self.fleet.run(self.fleet.store.announce("node", HEARTBEAT, HOUR_MS, NAMES, self.kept))
         self.model.announce(self.now, NAMES, HOUR_MS * 1000, self.kept.ends, self.kept.events, shares=SERVED)
         self.define({FAST.condition: ALWAYS, FEW.condition: ALWAYS})
-        for domain in DOMAINS:  # a domain that is announced for the first time rings its doorbell
+        for domain in DOMAINS:  # the first announcement of a domain rings the doorbells of its queues
             for share in domain.queues:
                 self.fleet.silence(share.name)
         owner = self.fleet.register()
@@ -210,8 +212,8 @@ class Machine(RuleBasedStateMachine):
         keys = self.fleet.keys
         gone = [*map(keys.sent, nonces), *map(keys.unique, unique_keys), *map(keys.group, groups)]
         if gone:
-            # By the server's own clock, which is not moved, none of these keys has expired yet, but each has an expiry.
-            # A TTL of -1 would mean that the key never expires.
+            # The server's own clock is not moved, so none of these keys has expired yet. But each must have an expiry:
+            # a TTL of -1 would mean that the key never expires.
             assert all(left != -1 and left <= HOLD_MS for left in map(self.fleet.redis.pttl, gone))
             self.fleet.redis.delete(*gone)
 
@@ -230,8 +232,8 @@ class Machine(RuleBasedStateMachine):
         return None if delivery == DROPPED else answer
 
     def deliver(self, sent: Sent) -> Any:
-        """Deliver a call and check its reply. A full server refuses calls that need memory, such as an enqueue; they
-        then have no effect.
+        """Deliver a call and check its reply. A full server refuses calls that need memory, for example an enqueue.
+        Refused calls have no effect.
         """
         if self.is_full and sent.command.script.name in REFUSED_WHEN_FULL:
             with pytest.raises(PushedBack) as refused:
@@ -248,7 +250,7 @@ class Machine(RuleBasedStateMachine):
         return answer
 
     def _deliver_for_the_reaped(self, sent: Sent) -> Any:
-        """Check I4: after an owner was reaped, calls by the owner or in its name have no effect."""
+        """Check invariant I4: after an owner was reaped, calls by the owner or in its name have no effect."""
         before = self.picture().without_bells()
         answer = self._deliver(sent)
         assert self.picture().without_bells() == before

@@ -25,7 +25,7 @@ ACTS = st.sampled_from(
 
 
 class Faults(Dying, People):
-    """Rules by which the clock jumps, the server's memory is full, and keys and cached scripts are lost."""
+    """Rules by which the clock jumps, the server's memory becomes full, and keys and cached scripts are lost."""
 
     @rule(seconds=STEPS, is_renewed=st.booleans(), delivery=DELIVERIES)
     def time_passes(self, seconds: float, is_renewed: bool, delivery: str) -> None:
@@ -35,7 +35,9 @@ class Faults(Dying, People):
 
     @rule(seconds=JUMPS, is_swept=st.booleans())
     def clock_jumps(self, seconds: int, is_swept: bool) -> None:
-        """The server's clock jumps. No lease expires because of that, since its owner had no time to renew it."""
+        """Let the server's clock jump. No lease may expire because of the jump, during which no owner had time to renew
+        its lease.
+        """
         if is_swept:
             self.send_sweep()
         self.move_clock(seconds * SECOND_US)
@@ -75,8 +77,8 @@ class Faults(Dying, People):
         self.without_token.add(queue)
 
     def a_key_held_for_a_time_passes_on(self, data: st.DataObject, _: str) -> None:
-        """Directed: a task holds a unique key for a limited time, then another task takes the key. The end of the first
-        task must not free the key.
+        """Directed: let a task hold a unique key for a limited time, and let another task take the key after that. The
+        end of the first task must not free the key.
         """
         queue, key = data.draw(st.sampled_from(QUEUES)), data.draw(st.sampled_from(UNIQUE_KEYS))
         first, second = (New(f"t{next(self.ids)}", queue, "x", unique_key=key, hold_ms=ms) for ms in (HOLD_MS, 0))
@@ -86,7 +88,9 @@ class Faults(Dying, People):
         self.send_cancel(first.id)
 
     def an_owner_is_forgotten(self, data: st.DataObject, delivery: str) -> None:
-        """Delete an owner as by hand. Its in-flight list then has no owner until a poller finds it."""
+        """Delete an owner as if by hand. Its in-flight list then belongs to no registered owner until a poller finds
+        the list.
+        """
         if self.model.leases.expires:
             owner = self.pick(data, self.model.leases.expires)
             self.fleet.redis.zrem(self.fleet.keys.owners, owner)

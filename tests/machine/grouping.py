@@ -111,8 +111,8 @@ class Grouping(Opening, People):
     @precondition(lambda self: self.workers)
     @rule(data=st.data(), verbs=st.lists(VERBS, min_size=1, max_size=3), queue=st.sampled_from(QUEUES))
     def a_group_is_worked_off(self, data: st.DataObject, verbs: list[str], queue: str) -> None:
-        """Directed, because random steps end few groups: run all members of a new group. One of the members is
-        a chain.
+        """Directed, because random steps end few groups: enqueue a group, one of whose members is a chain, and take
+        some turns in which its members run.
         """
         worker = self.workers[self.pick(data, self.workers)]
         new = [self._first(queue, "", ("", 0), 1) for _ in range(3)]

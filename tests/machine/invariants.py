@@ -64,14 +64,16 @@ class Invariants(Machine):
         assert picture.counts == {name: number for name, number in places.counts.items() if number}
 
     def each_change_has_one_event(self) -> None:
-        """Check that each change has exactly one event, in the order in which the script made the changes."""
+        """Check that each change has exactly one event, and that the events are in the order in which the scripts made
+        the changes.
+        """
         new: Any = self.fleet.redis.xrange(self.fleet.keys.events, self.compared_to)
         assert [fields for _, fields in new] == self.model.places.news.expected
         self.model.places.news.expected.clear()
         self.compared_to = f"({new[-1][0]}" if new else self.compared_to
 
     def i1_each_accepted_id_is_in_exactly_one_place(self, picture: Picture) -> None:
-        """Check that each accepted id is in exactly one place, and that a ticket is kept exactly while a task is
+        """Check that each accepted id is in exactly one place, and that a task has a ticket if and only if it is
         delayed or dead. Legacy items do not count, because they are not accepted yet.
         """
         scheduled = [member for member in picture.delayed if member in picture.tickets]
@@ -88,7 +90,7 @@ class Invariants(Machine):
 
     def i3_starts_are_accounted_for(self, picture: Picture) -> None:
         """Check that the counters of each entry explain its claims: each claim has ended in a failure, a crash, a loss
-        or a release, except that of a task that is still held.
+        or a release, except the latest claim of a task that is still held.
         """
         held = {id_of(text) for texts in picture.inflight.values() for text in texts}
         lines = [text for lists in (picture.lanes, picture.inflight) for texts in lists.values() for text in texts]
@@ -131,8 +133,8 @@ class Invariants(Machine):
         assert all(times == 1 for times in self.model.went_on.values())
 
     def i12_a_unique_key_is_held_by_one_live_task(self, picture: Picture) -> None:
-        """Check that each unique key is held by the live task that the model expects. A key is free when its task ends
-        or when the requested time is over.
+        """Check that each unique key is held by the live task that the model expects. A key is free when its task has
+        ended or the requested time has passed.
         """
         places = self.model.places
         assert picture.keys == places.keys
@@ -150,16 +152,16 @@ class Invariants(Machine):
         assert marked == living.keys()
 
     def no_waiting_task_is_marked_started(self, picture: Picture) -> None:
-        """Check that no task in a lane and no delayed task has a start mark. Nobody knows whether such a task was
-        started, so it must be claimed or dead.
+        """Check that no task in a lane and no delayed task has a start mark. A marked task may have been started, so it
+        must be held by an owner or dead.
         """
         waiting = [text for texts in picture.lanes.values() for text in texts if id_of(text) in picture.tasks]
         flags = [text.rpartition(" ")[2] for text in [*waiting, *picture.tickets.values()]]
         assert not [flag for flag in flags if "b" in flag]
 
     def caps_and_rates_are_kept(self, picture: Picture) -> None:
-        """Check that no queue runs more tasks than its cap, and that any `burst + 1` starts of a rate take at least
-        `burst` intervals less the slack.
+        """Check that no queue runs more tasks than its cap permits. In addition, check that `burst + 1` successive
+        starts of a rate take at least `burst` intervals minus the slack.
         """
         if not self.forgotten:
             held = [text.split(" ")[1] for texts in picture.inflight.values() for text in texts]
@@ -186,8 +188,8 @@ class Invariants(Machine):
         assert all(tokens <= 1 for tokens in (*picture.bells.values(), picture.poller_bell))
 
     def a_poller_will_check_in_time(self, picture: Picture) -> None:
-        """Check that a poller has a timer for the first due task, or that its doorbell has a token. It notices a ZADD
-        by another program only at its next check.
+        """Check that a poller has a timer for the first due task, or that the pollers' doorbell has a token. A poller
+        notices a ZADD by another program only at its next check.
         """
         due = [at for at, item in self.model.places.scheduled.values() if isinstance(item, Task)]
         if due and not self.bare_is_unseen and not picture.poller_bell:

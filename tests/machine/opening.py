@@ -1,5 +1,5 @@
-"""Rules for queues that open, close, appear and disappear. These rules are directed, because random steps rarely get
-that far.
+"""Rules for queues that open, close, appear and disappear. These rules are directed, because random steps rarely reach
+these situations.
 """
 
 from hypothesis import strategies as st
@@ -39,8 +39,8 @@ class Opening(Dying):
         shut=st.sampled_from([NEVER, CROWDED, BROKEN]),
     )
     def a_condition_closes_and_opens(self, data: st.DataObject, queue: str, shut: Rule) -> None:
-        """A condition closes a queue and opens it later. A worker that finds the queue closed receives the time of the
-        next check.
+        """Let a condition close a queue and open it later. A worker that finds the queue closed receives the time of
+        the next check.
         """
         worker = self.workers[self.pick(data, self.workers)]
         opens_at = self.now + 2 * SECOND_US
@@ -55,8 +55,8 @@ class Opening(Dying):
     @precondition(lambda self: self.workers)
     @rule(data=st.data(), queue=st.sampled_from(sorted(PATTERN_OF)))
     def a_tenant_comes_and_goes(self, data: st.DataObject, queue: str) -> None:
-        """A queue of a pattern that stays empty for long enough is forgotten. When it gets tasks again, it starts like
-        a new queue.
+        """Let a queue of a pattern stay empty until it is forgotten. When it gets tasks again, it starts like a new
+        queue.
         """
         worker = self.workers[self.pick(data, self.workers)]
         self.bring(queue, 2)

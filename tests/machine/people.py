@@ -77,7 +77,7 @@ class People(Working):
     @precondition(lambda self: self.workers)
     @rule(data=st.data(), verb=VERBS, delivery=DELIVERIES)
     def cancel_what_runs(self, data: st.DataObject, verb: str, delivery: str) -> None:
-        """Cancel a running task, and settle it. Whatever its outcome is, it gets no further attempt."""
+        """Cancel a running task, and settle it. It gets no further attempt, whatever its outcome is."""
         worker = self.workers[self.pick(data, self.workers)]
         if not worker.claims:
             self.bring_if_few(data)
@@ -88,8 +88,8 @@ class People(Working):
             self.take_turn(worker, 1)
 
     def cancel(self, data: st.DataObject, delivery: str) -> None:
-        """Cancel a running, dead or any other task. The kind is drawn first, because otherwise nearly all of these
-        tasks would be in lanes.
+        """Cancel a running task, a dead task, or any task. The rule first draws which of these it is, because otherwise
+        nearly all cancelled tasks would be in lanes.
         """
         places = self.model.places
         running = [task.id for held in places.inflight.values() for task in held]
@@ -204,7 +204,7 @@ class People(Working):
     def look_at_queues(self, _: st.DataObject, __: str) -> None:
         overview = self.fleet.run(self.fleet.store.overview(QUEUES))
         places = self.model.places
-        places.at(self.now)  # the clock may just have jumped, and hours depend on it
+        places.at(self.now)  # the clock may just have jumped, and conditions with hours depend on the time
         for row in overview.queues:
             counts = [places.counts[f"{place}:{row.queue}"] for place in ("delayed", "running", "dead")]
             legacy_items = self.model.legacy_items() if row.queue == UNKNOWN_QUEUE else 0
@@ -216,11 +216,11 @@ class People(Working):
             closed_for = 0 if by is None else self.now - self.model.closed.get(row.queue, self.now)
             assert row.closed_age_us == max(
                 0, closed_for
-            )  # if the clock was set back, the time since which the queue is closed may be in the future
+            )  # if the clock went back, the time at which the queue was closed may be in the future
             assert row.served == (self.model.served.get(bell_of(row.queue), 0) > self.now)
 
     def announce(self, data: st.DataObject, _: str) -> None:
-        """Publish the served queues. A task for any other queue is accepted, with a warning to its producer."""
+        """Publish the served queues. Tasks for other queues are accepted too, but their producers get a warning."""
         queues, hours = data.draw(st.lists(st.sampled_from(NAMES), unique=True)), data.draw(st.integers(1, 3))
         others = [self.kept._replace(ends=2), self.kept._replace(ends=0), KEPT, KEPT._replace(events=0)]
         kept = data.draw(st.sampled_from([self.kept, self.kept, *others]))
@@ -228,7 +228,9 @@ class People(Working):
         self.model.announce(self.now, queues, hours * HOUR_MS * 1000, kept.ends, kept.events, shares=SERVED)
 
     def conditions_change(self, data: st.DataObject, delivery: str) -> None:
-        """Publish hours from now on and another rule, or only some of the conditions, or none."""
+        """Publish a condition with hours from now on and a condition with another rule, or only one of the two, or
+        none.
+        """
         hours, rule = data.draw(st.sampled_from(HOURS)), data.draw(st.sampled_from(RULES))
         now, told = self.now, data.draw(st.sampled_from([2, 2, 2, 1, 0]))
         known_until, *intervals = (now + second * SECOND_US for second in hours)
@@ -239,7 +241,7 @@ class People(Working):
         self.define(dict(list(conditions.items())[:told]), delivery)
 
     def audit(self, _: st.DataObject, __: str) -> None:
-        """Check that the audit's search reports only the tasks of deleted owners as unplaced."""
+        """Check that the audit's search reports the tasks of deleted owners as unplaced, and no others."""
         places, known = self.model.places, self.model.leases.expires
         orphaned = [task.id for owner, held in places.inflight.items() if owner not in known for task in held]
         assert walk(self.fleet) == sorted(task_id for task_id in orphaned if task_id in places.tasks)

@@ -11,8 +11,8 @@ from support.protocol import Fleet
 
 @dataclass(frozen=True)
 class Picture:
-    """The whole data of a namespace. Entries and items are texts, and times are in microseconds. `turns` has the marked
-    and placed queues of each domain with patterns.
+    """The whole data of a namespace. Entries and items are stored as texts, and times in microseconds. `turns` has the
+    marked and the placed queues of each domain with patterns.
     """
 
     lanes: dict[tuple[str, str], list[str]]
@@ -165,8 +165,8 @@ def _sealed(fleet: Fleet, numbers: list[str]) -> dict[int, str]:
 
 
 def _times(of_domains: Iterable[tuple[str, dict[str, str], dict[str, float]]]) -> dict[str, str]:
-    """Return the times of queues in domains with patterns, in the same form as the hash `rotation` has them for other
-    domains.
+    """Return the times of queues in domains with patterns, in the form in which the hash `rotation` has the times of
+    other domains.
     """
     return {
         domain if name == "*" else f"{domain} {name}": state

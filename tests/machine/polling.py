@@ -61,12 +61,12 @@ class Polling(Producing):
             paused, is_closed = self.model.paused, self.model.is_closed_for_sweeps
             unrung = {queue for queue in waiting if queue not in paused and not is_closed(queue)}
             rescued = {bell_of(queue) for queue in unrung - may_be_full}
-            # The queues of a pattern share one doorbell. If one of them may be full, it depends on the order of the
-            # queues whether the sweep counts a rescue.
+            # The queues of a pattern share one doorbell. If a cap or a rate may close one of these queues, it depends
+            # on their order whether the sweep counts a rescue.
             surely = rescued - {bell_of(queue) for queue in unrung & may_be_full}
             assert len(surely) <= reply.rescues <= len(rescued)
         self._poller_learns(reply.next_due_us)
-        # A sweep does not know the queues of a pattern that were only pushed to.
+        # A sweep does not know a queue of a pattern that has only got items from other programs.
         self.without_token &= PATTERN_OF.keys() - known
         return reply.expired
 
@@ -86,7 +86,7 @@ class Polling(Producing):
         self.call(self.fleet.store.adopt_scheduled([member.encode() for member in members]), check, delivery)
 
     def _poller_learns(self, next_due: int | None) -> None:
-        """Store the time of the poller's next check. The time is 0 if there was no reply, because the poller then
+        """Store the time of the poller's next check. If there was no reply, the time is 0, because the poller then
         checks again at once.
         """
         self.poller_knows = next_due

@@ -24,7 +24,7 @@ class Producing(Machine):
 
     @rule(wishes=st.lists(WISHES, min_size=1, max_size=3), delivery=DELIVERIES)
     def enqueue(self, wishes: list[tuple[str, str, tuple[str, int], int]], delivery: str) -> None:
-        """Enqueue tasks, sometimes with the id of a live task, and sometimes with the same id twice in a call."""
+        """Enqueue tasks. Sometimes a task gets the id of a live task, or two tasks of a call get the same id."""
         live, news = sorted(self.model.places.tasks, key=lambda one: not self.model.places.tasks[one].cancelled), []
         for queue, due, (key, hold_ms), luck in wishes:
             task_id = live[0] if live and not luck else f"t{next(self.ids)}"
@@ -80,8 +80,8 @@ class Producing(Machine):
         kind=BARE, queue=st.sampled_from(QUEUES), place=st.sampled_from(["ready", "ready", "delayed", "-5", "1", "30"])
     )
     def bare(self, kind: str, queue: str, place: str) -> None:
-        """Push an item by RPUSH or ZADD, as programs in other languages do. That rings no doorbell and marks no queue.
-        An item that is not a valid task becomes dead when a worker or a poller finds it.
+        """Push an item with RPUSH or ZADD, as programs in other languages do. Such a push rings no doorbell and marks
+        no queue. An item that is not a valid task becomes dead when a worker or a poller finds it.
         """
         bare, keys = self._bare(kind, queue), self.fleet.keys
         if place in {"ready", "delayed"}:

@@ -24,7 +24,7 @@ ACTS = st.sampled_from(["put"] * 2 + ["declare", "pause", "resume", "remove", "f
 
 
 class Schedules(Working):
-    """Rules for schedules: one for all actions of operators and nodes, one for pollers, and one that makes an
+    """Rules for schedules: one rule for all actions of operators and nodes, one for pollers, and one that makes an
     occurrence due.
     """
 
@@ -93,7 +93,7 @@ class Schedules(Working):
         self.call(self.store.forget(name, patience), check, delivery)
 
     def run_schedule(self, data: st.DataObject, name: str, delivery: str) -> None:
-        """Run a schedule now, with a record that was read before and may be old."""
+        """Run a schedule now, based on a record that was read earlier and may be out of date."""
         if not self.readings:
             self.look_at_schedules(data, name, ANSWERED)
         for _, kept in self.readings[:1]:
@@ -120,7 +120,7 @@ class Schedules(Working):
 
     @rule(data=st.data(), delivery=DELIVERIES)
     def a_poller_advances(self, data: st.DataObject, delivery: str) -> None:
-        """A poller advances a schedule, with a record that was read before and may be old."""
+        """Let a poller advance a schedule, based on a record that was read earlier and may be out of date."""
         if self.readings:
             self.send_advance(*data.draw(st.sampled_from(self.readings)), delivery)
 
@@ -141,7 +141,9 @@ class Schedules(Working):
 
     @rule(data=st.data(), name=st.sampled_from(NAMES))
     def an_occurrence_comes(self, data: st.DataObject, name: str) -> None:
-        """Directed: two pollers with the same record enqueue an occurrence, which is promoted when it is due."""
+        """Directed: let two pollers with the same record enqueue an occurrence, and promote the occurrence when it is
+        due.
+        """
         if name not in self.model.schedules:
             self.put_schedule(data, name, ANSWERED)
         self.look_at_schedules(data, name, ANSWERED)

@@ -1,4 +1,6 @@
-"""A check that the table of states permits each move of a task to a script that has run since the last check."""
+"""A check that each move of a task is one that the table of states permits to a script that has run since the last
+check.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
@@ -30,7 +32,7 @@ def states_in(picture: Picture) -> dict[str, State]:
 
 
 def reached(start: State | None, scripts: Iterable[str]) -> set[State | None]:
-    """Return the states that a task may have after these scripts, which ran one after the other."""
+    """Return the states that a task may have after these scripts, which ran one after another."""
     states = {start}
     for script in scripts:
         states |= {to for state in states for to in _moves_of(state, script)}
@@ -40,7 +42,7 @@ def reached(start: State | None, scripts: Iterable[str]) -> set[State | None]:
 def _moves_of(state: State | None, script: str) -> Iterable[State]:
     if state is None or state in ENDED or state is State.UNKNOWN:
         yield from (to for to, scripts in CREATED.items() if script in scripts)
-        if script in _ENDING | _GROUPS:  # the script may create the task, because it follows another task or a group
+        if script in _ENDING | _GROUPS:  # this script may enqueue a task that follows another task or a group
             yield from (State.READY, State.SCHEDULED)
     if state is not None:
         yield from (to for to, scripts in STATES[state].moves.items() if script in scripts)
@@ -70,7 +72,7 @@ class StateWatch:
 
 
 def _states_of_end(how: str) -> set[State]:
-    """Return the states that may be reported after a task ended in this way. A dead task that was purged is no longer
-    known.
+    """Return the states that a task may have after it ended in the way `how`. A dead task that was purged is cancelled
+    or unknown.
     """
     return {State.CANCELLED, State.UNKNOWN} if how == PURGED else {State(how)}

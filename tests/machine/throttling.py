@@ -18,7 +18,7 @@ class Throttling(Working):
     @precondition(lambda self: self.workers)
     @rule(data=st.data(), name=st.sampled_from(sorted(RATES_OF_TASKS)), patience=PATIENCE, delivery=DELIVERIES)
     def throttle(self, data: st.DataObject, name: str, patience: int | None, delivery: str) -> None:
-        """A worker requests permission to start tasks that have their own rate."""
+        """Let a worker request permission to start tasks that have their own rate."""
         worker = self.workers[self.pick(data, self.workers)]
         if not worker.claims:
             self.bring_if_few(data)

@@ -55,7 +55,8 @@ OUTCOMES: dict[str, Outcome] = {
 }
 VERBS = st.sampled_from([*sorted(OUTCOMES), *["done"] * 4])
 PICKS = st.sampled_from([1, 1, 2, 5, 50])
-# In microseconds; with 0, a turn may claim at any time; a call may arrive too late.
+# In microseconds. With 0, a turn may claim at any time. With the other values, a delayed call may arrive too late to
+# claim.
 CLAIM_WITHIN_US = st.sampled_from([0, 1, SECOND_US, SECOND_US])
 LIMITS = st.dictionaries(st.sampled_from(NAMES), st.integers(0, 5), max_size=2)
 
@@ -133,8 +134,8 @@ class Working(Polling):
         *,
         claim_by: int | None = None,
     ) -> TurnReply | None:
-        """Take a turn. It repeats the outcomes that no reply has confirmed. With `claim_by`, the turn does not list the
-        claims that the worker holds, as in a pipelined turn.
+        """Take a turn, which repeats the outcomes that no reply has confirmed. If `claim_by` is given, the turn does
+        not list the claims that the worker holds, as in a pipelined turn.
         """
         held = [claim.entry.id for claim in worker.claims] if claim_by is None else None
         settled = [Settlement(claim.entry, outcome, RUN_RECORD) for claim, outcome in worker.pending]
@@ -173,7 +174,7 @@ class Working(Polling):
             assert (reply.wait_us, reply.now_us) == (expected.wait, self.now)
             if (
                 expected.status == "lost"
-            ):  # such a turn rings the doorbells of all its queues, even of those whose tokens had been lost
+            ):  # such a turn rings the doorbells of all its queues, even of queues whose tokens had been lost
                 self.without_token -= {share.queue for tier in request.serving for share in tier}
 
         return check
@@ -189,15 +190,15 @@ class Working(Polling):
     @precondition(lambda self: self.workers)
     @rule(data=st.data())
     def wake(self, data: st.DataObject) -> None:
-        """A worker that sleeps at its doorbells takes a token. It reports the token in its next turn."""
+        """Let a worker that sleeps at its doorbells take a token, which it reports in its next turn."""
         worker = self.workers[self.pick(data, self.workers)]
         self.swallow(worker, data.draw(st.sampled_from(worker.queues)))
 
     @precondition(lambda self: any(not worker.claims for worker in self.workers.values()))
     @rule(data=st.data(), limit=st.integers(1, 3))
     def wake_with_a_turn(self, data: st.DataObject, limit: int) -> None:
-        """A worker sends a turn right after a BLPOP, before it knows which token the BLPOP took. Its next turn reports
-        the token, unless this turn claimed from the same queue or found nothing at all.
+        """Let a worker send a turn right after a BLPOP, before it knows which token the BLPOP took. The following turn
+        reports the token, unless the first turn claimed from the queue of the token or claimed nothing at all.
         """
         worker = self.workers[self.pick(data, [name for name, one in self.workers.items() if not one.claims])]
         self.bring_if_few(data)
@@ -216,8 +217,8 @@ class Working(Polling):
     @precondition(lambda self: self.workers)
     @rule(data=st.data(), verb=VERBS, finished=st.booleans(), delivery=DELIVERIES)
     def return_prefetched(self, data: st.DataObject, verb: str, finished: bool, delivery: str) -> None:
-        """While a worker runs a long task, the master settles the finished entries of the claim and returns those after
-        the task. The worker notices this later, and sends the outcomes again.
+        """Let the master act while a worker runs a long task: it settles the finished tasks of the claim, and returns
+        the entries behind the long task. The worker notices this later, and sends the outcomes again.
         """
         worker = self.workers[self.pick(data, self.workers)]
         if len(worker.claims) < 3:
@@ -244,7 +245,9 @@ class Working(Polling):
     @precondition(lambda self: any(worker.claims for worker in self.workers.values()))
     @rule(data=st.data(), delivery=DELIVERIES)
     def mark_a_task_as_started(self, data: st.DataObject, delivery: str) -> None:
-        """A worker marks a task that may be started at most once. If it gets no reply, it does not start the task."""
+        """Let a worker set the start mark of a task that may be started at most once. If the worker gets no reply, it
+        does not start the task.
+        """
         worker = self.workers[self.pick(data, [name for name, one in self.workers.items() if one.claims])]
         at = data.draw(st.integers(0, len(worker.claims) - 1))
         entry, body = worker.claims[at]
@@ -261,8 +264,8 @@ class Working(Polling):
     @precondition(lambda self: self.workers)
     @rule(data=st.data())
     def swallow_a_token_after_a_lost_answer(self, data: st.DataObject) -> None:
-        """Directed: the reply to a claim was lost. The next turn gets the status `again`, and must still pass on the
-        tokens that it reports.
+        """Directed: lose the reply to a claim. The next turn gets the status `again`, and must still pass on the tokens
+        that it reports.
         """
         worker = self.workers[self.pick(data, self.workers)]
         self.bring_if_few(data)
@@ -274,8 +277,8 @@ class Working(Polling):
     @precondition(lambda self: any(worker.claims for worker in self.workers.values()))
     @rule(data=st.data())
     def release_and_claim_again(self, data: st.DataObject) -> None:
-        """Directed: a release arrives a second time, after its owner has claimed the same task again. It must change
-        nothing.
+        """Directed: deliver a release a second time, after its owner has claimed the same task again. The second
+        delivery must change nothing.
         """
         worker = self.workers[self.pick(data, [name for name, one in self.workers.items() if one.claims])]
         worker.pending.append((worker.claims.pop(0), Release()))
@@ -287,8 +290,8 @@ class Working(Polling):
     @precondition(lambda self: self.workers)
     @rule(data=st.data(), queue=st.sampled_from([CAPPED.queue, "t-a"]))
     def make_room_under_a_cap(self, data: st.DataObject, queue: str) -> None:
-        """Directed: a worker takes a token while the cap is reached. The turn that makes room must ring the doorbell,
-        although it claims nothing.
+        """Directed: let a worker take a token while the cap is reached. The turn that makes room under the cap must
+        ring the doorbell, although it claims nothing.
         """
         worker = self.workers[self.pick(data, self.workers)]
         self.bring(queue, 4)

@@ -18,7 +18,7 @@ class TurnRequest:
     owner: str
     serving: Serving
     limit: int  # the maximum number of entries to claim
-    limits: Mapping[str, int]  # the limits of queues and patterns that have their own limit
+    limits: Mapping[str, int]  # the limits of the queues and patterns that have a limit of their own
     holding: int = 0  # the number of entries that the owner already holds
     picks: int = 1  # how often a queue is chosen; if it is more than 1, each choice claims one entry
     # The entry that must run alone, and for which the owner is finishing its other tasks; "" for none.
@@ -28,12 +28,12 @@ class TurnRequest:
 
 @dataclass
 class Claimed:
-    """What a claim took and found."""
+    """The result of a claim."""
 
     tasks: list[Task] = field(default_factory=list)
     # Entries of cancelled tasks that the claim removed from their lanes.
     dropped: list[str] = field(default_factory=list)
-    wait: int = 0  # us until a rate or a condition must be checked again; 0 for none
+    wait: int = 0  # time in us until a rate or a condition must be checked again; 0 if none must be
     quarantined: str = ""  # the entry that must run alone; no other entry was claimed
 
     @property
@@ -53,7 +53,9 @@ class Claimed:
 
 @dataclass
 class Claims:
-    """The state that a claim of one turn uses. `verdicts` holds the conditions that were already evaluated."""
+    """The state that the claim of one turn uses. `verdicts` has the results of the conditions that were already
+    evaluated.
+    """
 
     places: Places
     rotation: Rotation
@@ -73,7 +75,7 @@ class Claims:
                 break
             self.verdicts.clear()
         if len(claimed.tasks) >= request.picks or claimed.quarantined:
-            claimed.wait = 0  # a worker that got all its entries, or must run one alone, does not wait
+            claimed.wait = 0  # a worker that has got all its entries, or must run one entry alone, does not wait
         for task in claimed.tasks:  # the events of the starts come after all other events of the claim
             self.places.news.add("started", task, request.owner, begun=1, lag_us=self.places.now - task.due)
         return claimed
@@ -100,8 +102,8 @@ class Claims:
         return claimed
 
     def _mark_unmarked(self, serving: Serving) -> bool:
-        """Mark queues with items that other programs pushed, because a push sets no mark. Claims call this only if they
-        found nothing else. Return whether a queue was marked.
+        """Mark the queues that contain items of other programs, because a plain push marks no queue. A claim calls this
+        only if it found nothing else. Return whether a queue was marked.
         """
         queues = {share.queue for tier in serving for share in tier}
         unmarked = {queue for queue in queues if self.places.entries(queue)} - self.places.marked
@@ -189,8 +191,8 @@ class Claims:
         return allowed
 
     def _most(self, share: Share, request: TurnRequest) -> int:
-        """Return how many tasks to claim. The queue's own limit has no effect if a cap, a rate or a condition on counts
-        bounds its starts.
+        """Return how many tasks to claim from this queue. The queue's entry in `limits` has no effect if a cap, a rate
+        or a condition on counts limits its starts.
         """
         if share.cap or share.interval_us or (share.condition and self.verdict(share).by_counts):
             return int(min(max(1, request.limit), self.starts(share)))

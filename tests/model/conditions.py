@@ -22,8 +22,8 @@ class Seen(NamedTuple):
 
 @dataclass(frozen=True)
 class Hours:
-    """A condition that is open in some intervals. They are known up to the time `known_until`. After that, the
-    condition fails.
+    """A condition that is open in some intervals. The intervals are known up to the time `known_until`. After that
+    time, the condition fails.
     """
 
     known_until: int
@@ -32,8 +32,8 @@ class Hours:
 
 @dataclass(frozen=True)
 class Rule:
-    """A condition in Lua. `text` is its code, and `opens` is the same rule in Python. It returns None if the Lua code
-    fails.
+    """A condition in Lua. `text` is its code, and `opens` is the same rule in Python. `opens` returns None where the
+    Lua code would fail.
     """
 
     text: str
@@ -53,8 +53,8 @@ class Verdict:
 
 
 def first_opening(opens_in: Callable[[int], bool]) -> int:
-    """Return after how many us a closed condition opens, or a second if it does not open before. The search checks
-    every 50 ms, then between the last two steps to about 1 ms.
+    """Return after how many microseconds a closed condition opens, or one second if it does not open within a second.
+    The search checks every 50 ms, and then narrows the last step down to about 1 ms.
     """
     opens = next((us for us in range(STEP_US, LOOK_AGAIN_US, STEP_US) if opens_in(us)), LOOK_AGAIN_US)
     shut = opens - STEP_US

@@ -51,9 +51,9 @@ class Block:
 
 @dataclass
 class Memory:
-    """The blocks of tasks that ended. `open` has the blocks of the text that still grows, and `sealed` has those of
-    each finished text, by the number of ends up to that text. `untold` has ids whose earlier ends must not be reported,
-    each with the time since when.
+    """The blocks of tasks that ended. `open` has the blocks of the text that still grows. `sealed` has the blocks of
+    each finished text. Its keys are the numbers of ends up to the end of that text. `untold` has ids whose earlier ends
+    must not be reported, each with the time at which it was added.
     """
 
     keep: int = 0
@@ -123,8 +123,8 @@ def unstarted(body: str) -> str:
 
 
 def as_looked_up(task: Task, due: int | None) -> Task:
-    """Return what a cancel finds out about a task that waits. If the task is scheduled until `due`, its ticket is used.
-    Otherwise only its body is used, because no lane is searched for the entry.
+    """Return the task as a cancel sees it if the task waits. If the task is scheduled until `due`, the cancel reads its
+    ticket. Otherwise the cancel reads only the body, because it does not search the lanes for the entry.
     """
     if due is not None:
         return replace(task, due=due, ready=0)

@@ -10,8 +10,8 @@ from model.model import Model
 
 @dataclass(frozen=True)
 class Target:
-    """The group to which a call adds members. `opening` has the tasks that follow the group, and the tasks that follow
-    it if a member is dead. It is None if the call does not open the group.
+    """The group to which a call adds members. If the call opens the group, `opening` has two chains: the tasks that
+    follow the group, and the tasks that follow it if a member is dead. Otherwise `opening` is None.
     """
 
     group: str
@@ -46,8 +46,8 @@ class GroupModel(Model):
         return "ok", self._cursor(to, len(statuses)), statuses
 
     def _cursor(self, to: Target, added: int) -> int:
-        """Return the cursor of the group after the call. If the group has ended and is forgotten, the call was a
-        repeated one, which expects the cursor of its first reply.
+        """Return the cursor of the group after the call. If the group has ended and is forgotten, this call repeats an
+        earlier one, and it returns the same cursor as that call.
         """
         if to.group in self.groups:
             return self.groups[to.group].cursor

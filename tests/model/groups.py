@@ -18,8 +18,8 @@ Chain = tuple[New, ...]
 
 @dataclass
 class Group:
-    """A group. `live` has the ids of the members that have not ended. For a member that is a chain, it has the current
-    task of the chain.
+    """A group. `live` has the ids of the members that have not ended. For a member that is a chain, it has the id of
+    the current task of the chain.
     """
 
     then: Chain
@@ -69,8 +69,8 @@ class Dependents:
             group.total += len(members)
 
     def ended(self, places: "Places", how: str, ids: Sequence[str], still_there: Collection[str] = ()) -> None:
-        """Process the end of these tasks, which ended together in the way `how`, and enqueue what follows. The ids in
-        `still_there` are freed only after the script, so no following task can have them.
+        """Process the end of these tasks, which ended together in the way `how`, and enqueue the tasks that follow
+        them. The ids in `still_there` are freed only at the end of the script, so no following task can use them.
         """
         gone = [(task_id, *self.members.pop(task_id)) for task_id in ids if task_id in self.members]
         for task_id, group_id, chain in gone:

@@ -73,8 +73,8 @@ class Task:
 
 @dataclass(frozen=True)
 class LegacyItem:
-    """An item that a program in another language pushed. `id` and `queue` are read from it, or "" if that is
-    impossible.
+    """An item that a program in another language pushed. `id` and `queue` are read from its text. They are "" if the
+    text does not have them.
     """
 
     text: str
@@ -102,8 +102,8 @@ class New:
 
 @dataclass(frozen=True)
 class Share:
-    """A queue or a pattern as a pool serves it, with its weight and limits. For a queue that was found by a pattern,
-    `pattern` is that pattern, otherwise "".
+    """A queue or a pattern as a pool serves it, with its weight and limits. `pattern` is the pattern by which the queue
+    was found, or "".
     """
 
     queue: str
@@ -120,7 +120,7 @@ class Share:
 
 
 def slack_us(interval_us: int, burst: int) -> int:
-    """Return by how many us the starts of a rate may run ahead of an even pace."""
+    """Return how many microseconds earlier than at an even pace a task may start under this rate."""
     return max((burst - 1) * interval_us, min(50_000, interval_us // 2))
 
 

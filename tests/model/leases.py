@@ -26,7 +26,7 @@ class Leases:
 
     def sweep(self, now: int) -> list[str]:
         """Return the owners whose lease has expired, oldest first. If there was no sweep for half a lease, or the clock
-        went back, no lease expires for another lease.
+        went back, no lease expires until the time of one more lease has passed.
         """
         if self.pulse is None or not self.pulse <= now <= self.pulse + self.length / 2:
             self.grace_until = now + self.length

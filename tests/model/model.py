@@ -74,7 +74,7 @@ class Model(Schedules, Sweeping, Throttling):
         return Promoted(moved, buried, self.next_due(), len(due) >= limit, left_out)
 
     def _promote(self, member: str) -> str:
-        """Promote the member of the delayed set. Return its queue, or "" if it is an occurrence that was left out."""
+        """Promote this member of the delayed set. Return its queue, or "" if it is an occurrence that is left out."""
         due, item = self.places.scheduled.pop(member)
         if isinstance(item, Task) and self.is_left_out(item, due):
             return ""
@@ -160,9 +160,9 @@ class Model(Schedules, Sweeping, Throttling):
             answer.status = "backlogged"
 
     def _is_backlogged(self, request: TurnRequest, queue: str) -> bool:
-        """Whether the reply has the status `backlogged`. That is so if the claim leaves four entries for each owner in
-        the lane that is served next, the queue is in the highest tier, and no queue of that tier has a cap, a rate or a
-        condition.
+        """Whether the reply has the status `backlogged`. The reply has it if all of this is true: the claim leaves at
+        least four entries for each owner in the lane that is served next, the queue is in the highest tier, and no
+        queue of that tier has a cap, a rate or a condition.
         """
         beside = request.serving[0]
         is_bounded = any(share.cap or share.interval_us or share.condition for share in beside)
@@ -192,7 +192,7 @@ class Model(Schedules, Sweeping, Throttling):
             if is_release:
                 self._credit(serving, task.queue)
             if outcome[0] in {"retry", "release"} and not task.cancelled:
-                # The outcome shows that the start mark is no longer needed.
+                # The start mark is no longer needed, because there is an outcome.
                 task.flag = task.flag.replace("b", "") or "-"
             if outcome[0] == "done" and not task.is_tombstone:
                 done.append(self._done(task, outcome, owner))
@@ -234,8 +234,8 @@ class Model(Schedules, Sweeping, Throttling):
                 self.places.news.add("released", task, owner)
 
     def _credit(self, serving: Serving, queue: str) -> None:
-        """Give a queue its turn back in the first tier that serves it, because a claimed entry was returned. In a
-        domain with patterns this needs a stored time of the queue.
+        """Take back the charge for a claimed entry that was returned, in the first tier that serves the queue. In a
+        domain with patterns, this happens only if the rotation still has a time for the queue.
         """
         for tier in serving:
             share, domain = share_in(tier, queue), frozenset(one.queue for one in tier)
@@ -256,8 +256,8 @@ class Model(Schedules, Sweeping, Throttling):
     def return_prefetched(
         self, now: int, owner: str, running: str, outcomes: Sequence[tuple[str, Outcome]], serving: Serving
     ) -> int:
-        """Settle finished tasks. If the owner still holds the running entry, return the entries behind it to their
-        queues. Return how many these were.
+        """Settle finished tasks. If the owner still holds the running entry, put the entries behind it back into their
+        queues. Return the number of these entries.
         """
         self.places.at(now)
         self._settle_and_look(owner, outcomes, serving)
@@ -324,8 +324,9 @@ class Model(Schedules, Sweeping, Throttling):
         return self._reap(now, owner, ran, Reaped(settled=len(outcomes) - len(stale), stale=stale), serving)
 
     def _reap(self, now: int, owner: str, ran: Mapping[str, str] | None, reaped: Reaped, serving: Serving) -> Reaped:
-        """Reap an owner. `ran` has the ids of the tasks that were running. The value is the record of the crash, or ""
-        if the task is not blamed. If the node was lost, `ran` is None and every task is charged with the loss.
+        """Reap an owner. The keys of `ran` are the ids of the tasks that were running. Each value is the record of the
+        crash, or "" if the task is not blamed. If the node was lost, `ran` is None and every task is charged with the
+        loss.
         """
         self.places.at(now)
         held = list(self.places.inflight.get(owner, []))
@@ -361,8 +362,8 @@ class Model(Schedules, Sweeping, Throttling):
     def _charge(
         self, task: Task, ran: Mapping[str, str] | None, serving: Serving
     ) -> tuple[tuple[str, str] | None, bool]:
-        """Count a crash, a loss or a release of a task. Return the mark and the record of a crash or loss, and whether
-        it makes the task dead.
+        """Count a crash, a loss or a release of a task. Return the mark and the record of the crash or loss, or None
+        for a release. The second value is whether the crash or loss makes the task dead.
         """
         if ran is None:
             task.losses += 1

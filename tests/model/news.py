@@ -1,4 +1,4 @@
-"""The model of task events: which event, with which fields, each change must add to the stream."""
+"""The model of task events: the event that each change must add to the stream, with its fields."""
 
 import json
 import re
@@ -11,9 +11,7 @@ _RUN = re.compile(r" (\d+) (\d+) \d+ (\S+)")
 
 @dataclass
 class News:
-    """The events that the stream must contain. `expected` contains the events that have not yet been compared with the
-    stream.
-    """
+    """The events that the stream must contain. `expected` has those that have not yet been compared with the stream."""
 
     is_wanted: bool = False
     expected: list[dict[str, str]] = field(default_factory=list)

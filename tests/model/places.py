@@ -1,4 +1,4 @@
-"""Where each task is, and all moves between these places. `model.model` decides when a task moves."""
+"""The place of each task, and all moves between places. `model.model` decides when a task moves."""
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
@@ -48,7 +48,7 @@ class Places:
     _adopted: int = 0
 
     def at(self, now: int) -> None:
-        """Begin a script at this time. All following changes belong to it."""
+        """Begin a script at this time. All following changes belong to this script."""
         self.now, self._adopted = now, 0
 
     def mark(self, queue: str) -> None:
@@ -64,7 +64,9 @@ class Places:
             self.idle.pop(queue, None)
 
     def look_if_any(self, queue: str) -> None:
-        """Call `look_at` if the queue has entries. Calls that return tasks but claim none do this."""
+        """Call `look_at` if the queue has entries. The calls that return tasks to queues without claiming any use this
+        method.
+        """
         if self.entries(queue):
             self.look_at(queue)
 
@@ -107,7 +109,7 @@ class Places:
         task.due = task.ready = self.now
         was_marked = task.queue in self.marked
         self._line_up(task, "ready")
-        if not was_marked:  # a queue that was marked before already has a place, or is shut for a reason
+        if not was_marked:  # a queue that was marked before already has a place in the rotation, or is shut
             self.look_at(task.queue)
         self.news.add("enqueued", task)
 
@@ -123,8 +125,8 @@ class Places:
         self.ended["cancelled"] += 1
 
     def remove_tombstone(self, task: Task) -> None:
-        """Remove a tombstone. With the last tombstone, the record is removed too, unless the last incarnation is still
-        live.
+        """Remove a tombstone. When the last tombstone of an id is removed, the record of its incarnations is removed
+        too, unless a task with this id is live.
         """
         incarnation, tombstones = self.former[task.id]
         if tombstones == 1 and task.id not in self.tasks:
@@ -179,7 +181,7 @@ class Places:
 
     def hold(self, owner: str, task: Task) -> None:
         task.starts += 1
-        # The front counts only until the first claim, because a returned task has a place of its own.
+        # `is_front` matters only until the first claim, because a returned task goes to the head of its lane anyway.
         task.is_front = False
         self.inflight.setdefault(owner, []).append(task)
         self.counts[f"running:{task.queue}"] += 1
@@ -204,8 +206,8 @@ class Places:
         return task
 
     def keep_attempt_record(self, task: Task, mark: str, record: str) -> None:
-        """Store an attempt record of a live task, and keep the last ten. The task's flag gets the mark of the last
-        crash or loss, or `FAILURE` if there was none yet.
+        """Store an attempt record of a live task, and keep the last ten. The task's flag has the mark of the last crash
+        or loss, or `FAILURE` if the task has neither crashed nor been lost.
         """
         bare = "".join(letter for letter in task.flag if letter.isdigit() or letter == "u")
         if mark != FAILURE or not any(map(str.isupper, task.flag)):
@@ -214,8 +216,8 @@ class Places:
         self.attempt_records[task.id] = "\n".join([*before, record][-MOST_RECORDS:])
 
     def give_back(self, task: Task) -> bool:
-        """Put a task back at the head of its lane. If it has a start mark, make it dead instead and return False. After
-        that, the caller must make claims check the queue.
+        """Put a task back at the head of its lane. If it has a start mark, make it dead instead and return False. The
+        caller must then call `look_at` or `look_if_any` for the queue.
         """
         if task.is_marked_started:
             self.bury(task, AT_MOST_ONCE)
@@ -275,7 +277,7 @@ class Places:
         self.end(self.tasks[task_id], "purged")
 
     def end(self, task: Task, how: str) -> str:
-        """Remove a task that ended in this way. Return the records of its attempts, as text that follows its run
+        """Remove a task that ended in the way `how`. Return its attempt records as the text that follows its run
         record.
         """
         del self.tasks[task.id]
@@ -287,7 +289,7 @@ class Places:
         return "" if records is None else f"\n{records}"
 
     def end_alone(self, task: Task, how: str, owner: str, run_record: str) -> None:
-        """End one task, and store its end as a block of its own in the memory of ends."""
+        """End one task, and store its end as a separate block in the memory of ends."""
         self.news.add_end(how, task, owner, run_record)
         self.results.pop(task.id, None)
         past = self.end(task, how)

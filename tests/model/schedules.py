@@ -128,7 +128,7 @@ class Schedules(Steering):
         self.declared.pop(name, None)
         self.alive.pop(name, None)
         for task_id in [one for one in self.went_on if one.startswith(f"{name}:")]:
-            del self.went_on[task_id]  # if the schedule is stored again later, its occurrences are new
+            del self.went_on[task_id]  # if the schedule is stored again later, its occurrences count as new
         return "removed"
 
     def _withdraw(self, name: str, known: Known, after: int) -> None:

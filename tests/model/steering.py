@@ -1,5 +1,5 @@
-"""The state of the model, and everything that changes it from outside the fleet: operators, programs in other
-languages, and the server's clock.
+"""The state of the model, and everything outside the fleet that changes it: operators, programs in other languages, and
+the server's clock.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -157,7 +157,7 @@ class Steering:
         return self.purge_dead(old + surplus)
 
     def restore(self, now: int, ids: Sequence[str]) -> list[str]:
-        """Restore tasks that have no entry. Return the status of each id. The caller names no task that is in a
+        """Restore tasks that have no entry. Return the status of each id. The caller must not name a task that is in a
         lane.
         """
         self.places.at(now)
@@ -210,7 +210,9 @@ class Steering:
         return (name, verdict.fails) if verdict and not verdict.is_open else (None, False)
 
     def _condition_of(self, queue: str) -> str:
-        """Return the condition that is announced for the queue, or else for its pattern, or "" for none."""
+        """Return the condition that is announced for the queue or, if there is none, for its pattern. Return "" if
+        neither has a condition.
+        """
         patterns = [share.pattern for turns in self.places.turns if (share := share_in(turns.tier, queue))]
         known = [self.published[name] for name in (queue, *patterns) if name in self.published]
         return next((name for until, name in known if until > self.places.now), "")

@@ -8,7 +8,7 @@ SOON_US = 1_000_000
 
 
 class Sweeping(Steering):
-    """The part of the model that sweeps: over all known queues, and over the owners."""
+    """The part of the model that sweeps over all known queues and over the owners."""
 
     def sweep(self, now: int, forget_after_us: int) -> list[str]:
         """Sweep, and return the owners whose lease has expired."""
@@ -34,14 +34,14 @@ class Sweeping(Steering):
         return bool(self.conditions.defined) and self.closed_by(queue)[0] is not None
 
     def _opens_soon(self, queue: str) -> bool:
-        """Whether the condition opens before the next sweep. If so, this sweep must wake a worker, because no other
-        call notices an item that was pushed without the client.
+        """Whether the queue's condition opens before the next sweep. If so, this sweep must wake a worker, because no
+        other call notices an item that was pushed without the client.
         """
         name = self._condition_of(queue)
         return bool(name) and queue not in self.paused and self.conditions.verdict(queue, name).after < SOON_US
 
     def may_be_full(self, queue: str, now: int) -> bool:
-        """Whether the queue may lack a token because a cap or a rate may permit no start."""
+        """Whether a cap or a rate may forbid a start, so that the queue may lack a token."""
         return self.places.counts[f"running:{queue}"] > 0 or self.rates.paid_off.get(queue, 0) > now
 
     # Queues that are known only by a pattern

@@ -1,4 +1,4 @@
-"""The model of tasks with their own rate: which of them may start, and until when the others are delayed."""
+"""The model of tasks with their own rate: which tasks may start, and until when the others are delayed."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -12,8 +12,9 @@ IN_HAND_US = 5_000
 
 @dataclass
 class Rate:
-    """A rate of tasks. Each start costs one interval. `starts` is when all past starts are paid for, and `line` is when
-    those of the waiting tasks will be too. `vain` is the next time for a task that came back and still could not start.
+    """A rate of tasks. Each start costs one interval. `starts` is the time at which all past starts are paid for.
+    `line` is the time at which the starts of the waiting tasks are paid for too. `vain` is the earliest time to which a
+    task is delayed if it came back and still could not start.
     """
 
     starts: int = 0
@@ -21,8 +22,8 @@ class Rate:
     vain: int = 0
 
     def turn_of(self, now: int, interval_us: int, burst: int, *, is_back: bool) -> int:
-        """Return the time at which the task may start. A task that requests its first start comes after those that
-        already wait.
+        """Return the time at which the task may start. A task that requests a start for the first time comes after the
+        tasks that already wait.
         """
         slack = slack_us(interval_us, burst)
         starts = min(self.starts, self.most(now, interval_us, burst))
@@ -59,7 +60,7 @@ class Throttling(Steering):
         self, now: int, owner: str, text: str, rate: tuple[str, int, int], latest: int | None
     ) -> tuple[str, int]:
         """Request permission to start a task. `rate` has the name, the interval and the burst of the rate. Return the
-        status, and the wait or the time until which the task is delayed.
+        status, and a time: how long to wait before the start, or until when the task is delayed.
         """
         self.places.at(now)
         task = next((held for held in self.places.inflight.get(owner, []) if held.text == text), None)

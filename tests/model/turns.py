@@ -13,7 +13,7 @@ SHUT: Final = 9_000_000_000_000_000
 
 
 def share_in(tier: tuple[Share, ...], queue: str) -> Share | None:
-    """Return the share by which a tier serves a queue, or None. A share with the queue's own name comes before
+    """Return the share with which a tier serves a queue, or None. A share with the queue's own name comes before
     patterns, and a longer pattern before a shorter one.
     """
     fitting = [
@@ -28,8 +28,8 @@ def share_in(tier: tuple[Share, ...], queue: str) -> Share | None:
 
 @dataclass
 class Turns:
-    """The queues of one domain. A queue is marked when it gets an entry or room for a start, and the next claim places
-    it in the rotation. `placed` has, for each of these queues, the time until which it is shut.
+    """The queues of one domain. A queue is marked when it gets an entry or may have room for another start. The next
+    claim places the marked queues in the rotation. `placed` has the time until which each placed queue is shut.
     """
 
     tier: tuple[Share, ...]
@@ -51,8 +51,8 @@ class Turns:
         self.placed = {queue: OPEN if until <= now else until for queue, until in self.placed.items()}
 
     def place_marked(self, rotation: Rotation) -> None:
-        """Place the marked queues in the rotation. Each gets the domain's current time, or its own time if that is
-        later, so that a queue gains nothing by having been idle.
+        """Place the marked queues in the rotation. Each queue gets the domain's current time, or its own time if that
+        is later, so that no queue gains an advantage from having been idle.
         """
         for queue in self.marks - self.placed.keys():
             rotation.come_back(self.domain, queue)
@@ -65,7 +65,7 @@ class Turns:
         return sorted(found, key=lambda queue: self._place(rotation, queue))
 
     def next_to_open(self, rotation: Rotation) -> list[tuple[int, str]]:
-        """Return the queues that are shut until a known time, with that time, earliest first."""
+        """Return the queues that are shut until a known time, each with its time, earliest first."""
         found = [(until, queue) for queue, until in self.placed.items() if OPEN < until < SHUT]
         return sorted(found, key=lambda each: (each[0], self._place(rotation, each[1])))
 

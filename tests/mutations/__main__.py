@@ -1,9 +1,10 @@
 """Reintroduce known bugs one at a time, and check that each is caught: `make mutation`.
 
 Each bug is put into a copy of the product, and its catcher runs on that copy. The catcher is a short soak with chosen
-faults if that finds the bug, otherwise a test. The bug is caught if the catcher makes a finding of the expected kind in
-time. Each catcher also runs without a bug, and must then find nothing. A mutation names a function of the product and
-replaces its behaviour. If the product no longer has that function, the run fails, and the mutation must be adapted.
+faults if such a soak finds the bug, and a test otherwise. The bug is caught if the catcher makes a finding of the
+expected kind in time. Each catcher also runs without a bug, and must then find nothing. A mutation names a function of
+the product and replaces its behavior. If the product no longer has that function, the run fails, and the mutation must
+be adapted.
 """
 
 import argparse

@@ -11,7 +11,7 @@ from soak.findings import Wrong
 # A queue is served but its virtual time does not change, so the queue is chosen again.
 _FREE_SERVING: Final = ("state, cost, servings, clock, turn", "return state or state_of(clock, turn), clock, turn")
 _CALM: Final = Soak(24)  # long enough for two bursts, which fill the queues whose fairness is checked
-# Each node is frozen for longer than its lease, while the other one continues.
+# Each node is frozen for longer than its lease, while the other node continues.
 _FROZEN: Final = Soak(28, ("stop_node a 5 8", "stop_node b 17 8"))
 # The model test reports the first reply or place that differs. It finds most bugs within a hundred examples, and runs
 # enough examples to find the others. Bugs that random steps did not find have a directed rule in `tests/machine`.

@@ -1,4 +1,6 @@
-"""The catchers of bugs. A catcher is a short soak with chosen faults if that finds the bug, otherwise a test."""
+"""The catchers of bugs. A catcher is a short soak with chosen faults if such a soak finds the bug, and a test
+otherwise.
+"""
 
 import re
 import signal
@@ -17,7 +19,7 @@ from soak.evidence import QUIET_FILE, Evidence
 from soak.findings import Finding, Wrong
 from soak.reading import read_evidence
 
-# Findings that are only certain once the evidence is complete.
+# Findings that are certain only when the evidence is complete.
 AT_THE_END: Final = frozenset({Wrong.LOST, Wrong.COUNTERS, Wrong.LEFT})
 _LOOK_SECONDS: Final = 2.0
 _LEAVE_SECONDS: Final = 60.0
@@ -99,7 +101,7 @@ def _sure(evidence: Evidence, folder: Path) -> list[Finding]:
 
 @dataclass(frozen=True, slots=True)
 class Tests:
-    """Tests. One of them must fail with output that matches `says`. `only` is the expression for `pytest -k`.
+    """Tests, one of which must fail with output that matches `says`. `only` is the expression for `pytest -k`.
     `examples` is the number of examples for the model test or the simulation, or 0 for their default.
     """
 

@@ -1,7 +1,7 @@
 """Draw the dashboards from real fleets and a real Prometheus: `make pictures` writes docs/images/.
 
-Each dashboard is drawn as a whole for an eventful fleet. For each trouble, two first screens are drawn: that of the
-dashboard that shows the trouble, and that of a status page that was open before the trouble began.
+Each dashboard is drawn as a whole for an eventful fleet. For each trouble, two first screens are drawn: the first
+screen of the dashboard that shows the trouble, and that of a status page that was opened before the trouble began.
 """
 
 import argparse

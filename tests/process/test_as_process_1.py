@@ -18,8 +18,8 @@ from support.waiting import DEADLINE_SECONDS, until
 
 pytestmark = ON_ONE_SERVER
 
-# Each child of this task leaves its own child behind, in a separate session. Process 1 adopts that process, which ends
-# soon.
+# Each child of this task leaves its own child behind, in a separate session. Process 1 adopts the process that was left
+# behind, which ends soon.
 ORPHANS = """
 @rota.task
 def daemons(text):
@@ -29,8 +29,8 @@ def daemons(text):
     record(f"left {text}")
 """
 
-# Init programs that are process 1 in many images. With `-g`, tini forwards signals to a whole process group. dumb-init
-# does so by default.
+# Init programs that are process 1 in many images. Both forward signals to a whole process group: tini with `-g`, and
+# dumb-init by default.
 INITS = {
     "none": [],
     "tini": ["tini", "--"],
@@ -41,8 +41,8 @@ INITS = {
 
 
 def unshare() -> list[str]:
-    """Return the beginning of a command line that runs a program as process 1, and kills it when this process ends.
-    Skips the test if this is not permitted.
+    """Return a command prefix that runs a program as process 1 of a new PID namespace, and kills it when this process
+    ends. Skips the test if this is not permitted.
     """
     words = ["unshare", "--pid", "--mount-proc", "--kill-child"]
     tried = shutil.which("unshare") and subprocess.run([*words, "true"], capture_output=True, check=False)
@@ -116,8 +116,8 @@ def test_sigterm_to_any_init_program_drains_the_fleet(fleet: Mastered, init: lis
 
 
 def test_sigterm_to_every_process_drains_the_fleet(fleet: Mastered) -> None:
-    """If a unit has `KillMode=control-group`, systemd sends SIGTERM to all its processes in this way. The test signals
-    the children first.
+    """systemd sends SIGTERM to all processes of a unit that has `KillMode=control-group`. The test sends it to the
+    children first.
     """
     fleet.start()
     fleet.push("hold", "a")
@@ -156,7 +156,7 @@ def test_sigterm_before_the_loop_starts_is_not_lost(fleet: Mastered) -> None:
     config.unlink()
     os.mkfifo(config)
     fleet.launch()
-    with config.open("w") as pipe:  # a pipe, whose opening waits until the master begins to read the file
+    with config.open("w") as pipe:  # the file is a pipe; opening it waits until the master begins to read the file
         process_1(fleet).send_signal(signal.SIGTERM)
         pipe.write(text)
 
@@ -180,6 +180,6 @@ def test_the_stop_command_in_another_container_waits_until_the_fleet_ended(fleet
         fleet.release()
         said = stop.communicate(timeout=DEADLINE_SECONDS)[0]
         assert fleet.log("fleet.stopped")
-    # The process is in another PID namespace, so the socket reports 0 as its pid.
+    # This process is outside of the master's PID namespace, so the socket reports 0 as its pid.
     assert (stop.returncode, json.loads(said)["pid"]) == (0, 0)
     assert fleet.exit_code() == 0

@@ -1,5 +1,5 @@
-"""`rota export` and `rota import` as separate processes. They are killed at any time, or write to a
-terminal or a pipe.
+"""`rota export` and `rota import` as separate processes, which are killed at any time, or write to a terminal or a
+pipe.
 """
 
 import json
@@ -32,7 +32,7 @@ POINTS: Final = (
 
 @pytest.fixture
 def old(server: Server, namespace: str, tmp_path: Path) -> Iterator[Fleet]:
-    """Yield a namespace with many tasks. In the folder `old`, `rota` uses this namespace."""
+    """Yield a fleet with many tasks. Commands in the folder `old` use its namespace."""
     folder = tmp_path / "old"
     folder.mkdir()
     write_configuration(folder, server, namespace)
@@ -49,7 +49,7 @@ def old(server: Server, namespace: str, tmp_path: Path) -> Iterator[Fleet]:
 def test_a_repeatedly_killed_import_can_be_completed(
     server: Server, namespace: str, link: FaultyLink, tmp_path: Path
 ) -> None:
-    """The import is killed while a call or its reply is on the way. A call that was on the way arrives after the
+    """The import is killed while a call or its reply is in transit. A call that was in transit arrives after the
     process has died.
     """
     new = f"{namespace}-new"
@@ -71,7 +71,7 @@ def test_a_repeatedly_killed_import_can_be_completed(
 
 
 def kill_import(link: FaultyLink, folder: Path, at: str, *, is_reply: bool) -> None:
-    """Start an import, and kill it when its first call of this script, or the reply to it, is on the way."""
+    """Start an import, and kill it when its first call of this script, or the reply to this call, is in transit."""
     is_there = Event()
 
     def gate(name: str, is_of_reply: bool, _: int) -> bool:

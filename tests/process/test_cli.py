@@ -1,5 +1,5 @@
-"""The command line: exit codes, messages, and standard output. Commands that import tasks run in a separate process,
-and so does one call of most other commands. All other calls run in this process, because that is many times faster.
+"""The command line: exit codes, messages, and standard output. Commands that import tasks run in separate processes.
+Most other commands run in a separate process once. All other calls run in this process, which is many times faster.
 """
 
 import json

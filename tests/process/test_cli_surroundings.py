@@ -1,5 +1,5 @@
-"""Commands whose output cannot be written, whose input files never end, or that run on a machine on which no fleet
-could run.
+"""Commands whose output cannot be written, whose input files never end, or that run on machines on which no fleet could
+run.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""`rota doctor`: what it finds about real servers, limits, control groups and files, and its exit codes."""
+"""`rota doctor`: its findings about real servers, limits, control groups and files, and its exit codes."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The exporter's output if the children's slots hold hostile data."""
+"""The output of an exporter when the slots of the children hold hostile data."""
 
 from collections.abc import Iterator
 

@@ -1,5 +1,5 @@
-"""Deaths of children. The master reports each of them once, with everything that it knows. As long as the task of a
-dead worker is live, it keeps the record of that death.
+"""Deaths of children. The master reports each death once, with everything that it knows. The record of a worker's death
+is kept as long as the task that the worker ran is live.
 """
 
 import contextlib
@@ -113,7 +113,7 @@ def test_every_finished_task_of_a_killed_worker_is_logged(fleet: Mastered) -> No
     fleet.configure("workers = 1")
     fleet.start()
     texts = [f"short-{number}" for number in range(300)]
-    for text in texts[:200]:  # these tasks are short, so the worker now claims many of them at once
+    for text in texts[:200]:  # enough short tasks for the worker to begin to claim many at once
         fleet.push("nothing", text)
     until(lambda: len(fleet.log("task.done")) == 200)
     assert fleet.request("quiet")["ok"]
@@ -134,7 +134,8 @@ def test_a_worker_that_overwrites_its_slot_affects_no_other_process(fleet: Maste
     assert fleet.request("resume")["ok"]
     fleet.push("note", "beside it")
     until(lambda: "beside it" in fleet.ran())
-    # The test kills the worker as the master would, because its slot looks as if a task had exceeded its time limit.
+    # The test kills the worker, because the master may do the same: the slot may look as if a task had exceeded its
+    # time limit.
     with contextlib.suppress(ProcessLookupError):
         os.kill(odd, signal.SIGKILL)
     until(lambda: [line for line in fleet.log("task.done") if line["task_id"] == "odd"])

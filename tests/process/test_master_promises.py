@@ -61,7 +61,7 @@ def test_processes_of_a_task_die_with_its_worker(fleet: Mastered) -> None:
     worker = next(row["pid"] for row, task in fleet.running() if task["task"]["id"] == "a")
     os.kill(worker, signal.SIGKILL)
     until(lambda: not any(map(is_alive, left)), "group, session and marked daemon are gone")
-    # The task is running again. If the master was killed, the daemon that this run leaves would survive.
+    # Stop the fleet, because the task is running again. If the master was killed, the daemon of this run would survive.
     fleet.signal(signal.SIGQUIT)
     fleet.exit_code()
 
@@ -118,7 +118,7 @@ def test_killed_master_leaves_no_children(fleet: Mastered) -> None:
     line = until(lambda: [line for line in fleet.ran() if line.startswith("behind")])[0]
     same_group = int(line.split()[1])
     everybody = descendants(fleet.pid)
-    # This daemon has its own session, so it can only be found by a master that is alive.
+    # This daemon has its own session, so only a living master can find it.
     marked_daemon = int(line.split()[3])
     fleet.signal(signal.SIGKILL)
     fleet.exit_code()

@@ -227,7 +227,7 @@ def _watched_folders(pid: int) -> bool:
 
 
 def _text_of(info: Path) -> str:
-    """Return what the kernel reports about a descriptor, or "" if it has been closed since it was listed."""
+    """Return the kernel's text about a descriptor, or "" if the descriptor has been closed since it was listed."""
     with contextlib.suppress(FileNotFoundError):
         return info.read_text()
     return ""
@@ -243,7 +243,7 @@ def test_reloads_work_during_the_first_load_and_not_while_draining(fleet: Master
     assert fleet.reload()["result"] == "failure"
     (fleet.folder / "broken.py").write_text("import os; os._exit(1)\n")
     fleet.configure('workers = 1\nimports = ["broken"]')
-    # Although this configuration fails too, the master does not exit. It tries the first configuration again.
+    # Although this configuration fails too, the master does not exit, and it returns to the first configuration.
     assert fleet.reload()["result"] == "failure"
     fleet.configure('workers = 2\nimports = ["slow", "tasks"]\n[limits]\nmax_tasks = 1000')
     fleet.signal(signal.SIGHUP)

@@ -29,7 +29,9 @@ def until_quiet(fleet: Mastered, count: int) -> None:
 
 
 def until_all_ready(fleet: Mastered) -> None:
-    """Wait until the children of all roles are ready. In contrast, the fleet is ready as soon as its workers are."""
+    """Wait until the children of all roles are ready. The fleet itself is ready earlier, as soon as its workers are
+    ready.
+    """
     until(lambda: all(row["state"] == "ready" for row in fleet.children()))
 
 
@@ -47,7 +49,7 @@ def keys_on_the_page() -> dict[str, set[str]]:
 
 
 def the_pool(fleet: Mastered) -> tuple[object, ...]:
-    """Return how many workers the pool should have, where this number comes from, and the number in the configuration
+    """Return how many workers the pool should have, the origin of this number, and the number in the configuration
     file.
     """
     (row,) = fleet.status()["pools"]
@@ -120,13 +122,13 @@ def test_usr1_logs_the_status_and_every_stack(fleet: Mastered) -> None:
     worker = held_by(fleet, "a")
     until_all_ready(fleet)
     everybody = {row["pid"] for row in fleet.children()}
-    for _ in range(3):  # while one report is written, a signal causes no second one
+    for _ in range(3):  # a signal that arrives while a report is written causes no second report
         fleet.signal(signal.SIGUSR1)
     until(lambda: len(fleet.log("worker.stack")) >= len(everybody))
     stacks = fleet.log("worker.stack")
     assert {line["child_pid"] for line in stacks} == everybody
     (stack,) = [line["stack"] for line in stacks if line["child_pid"] == worker]
-    # If the task is calling another function at that moment, that function is at the end of the stack.
+    # If the task is calling another function at that moment, `hold` is not the last function of the stack.
     assert "hold" in {frame.split(" ")[0] for frame in stack.split(" < ")}
     assert all(".py:" in line["stack"] for line in stacks)
     (status,) = fleet.log("fleet.status")
@@ -156,14 +158,14 @@ def test_usr2_replaces_every_worker_with_fresh_code(fleet: Mastered) -> None:
 def test_unrelated_signals_do_not_affect_children(fleet: Mastered) -> None:
     fleet.start()
     held_by(fleet, "a")
-    until_all_ready(fleet)  # before it is ready, a process has no handlers yet
+    until_all_ready(fleet)  # a process that is not ready yet has no signal handlers
     before = {row["pid"] for row in fleet.children()}
     for pid in before:
         # `systemctl kill` and `pkill` may send such signals to all processes of a fleet.
         for number in STRAY:
             os.kill(pid, number)
             os.killpg(pid, number)
-    group = os.getpgid(fleet.pid)  # this group has only the master, because each child has its own session
+    group = os.getpgid(fleet.pid)  # this group has only one process, the master, because each child has its own session
     for number, event in (
         (signal.SIGTSTP, "fleet.quiet"),
         # Send CONT only after TSTP has taken effect, because the kernel drops both if they are pending together.

@@ -1,6 +1,6 @@
 """A hundred mistakes, part two: mistakes on the command line and in rota.toml, and the messages about them. Each row
-has a command line, or a configuration for `rota check`, with the expected exit code. It also has words that the command
-must print to standard error. They state what is wrong, where it is, and what to do.
+has a command line, or a configuration for `rota check`, and the expected exit code. It also has words that the command
+must print to standard error: the problem, its place, and the remedy.
 """
 
 import json

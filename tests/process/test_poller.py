@@ -26,15 +26,13 @@ def _until_parked(harness: ChildHarness) -> None:
 
 
 def _claim(harness: ChildHarness, owner: str) -> list[tuple[int, int]]:
-    """Claim all tasks that are ready. Returns for each of them when it was due and when it became ready, in
-    microseconds.
-    """
+    """Claim all ready tasks. Returns, for each task, when it was due and when it became ready, in microseconds."""
     reply = harness.run(harness.store.turn(owner, TIERS, Turn(500)))
     return [(claim.entry.due_us, claim.entry.ready_us) for claim in reply.claims]
 
 
 def _until_given_back(harness: ChildHarness, owner: str) -> None:
-    # Tasks that are given back after the loss of their owner are put here.
+    # Tasks that are given back after the loss of their owner are put into this lane.
     lane = harness.store.keys.delayed_lane("default")
     until(lambda: not harness.inflight(owner) and harness.connection.execute("LLEN", lane))
 

@@ -1,5 +1,5 @@
-"""A poller adopts items from legacy lists. The server notifies it of pushed items, and it knows when scheduled items
-are due. If it ends, another poller takes over.
+"""A poller adopts items from legacy lists. The server notifies this poller of pushed items, and the poller knows when
+scheduled items are due. If it ends, another poller takes over.
 """
 
 import json
@@ -42,7 +42,7 @@ def schedule(harness: ChildHarness, source: LegacySource, label: str, seconds: f
 
 
 def has_listener(harness: ChildHarness) -> bool:
-    """Whether the server reports changed keys to a poller. The connection of such a poller has the flag `B`."""
+    """Whether the server reports changed keys to a poller. If so, a connection of the poller has the flag `B`."""
     return any(_BELL.search(line) for line in harness.connection.execute("CLIENT", "LIST").splitlines())
 
 

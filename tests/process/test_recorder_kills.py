@@ -89,7 +89,7 @@ def kill_once_it_counts(memory: SlotMemory, watcher: Watcher, life: int) -> None
     before = watcher.starts()
     arguments = [sys.executable, "-c", WRITER, str(memory.fd), str(life)]
     with subprocess.Popen(arguments, pass_fds=[memory.fd], env=os.environ) as writer:
-        # Each process is killed after a different number of starts, and therefore at a different place.
+        # Each process is killed after a different number of starts, and therefore at a different point of its code.
         counted = before + 200 + 37 * life
         until(lambda: watcher.starts() >= counted or writer.poll() is not None)
         assert writer.poll() is None

@@ -1,5 +1,5 @@
-"""`rota run` as a command: which configurations it refuses, and what `status`, `reload` and `stop` print about its
-fleet.
+"""`rota run` as a command: the configurations that it refuses, and the output of `status`, `reload` and `stop` about
+its fleet.
 """
 
 import contextlib
@@ -62,14 +62,14 @@ class Place(FleetProcess):
 
 @pytest.fixture
 def place(tmp_path: Path, server: Server, namespace: str) -> Place:
-    """Return such a folder, for a fleet that uses a real server."""
+    """Return the folder of a fleet that uses a real server."""
     return Place(tmp_path, server.url, namespace)
 
 
 @dataclass(frozen=True, slots=True)
 class Unfit:
-    """A fleet that cannot run. It has a module and environment variables, and the exit code and error with which `rota
-    run` must end.
+    """A fleet that cannot run: its module `tasks` and its environment variables, and the exit code and the error with
+    which `rota run` must end.
     """
 
     module: str
@@ -297,8 +297,8 @@ def unset_listen(place: Place) -> None:
 
 
 def moved(place: Place) -> str:
-    """Return the address at which a fleet listens because the default port is taken. The log and the master must agree
-    about it.
+    """Return the address at which a fleet listens because the default port is taken. The log and the master must report
+    the same address.
     """
     [warning] = [line for line in place.log("config.warning") if line.get("path") == "http.listen"]
     [starting] = place.log("fleet.starting")

@@ -30,7 +30,7 @@ class Manager:
         self.socket.settimeout(DEADLINE_SECONDS)
 
     def receive(self) -> dict[str, str]:
-        """Return the fields of the next datagram. Each of its lines is NAME=VALUE."""
+        """Return the fields of the next datagram, each line of which is NAME=VALUE."""
         lines = self.socket.recv(4096).decode().split("\n")
         fields = dict(line.split("=", 1) for line in lines)
         assert len(fields) == len(lines)
@@ -44,7 +44,7 @@ class Manager:
         return fields
 
     def wait_for_reload(self) -> int:
-        """Wait until a reload has begun and ended. Returns the time of its beginning that the fleet reported, in
+        """Wait until a reload has begun and ended. Returns the time at which it began, as the fleet reported it, in
         microseconds.
         """
         begun = self.wait_for("RELOADING")

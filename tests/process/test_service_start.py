@@ -1,5 +1,5 @@
-"""How a fleet starts on a machine. A configuration has at most one running fleet, and the titles of its processes name
-it. It starts no matter what state the parent process has left, for example closed descriptors.
+"""The start of a fleet on a machine. A configuration has at most one running fleet, and the titles of the processes
+name the fleet. It starts in any state that the parent process has left, for example with closed descriptors.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ def fleet(fleet: Mastered) -> Mastered:
 
 
 def another_start(fleet: Mastered, *arguments: str) -> "subprocess.Popen[str]":
-    """Start another `rota run` with the configuration and in the folder of this fleet."""
+    """Start another `rota run` in the folder of this fleet, with its configuration."""
     return subprocess.Popen(
         [ROTA, "run", *arguments], cwd=fleet.folder, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     )
@@ -50,7 +50,7 @@ def test_of_many_simultaneous_starts_exactly_one_runs(fleet: Mastered) -> None:
         assert pid_file.exists()
         fleet.start("--pid-file", "rota.pid")
         assert pid_file.read_text() == f"{fleet.pid}\n"
-        # This fleet has no pid file, so only the control socket shows that it is the same one.
+        # This start has no pid file, so only the control socket shows that the fleet already runs.
         without = another_start(fleet)
         assert f"another master, pid {fleet.pid}, has the control socket" in without.communicate(timeout=30)[1]
         assert without.returncode == 73
@@ -109,7 +109,7 @@ def test_start_works_without_standard_descriptors_or_home(fleet: Mastered, setup
     assert not fleet.has_ended(), fleet.log_text()
     fleet.push("note", "a")
     assert until(fleet.ran) == ["a"]
-    # The file contains only the pid, and no line of the log.
+    # The pid file contains only the pid, and no line of the log.
     assert (fleet.folder / "rota.pid").read_text() == f"{fleet.pid}\n"
     fleet.signal(signal.SIGTERM)
     assert fleet.exit_code() == 0

@@ -1,4 +1,4 @@
-"""The spawner, which starts the children of the master. It keeps one child ready in advance."""
+"""The spawner, which starts the children of the master. It keeps one process ready in advance."""
 
 import os
 import signal

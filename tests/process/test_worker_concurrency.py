@@ -1,5 +1,5 @@
-"""A worker process that runs several tasks at once: how it ends, its connections, processes that are forked from it,
-and its lifetime.
+"""A worker process that runs several tasks at once: its end, its connections, the processes that its tasks fork, and
+its lifetime.
 """
 
 import dataclasses
@@ -39,7 +39,7 @@ def claim_for(worker: Child, harness: ChildHarness, held: list[str], picks: int,
 
 
 def until_parked(worker: Child, harness: ChildHarness) -> None:
-    """Wait until the worker has made a turn for each ring, and waits for the next one."""
+    """Wait until the worker has made a turn for each ring of its doorbells, and waits for the next ring."""
     name = f" name=rota:worker:{worker.owner}:bell ".encode()
 
     def is_parked() -> bool:
@@ -145,8 +145,8 @@ def test_a_worker_whose_slot_was_overwritten_settles_and_starts_no_task(harness:
         harness.enqueue("wait_in_loop", str(tmp_path / "never")),
     ]
     until(lambda: harness.ran().count("waiting") == len(held))
-    # Below, the test claims a task in the name of the worker. If the worker still made turns, a reply would report that
-    # claim to it. Therefore wait until the worker makes no more turns.
+    # Below, the test claims a task in the name of the worker. If the worker still made turns, it would learn of that
+    # claim from a reply. Therefore wait until it makes no more turns.
     until_parked(worker, harness)
     harness.enqueue("note", "never", queue="other")
     claim_for(worker, harness, held, 1, "other")  # simulates a turn whose reply was lost
@@ -218,7 +218,7 @@ def test_a_task_whose_wake_up_reached_a_stopping_worker_runs_elsewhere(harness: 
     worker = start(harness)
     until(lambda: b"cmd=blpop" in harness.connection.execute("CLIENT", "LIST"))
     worker.process.send_signal(signal.SIGSTOP)
-    task_id = harness.enqueue("once_in_loop")  # the server sends the token of this task to a process that is stopped
+    task_id = harness.enqueue("once_in_loop")  # the server sends the token of this task to a stopped process
     worker.terminate()
     worker.process.send_signal(signal.SIGCONT)
     assert worker.exit_code() == 0

@@ -1,5 +1,6 @@
 """A worker sends its next turn while it still runs the last tasks of a claim, or its only task. Whatever happens to the
-worker meanwhile, each outcome counts once, and each task that this turn claims runs once, on this worker or on another.
+worker in the meantime, each outcome counts once, and each task that this turn claims runs once, in this worker or in
+another one.
 """
 
 import dataclasses
@@ -35,10 +36,10 @@ TIERS = pack_tiers([domain_of([QueueShare("default")])])
 
 @dataclasses.dataclass(frozen=True)
 class _Kind:
-    """The kind of tasks in a test. The test enqueues `tasks` of them at once, and some of them must be left after
-    `turns` turns. `seen_ns` is the run time that the worker seems to measure for each task. It is fixed, because the
-    real one varies: on a busy machine, tasks would look too long for any turn to be pipelined, and on a fast machine,
-    five turns would claim all tasks.
+    """The kind of the tasks in a test. The test enqueues the number `tasks` of them at once, and some of them must be
+    left after `turns` turns. `seen_ns` is the run time that the worker counts for each task. It is fixed, because real
+    run times vary: on a busy machine, they would be too long for any turn to be pipelined, and on a fast machine, five
+    turns would claim all tasks.
     """
 
     name: str
@@ -54,7 +55,7 @@ ONE_A_CLAIM = _Kind("note_in_file_slowly", 120, 12, 7_500_000)
 @dataclasses.dataclass
 class _Gate:
     """A gate of the link. It lets `after` turns pass, and then holds back the next turn or the reply to it. If `hold`
-    is given, it creates that file at the same moment.
+    is given, the gate creates that file at the same moment.
     """
 
     after: int
@@ -76,7 +77,7 @@ class _Gate:
 @dataclasses.dataclass
 class _Draining:
     """A worker that runs tasks and is connected through a link. Each task appends a text to the file `journal`. `texts`
-    has these texts by task id.
+    has the text of each task, by task id.
     """
 
     harness: ChildHarness
@@ -121,7 +122,7 @@ class _Draining:
             until(lambda: self.held.exists() or slot.phase is Phase.IDLE, "the worker waits")
             if self.held.exists() if holds_a_task else self._has_ended_meanwhile():
                 return slot.record(0).current()
-            self.go_on()  # the worker sent this turn only after the last task of its claim had ended
+            self.go_on()  # this turn was not pipelined: the last task of its claim had already ended
             until(lambda: self.live == 0, "the end of the round")
         raise AssertionError("no turn was pipelined")
 
@@ -132,7 +133,7 @@ class _Draining:
 
     def check_each_ran_once(self, *, but: str = "") -> None:
         """Check that each task has run exactly once. `but` is the id of a task that is not checked, because its worker
-        was killed and may have written the task's text before.
+        was killed and may have written the text of the task before that.
         """
         until(lambda: self.live == 0, "the end of all tasks")
         ran = self.ran
@@ -211,7 +212,7 @@ def test_a_quiet_worker_returns_tasks_of_a_claim_still_in_flight(draining: _Drai
 
 
 def test_a_worker_on_a_slow_link_still_claims_its_next_tasks_in_time(draining: _Draining) -> None:
-    # The delay applies to each direction. It is longer than the rest of the time in which a turn may claim.
+    # The delay applies to each direction. It is longer than the time that is left for the turn to claim.
     draining.link.delay(0.012)
     before = draining.scripts_run
     draining.enqueue()

@@ -1,4 +1,4 @@
-"""A worker process: how it starts and ends, and what it does when other parts of the fleet end."""
+"""A worker process: its start, its end, and its behavior when other parts of the fleet end."""
 
 import dataclasses
 import os
@@ -100,7 +100,8 @@ def test_the_slot_of_a_killed_worker_names_its_unfinished_task(harness: ChildHar
 
 def test_a_worker_runs_a_task_whose_claim_reply_was_lost(harness: ChildHarness) -> None:
     worker = harness.start(settings_for(harness.server, harness.namespace, "served")).until_phase(Phase.IDLE)
-    # This turn claims a task for the owner of the worker without its knowledge, like a turn whose reply was lost.
+    # This turn claims a task for the owner of the worker, without the worker's knowledge. It simulates a turn whose
+    # reply was lost.
     harness.enqueue("note", "taken over", queue="elsewhere")
     elsewhere = pack_tiers([domain_of([QueueShare("elsewhere")])])
     claimed = harness.run(harness.store.turn(worker.owner, elsewhere, Turn(1)))
@@ -310,7 +311,7 @@ def test_a_worker_woken_for_a_queue_passes_the_wake_up_on_if_it_claims_from_anot
 
 
 def _hold_doorbell_replies(link: FaultyLink) -> None:
-    """Let the link forward all requests, but hold back the next reply to a BLPOP and all replies after it."""
+    """Let the link forward all requests, but hold back the next reply to a BLPOP and all replies after that."""
     link.gate = lambda name, is_reply, _port: not (name == "blpop" and is_reply)
 
 
@@ -334,7 +335,7 @@ def test_a_stopping_worker_returns_tasks_of_a_claim_not_yet_answered(harness: Ch
     (released,) = harness.events("task.released")
     assert released["task_id"] == task_id
     (entry,) = harness.connection.execute("LRANGE", harness.store.keys.ready_lane("default"), 0, -1)
-    assert entry.split()[5:9] == [b"0", b"0", b"0", b"1"]  # the numbers of failures, crashes, losses and releases
+    assert entry.split()[5:9] == [b"0", b"0", b"0", b"1"]  # the counts of failures, crashes, losses and releases
     assert harness.ran() == ["worker start", "worker stop"]
 
 

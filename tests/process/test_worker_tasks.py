@@ -219,7 +219,7 @@ def test_a_process_started_by_a_task_can_be_terminated_at_once(harness: ChildHar
     harness.enqueue("stop_a_process")
     worker = harness.start(settings_for(harness.server, harness.namespace))
     until(lambda: f"process {-signal.SIGTERM}" in harness.ran())
-    harness.enqueue("note", "after")  # the signal was for another process, so the worker must continue
+    harness.enqueue("note", "after")  # the task sent the signal to another process, so the worker must continue
     until(lambda: "after" in harness.ran())
     assert worker.process.poll() is None
 

@@ -1,4 +1,5 @@
-"""The best controller that knows the trace. For every 10 s, it uses the fewest workers that start the tasks in time.
+"""The best controller that knows the trace. In each block of 10 s, it uses the smallest number of workers with which
+enough tasks start in time.
 
 It starts workers in advance, so that they are ready when needed. It is not the optimum of all schedules, but no rule
 that depends on measurements can expect to need fewer workers. `delayed` adds the shrink delay that the rule must obey.
@@ -47,7 +48,7 @@ def _holds(workers: Workers, end: float, count: int) -> bool:
 
 
 def delayed(counts: list[int], delay: float = SHRINK_SECONDS, step: float = SHRINK_STEP_SECONDS) -> list[int]:
-    """Return the numbers of workers if workers leave only after the delay, one in each step."""
+    """Return the numbers of workers if workers leave only after the delay, and only one per step."""
     found: list[int] = []
     blocks = round(delay / BLOCK_SECONDS)
     for at, count in enumerate(counts):

@@ -32,7 +32,7 @@ class Rota:
 
 
 class Planned:
-    """A plan that is made in advance, with a number for each block."""
+    """A plan that is made in advance, with a number of workers for each block of time."""
 
     def __init__(self, counts: list[int], block_seconds: float) -> None:
         self._counts = counts
@@ -45,8 +45,8 @@ class Planned:
 
 
 class Celery:
-    """`celery worker --autoscale`: one process per reserved request, and one process less after 30 s without an
-    addition.
+    """`celery worker --autoscale`: one process for each reserved request. The number shrinks only after 30 s without
+    growth.
 
     A worker reserves four messages for each process (`worker_prefetch_multiplier`).
     """
@@ -91,7 +91,7 @@ class Keda:
     """KEDA's list scaler with the HPA's defaults: one pod for every five waiting tasks, checked every 15 s.
 
     The HPA ignores differences of up to a tenth. Each time, it doubles the pods or adds four at most. It shrinks to the
-    largest number of the last five minutes.
+    largest number that was needed in the last five minutes.
     """
 
     LIST_LENGTH = 5

@@ -57,14 +57,14 @@ class Workers:
     now: float = 0.0
     started: int = 0  # the number of started tasks, which is the index of the oldest waiting task
     late: int = 0
-    # A heap of the time when each worker is free and its last start.
+    # A heap with two times for each worker: when it is free, and when its last task started.
     idle: list[tuple[float, float]] = field(default_factory=list)
     booting: list[float] = field(default_factory=list)  # the times when starting workers are ready
     leaving: list[float] = field(default_factory=list)  # the times when the last tasks of leaving workers end
 
     @property
     def count(self) -> int:
-        """The number of workers that serve or are starting."""
+        """The number of workers, including those that are still starting."""
         return len(self.idle) + len(self.booting)
 
     def copy(self) -> "Workers":
@@ -84,7 +84,9 @@ class Workers:
                 self.leaving.append(heapq.heappop(self.idle)[0])
 
     def advance(self, until: float, arrived_before: float | None = None) -> Sample:
-        """Start the tasks that can start before `until` and arrive before `arrived_before`, which may be earlier."""
+        """Start the tasks that can start before `until` and have arrived before `arrived_before`, which may be an
+        earlier time.
+        """
         self._boot(until)
         arrivals, durations, idle = self.trace.arrivals, self.trace.run_seconds, self.idle
         before = self._outstanding()
@@ -121,7 +123,7 @@ class Workers:
         return Sample(task - first, max(0.0, occupied), measured, squares, *self._failures(first, task))
 
     def _boot(self, until: float) -> None:
-        """Let the workers serve that are ready by this time."""
+        """Let those workers serve that are ready by this time."""
         for ready_at in [at for at in self.booting if at <= until]:
             self.booting.remove(ready_at)
             heapq.heappush(self.idle, (ready_at, ready_at))

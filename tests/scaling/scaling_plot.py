@@ -26,7 +26,7 @@ LEGEND: Final = (
 
 
 class Column(NamedTuple):
-    """A trace with the outcomes of each rule and of the best controller."""
+    """A trace with the outcome of each rule and of the best controller."""
 
     trace: Trace
     best: Outcome

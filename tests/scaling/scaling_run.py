@@ -25,7 +25,7 @@ class Outcome(NamedTuple):
 
     @property
     def turns(self) -> list[tuple[float, int]]:
-        """The times at which the number changed direction, each with the new direction."""
+        """The times at which the number of workers changed its direction, each with the new direction."""
         found = []
         direction = 0
         for (_, before), (at, after) in pairwise(self.steps):
@@ -37,7 +37,7 @@ class Outcome(NamedTuple):
 
     @property
     def hasty(self) -> list[tuple[float, int]]:
-        """The turns within a minute of another turn."""
+        """The turns less than a minute after the previous turn."""
         return [turn for before, turn in pairwise(self.turns) if turn[0] - before[0] < 60]
 
     def most_workers(self, begin: float, end: float) -> int:
@@ -65,7 +65,7 @@ class PoolRun:
         self.node.round(workers.now + ROUND_SECONDS)
         self._worker_seconds += (workers.count + len(workers.leaving)) * ROUND_SECONDS
         if trace.is_away(workers.now):
-            self._is_late.append(False)  # Nobody can start a task.
+            self._is_late.append(False)  # No task can start.
             return
         self._is_late.append(workers.oldest_seconds > trace.objective_seconds)
         wanted = self.controller.wanted(self.node)
@@ -105,7 +105,7 @@ def best(trace: Trace) -> Best:
 
 
 def run_together(traces: tuple[Trace, ...], budget: int) -> tuple[list[Outcome], int]:
-    """Run pools that share a node's budget. Return their outcomes and the largest number of workers."""
+    """Run pools that share a node's budget. Return their outcomes and the largest total number of workers."""
     rules = [Rota() for _ in traces]
     pools = [PoolRun(trace, rule) for trace, rule in zip(traces, rules, strict=True)]
     most = 0

@@ -1,7 +1,7 @@
 """The scaling rule on simulated pools, compared with the best controller that knows the trace.
 
-SCALING_SEEDS sets the number of seeds, SCALING_FIRST_SEED the first one. A seed takes about 20 s of one processor:
-`SCALING_SEEDS=200 pytest -n 2 tests/scaling` runs two thousand traces in about 40 minutes.
+SCALING_SEEDS sets the number of seeds, and SCALING_FIRST_SEED sets the first seed. A seed takes about 20 s of one
+processor: `SCALING_SEEDS=200 pytest -n 2 tests/scaling` runs two thousand traces in about 40 minutes.
 """
 
 import os
@@ -30,14 +30,14 @@ while tasks fail.
 
 
 class Case(NamedTuple):
-    """A trace, and what the rule did on it."""
+    """A trace, and the outcome of the rule on it."""
 
     make: Callable[[int], Trace]
     seed: int
     outcome: Outcome
 
 
-# With the scope of the module, pytest runs all tests of a case one after another, so each trace is simulated once.
+# Because of the module scope, pytest runs all tests of a case one after another, so each trace is simulated only once.
 @pytest.fixture(scope="module", params=CASES, ids=lambda case: f"{case[0].__name__}-{case[1]}")
 def case(request: pytest.FixtureRequest) -> Case:
     make, seed = request.param
@@ -50,13 +50,14 @@ def test_objective_is_held_with_few_workers(case: Case, record_property: Callabl
     record_property("cost", round(cost, 3))
     record_property("late_share", round(outcome.late_share, 5))
     assert cost <= MOST_COST.get(case.make, 1.3)
-    if case.make is not poisoned:  # The guard against failing tasks gives up the objective.
+    if case.make is not poisoned:  # The rule does not grow for failing tasks, so it may miss the objective.
         is_held = outcome.late_share <= 1 - trace.target
         assert is_held or outcome.late_seconds <= 2 * optimum.outcome.late_seconds
 
 
 def test_number_changes_direction_at_most_once_a_minute(case: Case) -> None:
-    # Within a minute, the number may only change direction to grow, and only if tasks would be late otherwise.
+    # Within a minute of a change of direction, the number may only turn to grow, and only if tasks would be late
+    # otherwise.
     assert [at for at, direction in case.outcome.hasty if direction < 0] == []
 
 

@@ -17,14 +17,14 @@ FAILS: Final = "attempt to perform arithmetic on a nil value"
 
 
 def fault_of(chunk: str) -> str | None:
-    """Return None if a condition opens its queue. If it closes the queue, return its error, or "" if it works."""
+    """Return None if the condition opens its queue. If it closes the queue, return its error, or "" if it has none."""
     return {SHUT: "", BROKEN: FAILS, "": UNDEFINED}.get(chunk)
 
 
 @dataclass(slots=True)
 class Announcements:
-    """The announcements, each with the time in us until which it is valid. Every queue with a condition counts as if it
-    had waiting tasks.
+    """The announcements, each with the time in us until which it is valid. A queue with a condition always counts as if
+    it had waiting tasks.
     """
 
     nodes: dict[str, int] = field(default_factory=dict)

@@ -46,15 +46,15 @@ def _parse_nothing(raw: Any) -> Any:
 
 
 def _outcomes_in(settlements: Packed) -> dict[str, str]:
-    """Return the verb of each outcome by task id. A settlement has four arguments. The first is the entry and the
-    second is the verb.
+    """Return the verb of each outcome, by task id. A settlement has four arguments, the first two of which are the
+    entry and the verb.
     """
     texts = settlements.data.decode().split("\r\n")[1::2]
     return {entry.partition(" ")[0]: verb for entry, verb in zip(texts[::4], texts[1::4], strict=True)}
 
 
 class Calls(Store):
-    """The transitions that masters and pollers call, as calls of the model."""
+    """The transitions that masters and pollers call, as calls to the model of the server."""
 
     def register(self, lease_ms: int, node_slots: Sequence[str]) -> ScriptCall[tuple[str, ...]]:
         return _call(lambda server: tuple(server.register(lease_ms, list(node_slots))))
@@ -111,7 +111,7 @@ class Calls(Store):
 
 
 class ScheduleCalls(ScheduleStore):
-    """The calls for schedules that masters and pollers make, as calls of the model."""
+    """The calls for schedules that masters and pollers make, as calls to the model of the server."""
 
     def declare(self, ttl_ms: int, declared: Sequence[DeclaredSchedule]) -> ScriptCall[list[DeclareStatus]]:
         return _call(lambda server: [server.declare(ttl_ms, *each) for each in declared])
@@ -131,7 +131,7 @@ class MasterConnection(AioConnection):
         self._caller = caller
         self._network = network
         self._server = server
-        self.silent_since = math.inf  # no reply is outstanding, as in the connection that the master watches
+        self.silent_since = math.inf  # no reply is outstanding; the master reads this attribute of its real connection
 
     async def execute(self, *args: object, seconds: float | None = None) -> Any:  # noqa: ARG002 - as above
         """Return the time of the server's clock. TIME is the only command that a master sends without a script."""
@@ -174,7 +174,7 @@ class PollerConnection(Connection):
 
 
 class SilentReport(PollerReport):
-    """A report of a poller that discards what it receives, except that it raises refusals."""
+    """A report of a poller that discards everything that is reported, except refusals, which it raises."""
 
     def __init__(self) -> None:
         pass

@@ -1,5 +1,5 @@
-"""The check that the master never reduces the READY workers of a pool below a floor. They may be fewer only after
-deaths, or after the configured count has risen.
+"""The check that the master never reduces the READY workers of a pool below a floor. Their number may be lower only
+after deaths, or after the configured number has risen.
 """
 
 from typing import TYPE_CHECKING
@@ -24,7 +24,7 @@ class Capacity:
         self._excused: set[str] = set()
 
     def drained(self, child: Child, still_there: list[Child]) -> None:
-        """Check that enough READY workers remain when this one is ordered to drain. The workers in `still_there` are
+        """Check that enough READY workers remain when this worker is ordered to drain. The workers in `still_there` are
         drained later in the same step, so they still count.
         """
         counts = self._wanted()
@@ -62,7 +62,7 @@ class Capacity:
             self._check_replaced(pool, count)
 
     def _check_replaced(self, pool: str, count: int) -> None:
-        """Require that a draining worker is replaced in the same step, unless there is no zygote or the pool is in
+        """Require that each draining worker is replaced in the same step, unless there is no zygote or the pool is in
         back-off.
         """
         state = self._node.state

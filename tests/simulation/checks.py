@@ -113,7 +113,7 @@ class Checks:
 
     def _check_free(self, slot: int) -> None:
         if any(child.slot == slot for child in self._node.state.children):
-            return  # the record is gone, but a worker that comes too late is refused by the slot
+            return  # the record of the child is gone; if its process still starts, the slot refuses it
         owner = self._reaped.pop(slot, "")
         registered = owner in self._node.world.server.owners
         require(not registered, f"slot {slot} is free, and its owner {owner} is not reaped")
@@ -138,8 +138,8 @@ class Checks:
         )
 
     def _note_declared(self) -> None:
-        """Record the schedules that the master must declare. While the code in force is not loaded yet, these are still
-        the previous ones.
+        """Record the schedules that the master must declare. Until the code in force is loaded, the master must declare
+        the previous schedules.
         """
         state = self._node.state
         if state.code_of(state.rollout.in_force.code).is_loaded:
@@ -156,7 +156,9 @@ class Checks:
         self._node.world.note(self._node.name, what, f"{child.role} {child.slot}.{child.nonce} {child.why or ''}")
 
     def signalled_at(self, child: Child) -> float:
-        """Return when the child was ordered to leave, in seconds of the node's clock, or `inf` if it was not."""
+        """Return when the child was ordered to leave, in seconds of the node's clock, or `inf` if it was not ordered to
+        leave.
+        """
         return self._signalled_at.get(child.nonce, math.inf)
 
     def _check_kill(self, child: Child) -> None:
@@ -199,8 +201,8 @@ class Checks:
             require(late <= DUMP_SECONDS + SLACK_SECONDS, f"slot {child.slot} is killed {late:.2f} s too late")
 
     def _is_unresponsive(self, child: Child, process: Process | None, now: float) -> bool:
-        """Whether the child had enough time to respond to the order to leave. A worker that still runs the task in
-        which the order arrived does not have to respond.
+        """Whether the child did not respond to the order to leave, although it had enough time. A worker that still
+        runs the task in which the order arrived does not have to respond.
         """
         signalled_at = self.signalled_at(child)
         if isinstance(process, Worker) and process.running and process.began_at <= signalled_at:

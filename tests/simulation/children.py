@@ -116,7 +116,7 @@ class Zygote(Process):
             self.later(0.0, self._serve)
 
     def receive_term(self) -> None:
-        """Leave soon after the order, once the workers that were requested before are forked."""
+        """Leave soon after the order, once all workers that were requested earlier are forked."""
         if self.was_ready:
             self.later(self.world.random.uniform(0.001, 0.01), self._leave)
 

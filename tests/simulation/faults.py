@@ -1,4 +1,4 @@
-"""The faults of the simulation. Each is a function that causes the fault and plans its end."""
+"""The faults of the simulation. Each fault is a function that causes it and plans its end."""
 
 from typing import Final
 
@@ -35,7 +35,7 @@ def kill_all_workers(nemesis: Nemesis) -> None:
 
 
 def kill_all_workers_of(node: Node) -> None:
-    """Kill all workers of a node, at the same simulated time."""
+    """Kill all workers of a node at the same simulated time."""
     for process in list(node.processes.values()):
         if process.role is Role.WORKER:
             process.kill()

@@ -39,7 +39,9 @@ if TYPE_CHECKING:
 
 
 class SimulatedKernel:
-    """A kernel that starts, signals and kills simulated processes. It reports their stops and deaths in order."""
+    """A kernel that starts, signals and kills simulated processes. It reports the stops and deaths of the processes in
+    order.
+    """
 
     def __init__(self, node: "Node") -> None:
         self._node = node

@@ -29,7 +29,7 @@ def draw_config(random: Random) -> Config:
         time_limit_seconds=random.choice([1.0, 2.0]),
         drain_seconds=random.choice([0.0, 1.0, 3.0]),
         boot_seconds=random.choice([2.0, 4.0]),
-        # Longer than 3 s, because a master notices no suspension that is shorter than that.
+        # Longer than 3 s, because a master does not notice a shorter suspension.
         beat_seconds=random.choice([4.0, 6.0]),
     )
     config = Config(
@@ -51,8 +51,8 @@ def draw_config(random: Random) -> Config:
 
 
 class Nemesis:
-    """The source of all faults, which it adds to the trace. `busy_until` is the time at which the last planned fault
-    ends.
+    """The source of all faults. It adds each fault to the trace. `busy_until` is the time at which the last planned
+    fault ends.
     """
 
     def __init__(self, world: World) -> None:
@@ -104,7 +104,7 @@ class Nemesis:
         return self._version
 
     def excuse(self, *names: str) -> None:
-        """Allow these nodes to lose their leases from now on, because a fault can be the reason."""
+        """Allow these nodes to lose their leases from now on, because a fault may be the cause."""
         self.world.excused.update(names)
 
     def heal(self) -> None:

@@ -55,8 +55,8 @@ class _Question(Generic[T]):
 @dataclass(slots=True)
 class Network:
     """The network with its current faults. `cut` has the names of the nodes whose packets are lost, and `slow` those of
-    the nodes with a slow link. `losing` is the share of replies that are lost, and `late` the longest additional delay
-    of a reply in seconds. `was_away` is whether the server was ever unavailable.
+    the nodes with a slow link. `losing` is the share of replies that are lost, and `late` is the longest additional
+    delay of a reply in seconds. `was_away` is set if the server was ever unavailable.
     """
 
     timeline: Timeline
@@ -70,7 +70,9 @@ class Network:
     _stalled: list[Action] = field(default_factory=list)
 
     def set_up(self, up: Up) -> None:
-        """Change the state of the server. Calls that arrived while it was stalled are executed when it continues."""
+        """Change the state of the server. Calls that arrive while the server is STALLED are executed when it continues
+        or goes DOWN.
+        """
         self.up = up
         self.was_away |= up is not Up.UP
         if up is not Up.STALLED:

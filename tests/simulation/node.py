@@ -50,7 +50,7 @@ _AWAKE_WITHIN: Final = 0.005  # the longest time from a wake-up to the master's 
 
 
 def _ignore(_: Any) -> None:
-    pass  # status messages are only for people
+    pass  # only people read the status messages
 
 
 class CheckedInbox(Inbox):
@@ -66,7 +66,7 @@ class CheckedInbox(Inbox):
 
 
 class ReloadRequest:
-    """A reload that was requested with this configuration, None for an invalid file, and its result."""
+    """A requested reload and its result. `config` is the requested configuration, or None if the file is invalid."""
 
     def __init__(self, config: Config | None) -> None:
         self.config = config
@@ -183,7 +183,7 @@ class Node:
         if self.inbox.wake.is_set() or self.boottime() >= self._tick_at:
             self.loop.run(self.master.step)
             self._check_step()
-            self.loop.turn()  # runs the asyncio tasks that the step has started
+            self.loop.turn()  # run the asyncio tasks that the step has started
         if self.loop.errors:
             raise AssertionError(f"an exception that no code handled: {self.loop.errors}")
         if self.alive:
@@ -217,7 +217,7 @@ class Node:
 
     @property
     def location(self) -> str:
-        """The name of the node, as a caller."""
+        """The name of the node. The network asks every caller for its location."""
         return self.name
 
     # The kernel
@@ -229,8 +229,8 @@ class Node:
         return self._pids
 
     def ended(self, process: Process, status: int) -> None:
-        """Record that a process has ended with this wait status, and report it to the master. The channel of a zygote
-        ends a little earlier or later.
+        """Record that a process has ended with this wait status, and report its end to the master. The channel of a
+        zygote ends a little before or after that.
         """
         del self.processes[process.pid]
         self.world.gone(process, status)
@@ -273,11 +273,11 @@ class Node:
         self._request(RequestKind.RESTART if fresh else RequestKind.RELOAD, reload_request)
 
     def adjust(self, more: int) -> None:
-        """Request one worker more or one fewer, as the signals TTIN and TTOU do."""
+        """Request one more worker or one fewer, as the signals TTIN and TTOU do."""
         self._request(RequestKind.MORE if more > 0 else RequestKind.LESS)
 
     def quiet(self, *, on: bool) -> None:
-        """Request that the node is quiet, or that it resumes, as TSTP and CONT do."""
+        """Request that the node becomes quiet or resumes, as TSTP and CONT do."""
         self._request(RequestKind.QUIET if on else RequestKind.RESUME)
 
     def stop(self, *, at_once: bool = False) -> None:

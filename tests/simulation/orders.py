@@ -1,5 +1,5 @@
-"""The actions of operators on a fleet, one function for each. Some of them are mistakes, and they come at
-random times.
+"""The actions of operators on a fleet, one function for each. They come at random times, and some of them are
+mistakes.
 """
 
 from typing import Final

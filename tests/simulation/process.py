@@ -19,7 +19,7 @@ FIRST_BEAT_WITHIN: Final = 0.02  # the longest time from a SIGCONT to the next h
 
 
 class Code(StrEnum):
-    """How the application behaves. The first name in the configuration's `imports` selects this."""
+    """The behavior of the application, which the first name in the configuration's `imports` selects."""
 
     GOOD = "good"
     RAISES = "raises"
@@ -36,12 +36,12 @@ def tick_of(module: str) -> str:
 
 
 def code_of(imports: tuple[str, ...] | list[str]) -> Code:
-    """Return the behaviour of a module, for example GOOD for `good.2` (version 2)."""
+    """Return the behavior of the first module, for example GOOD for `good.2`, which is version 2 of `good`."""
     return Code(imports[0].split(".")[0])
 
 
 class Process:
-    """A process of a node. It acts only through `later`, so that it does nothing while it is stopped."""
+    """A process of a node. It acts only through `later` and `act`, so that it does nothing while it is stopped."""
 
     role: Role
 
@@ -65,7 +65,7 @@ class Process:
 
     @property
     def location(self) -> str:
-        """The name of its node."""
+        """The name of the process's node."""
         return self.node.name
 
     @property
@@ -83,8 +83,8 @@ class Process:
         return self.node.boottime()
 
     def later(self, seconds: float, action: Action) -> None:
-        """Run an action after this number of seconds. If the process is stopped then, it runs the action when it
-        continues.
+        """Run an action after this number of seconds. If the process is stopped at that time, it runs the action when
+        it continues.
         """
         self.world.timeline.after(seconds, lambda: self.act(action))
 

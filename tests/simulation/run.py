@@ -34,7 +34,7 @@ ENCORE_SECONDS: Final = 0.15  # enough for two or three failed starts
 FLAPS: Final = 0.005
 LOOK_SECONDS: Final = 0.25
 FLAPPING_SECONDS: Final = 20.0
-# At most 0.3 s for an import, 0.5 s for workers, and 0.3 s for failed starts, and a reserve.
+# This is the sum of at most 0.3 s for an import, 0.5 s for the workers, and 0.3 s for failed starts, plus a reserve.
 KILLS_MENDED_WITHIN: Final = 1.5
 TASKS_ENDED_WITHIN: Final = 120.0
 FORGOTTEN_WITHIN: Final = 2 * max(seconds for seconds, _ in LEASES) + 2.0
@@ -75,7 +75,7 @@ class _Log(log.Logger):
 
 @contextmanager
 def simulated(world: World, seed: int) -> Iterator[None]:
-    """Use the world's clock and log and random numbers from the seed in the product, for a block of code."""
+    """Let the product use the world's clock and log, and random numbers from the seed, for a block of code."""
     logger = _Log(world)
     drawn = the_random_module.getstate()
     the_random_module.seed(seed)
@@ -176,21 +176,21 @@ class _Story:
         world.note("faults", "whole", f"after {world.timeline.now - since:.2f} s")
 
     def _start_missing_nodes(self) -> None:
-        """Start the nodes again whose master gave up, because too many processes were killed during its start. Do the
-        same for all nodes if none is left.
+        """Start those nodes again whose master gave up because too many processes were killed during its start. If no
+        node is left, start all nodes again.
         """
         for node in list(self._world.nodes.values()):
             if node.failure is not None or not self._world.living:
                 self._world.start(node.name, self._config)
 
     def _fail_once_more(self) -> None:
-        """Check that a fleet that is whole again recovers at once from new failures, because it forgets earlier
-        ones.
+        """Check that a fleet that is whole again recovers at once from new failures, because it has forgotten the
+        earlier failures.
         """
         world = self._world
         node = self._random.choice(self._world.living)
         if any(not process.is_beating for process in node.processes.values()):
-            return  # such a process is only replaced after its deadline
+            return  # a process without a heartbeat is replaced only after its deadline
         world.trouble.boots_die = 1.0
         kill_all_workers_of(node)
         self._run(ENCORE_SECONDS)
@@ -203,7 +203,7 @@ class _Story:
         """Return within how many seconds after the last fault all nodes must be whole. Killed processes are replaced at
         once. After other faults, each deadline and one back-off may have to pass first.
 
-        A back-off doubles as long as the problem lasts, so its last delay is about as long as the problem.
+        A back-off doubles its delay as long as the problem lasts, so its last delay is about as long as the problem.
         """
         if self._profile is KILLS:
             return KILLS_MENDED_WITHIN
@@ -252,7 +252,7 @@ class _Story:
         self._wait_until_forgotten()
 
     def _wait_until_forgotten(self) -> None:
-        """Wait until schedules that no node declares are removed. That takes a lease and a sweep from their last
+        """Wait until schedules that no node declares are removed. This takes one lease and one sweep after their last
         declaration.
         """
         world = self._world

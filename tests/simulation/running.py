@@ -28,8 +28,8 @@ def kill_policy_of(task: Task) -> KillPolicy:
 
 @dataclass(slots=True, eq=False)
 class Hand:
-    """A running task. Times are in seconds of the node's clock. `interrupted_for` is the soft deadline for which the
-    task was interrupted last.
+    """A running task. Times are in seconds of the node's clock. `interrupted_for` is the last soft deadline for which
+    the task was interrupted.
     """
 
     task: Task
@@ -70,7 +70,9 @@ class Running(Process):
 
     @property
     def read_at(self) -> float:
-        """The time of the start or last heartbeat of the task whose deadline comes first, or 0 if no task runs."""
+        """The time at which the task with the first deadline was started or recorded its last heartbeat, or 0 if no
+        task runs.
+        """
         return min((hand.read_at for hand in self.hands.values()), default=0.0)
 
     @property
@@ -82,7 +84,7 @@ class Running(Process):
 
     @property
     def soft_until(self) -> float:
-        """The earliest soft deadline for which the task was not interrupted yet."""
+        """The earliest soft deadline for which no running task was interrupted yet."""
         return min(
             (hand.soft_until for hand in self.hands.values() if hand.interrupted_for != hand.soft_until),
             default=math.inf,

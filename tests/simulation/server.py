@@ -19,9 +19,9 @@ _READY: Final = 1  # the generation of every entry, because the simulation uses 
 
 @dataclass(slots=True)
 class Task:
-    """A task and its counters. The counters must explain its number of `starts`. A task with `once` may be started at
-    most once. `is_marked_started` is set from its start mark until its outcome is known. A `crash_limit` of 0 means the
-    fleet's limit.
+    """A task and its counters, which must explain the number of its `starts`. If `once` is set, the task may be started
+    at most once. `is_marked_started` is set from the start mark until the outcome is known. If `crash_limit` is 0, the
+    limit of the fleet applies.
     """
 
     id: str
@@ -77,7 +77,7 @@ class Server:
 
     clock: Callable[[], float]
     witness: Witness
-    ahead: float = 0.0  # the number of seconds by which the clock is ahead because it was moved
+    ahead: float = 0.0  # by how many seconds the clock is ahead, because it was moved
     lives: int = 0
     owners: dict[str, int] = field(default_factory=dict)
     inflight: dict[str, list[Task]] = field(default_factory=dict)
@@ -124,17 +124,17 @@ class Server:
         """Return unstarted tasks to their queue."""
         for task in self._settle(owner, released):
             task.releases += 1
-            task.is_marked_started = False  # a worker that releases a task did not start it
+            task.is_marked_started = False  # a worker releases only tasks that it has not started
             self._give_back(task, dead=False)
 
     def mark_started(self, owner: str, task: Task) -> bool:
-        """Mark a task before its only start. Return whether its worker still holds it."""
+        """Set the start mark of a task before its only start. Return whether its worker still holds the task."""
         holds = owner in self.owners and task in self.inflight.get(owner, [])
         task.is_marked_started |= holds
         return holds
 
     def park(self, parked: Parked) -> None:
-        """Let a worker's call block until there is a task, then take the turn."""
+        """Let a worker's call block until there is a task, and then take the worker's turn."""
         self.parked.append(parked)
         self._ring()
 
@@ -193,8 +193,8 @@ class Server:
     # Schedules
 
     def declare(self, ttl_ms: int, name: str, text: bytes, age_seconds: float) -> DeclareStatus:
-        """Store a node's declaration of a schedule. If nodes declare different texts, the newest one wins as long as
-        its node repeats it.
+        """Store a node's declaration of a schedule. If nodes declare different texts, the newest text wins as long as
+        its node repeats the declaration.
         """
         until = self.now_us + ttl_ms * 1000
         rank = self.now_us - round(age_seconds * MICROSECONDS)
@@ -211,7 +211,7 @@ class Server:
         return DeclareStatus.CHANGED
 
     def forget(self, name: str, patience_us: int) -> RemoveStatus:
-        """Remove a schedule whose last declaration expired this long ago."""
+        """Remove a schedule if its last declaration expired at least this long ago."""
         if name not in self.schedules:
             return RemoveStatus.UNKNOWN
         if self.schedules[name][2] > self.now_us - patience_us:
@@ -263,7 +263,7 @@ class Server:
                 task.crashes += 1
             else:
                 task.releases += 1
-            # If several tasks ran, it is unknown which task crashed the worker.
+            # If several tasks were running, it is not known which of them crashed the worker.
             is_judged = task.id in blamed and len(blamed) == 1
             if is_judged:
                 self.witness.blamed(task, crash_limit)
@@ -277,7 +277,9 @@ class Server:
             task.ended = verb
 
     def reap_expired(self, owner: str) -> bool:
-        """Reap an owner whose lease expired. Return False if the owner is alive after all, or during grace."""
+        """Reap an owner whose lease has expired. Return False if the owner has renewed its lease after all, or during
+        the grace period.
+        """
         if self.owners.get(owner, self.now_us + 1) > self.now_us or self.grace_until > self.now_us:
             return False
         self.witness.reaped(owner, expired=True)
@@ -298,8 +300,8 @@ class Server:
             self._ring()
 
     def sweep(self, lease_ms: int) -> list[str]:
-        """Return the owners whose lease has expired. Return none during the grace period, which follows a time in which
-        no owner could renew its lease.
+        """Return the owners whose lease has expired. During the grace period, return no owners. The grace period
+        follows a time in which no owner could renew its lease.
         """
         now = self.now_us
         lease = lease_ms * 1000
@@ -314,6 +316,6 @@ class Server:
                 self.owners[owner] = now + longest
         if self.grace_until > now:
             return []
-        for name in list(self.schedules):  # a poller does this with the schedules that a sweep finds expired
+        for name in list(self.schedules):  # a poller does this for the schedules that a sweep finds expired
             self.forget(name, longest)
         return [owner for owner, expires in self.owners.items() if expires <= now]

@@ -48,7 +48,7 @@ def schedules_of(config: Config) -> dict[str, bytes]:
 
 
 def longest_declaration(world: "World") -> float:
-    """Return after how many seconds every announcement of queues and patterns has expired, unless a node repeats it."""
+    """Return after how many seconds every announcement of queues and patterns has expired, if no node repeats it."""
     announced = world.server.announced
     now = world.server.now_us
     ends = [*(until for until, _ in announced.shares.values()), *announced.domains.values()]
@@ -82,8 +82,8 @@ def check_serving(world: "World") -> None:
 
 
 def _check_closed(world: "World") -> None:
-    """Check which queues the masters see as closed. If the configurations of two nodes differ for a queue, both states
-    are valid.
+    """Check which queues the masters see as closed. If the configurations of two nodes differ for a queue, the queue
+    may be open or closed.
     """
     configs = [node.state.config for node in world.living]
     may_be: defaultdict[str, set[str | None]] = defaultdict(set)

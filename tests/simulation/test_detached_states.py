@@ -1,6 +1,4 @@
-"""Tests of copies of a master's state. A preview applies events to such a copy, and no event may change the
-original.
-"""
+"""Tests of copies of a master's state. A preview applies events to such a copy, and the original must not change."""
 
 from collections import Counter
 from typing import Final
@@ -69,7 +67,7 @@ def test_applying_events_to_a_copied_state_never_changes_the_original(monkeypatc
 def test_events_not_simulated_never_change_the_original_of_a_copied_state(event: Event) -> None:
     core = Core(Config(workers=1))
     core.child(Role.WORKER, 8)
-    core.state.scaling_rounds.is_exchanging = True  # ScalingSeen resets this, so it has an effect
+    core.state.scaling_rounds.is_exchanging = True  # the event ScalingSeen resets this, so it changes the copy
     before = picture(core.state)
     copied = core.state.detached()
     take(copied, event, 1.0)

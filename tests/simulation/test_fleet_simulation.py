@@ -1,6 +1,6 @@
 """The deterministic simulation of whole fleets: thousands of seeds, each with a sequence of faults.
 
-SIMULATION_SEEDS sets the number of seeds, SIMULATION_FIRST_SEED the first one.
+SIMULATION_SEEDS sets the number of seeds, and SIMULATION_FIRST_SEED sets the first seed.
 """
 
 import os
@@ -19,7 +19,8 @@ SEEDS: Final = int(os.environ.get("SIMULATION_SEEDS", "1000"))
 FIRST_SEED: Final = int(os.environ.get("SIMULATION_FIRST_SEED", "0"))
 SEEDS_A_TEST: Final = 100
 SHOWN_FAILURES: Final = 3
-# Events that the traces of the first seeds must contain. Without them, the other seeds would prove little.
+# Events that the traces of the first seeds must contain. If such events were missing, the other seeds would prove
+# little.
 MET: Final = (
     "reaped  a:8:1 expired",
     "reaped  a:8:1 exited",

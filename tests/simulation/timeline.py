@@ -9,7 +9,7 @@ from heapq import heappop, heappush
 from typing import Final
 
 NANOSECONDS: Final = 1_000_000_000
-MICROSECOND: Final = 1e-6  # added to a wait so that the time has passed for certain, although floats are rounded
+MICROSECOND: Final = 1e-6  # added to a wait, so that the time has certainly passed although floats are rounded
 Action = Callable[[], None]
 
 

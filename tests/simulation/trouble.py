@@ -8,7 +8,7 @@ from rota_supervisor.layout import Role
 
 @dataclass(slots=True)
 class Trouble:
-    """The current values. Probabilities and shares are between 0 and 1."""
+    """The current values of the faults. Probabilities and shares are between 0 and 1."""
 
     fork_fails: float = 0.0
     reports_lost: float = 0.0
@@ -20,7 +20,7 @@ class Trouble:
     life_length: int = 0  # the number of attempts after which a worker stops claiming; 0 means never
     soft_limits: float = 0.0  # the share of tasks with a soft limit
     swallowed: float = 0.0  # the share of interrupts and cancellations that a task ignores
-    beats: float = 0.0  # the share of tasks that record a heartbeat, once
+    beats: float = 0.0  # the share of tasks that record one heartbeat
     stacks: float = 1.0  # the share of children that can dump their stack
     boot_seconds: float = 0.05  # the longest time until a worker's first turn
     import_seconds: float = 0.3  # the longest time until a zygote is ready

@@ -1,4 +1,4 @@
-"""Checks that are made as soon as an event happens: of leases, starts of tasks, limits, and restarts of processes."""
+"""Checks of leases, task starts, limits and restarts, which are made as soon as an event happens."""
 
 import math
 from collections import defaultdict, deque
@@ -54,7 +54,9 @@ class Witness:
             require(excused, f"{owner} is reaped as expired, and only the server was away")
 
     def blamed(self, task: Task, crash_limit: int) -> None:
-        """Check that the crash limit that was applied to a task is its own limit, or the default if it has none."""
+        """Check that the crash limit that was applied to a task is the task's own limit, or the default if the task has
+        none.
+        """
         limit = task.crash_limit or DEFAULT_CRASH_LIMIT
         require(crash_limit == limit, f"{task.id} is judged by {crash_limit} crashes, and its limit is {limit}")
 
@@ -73,11 +75,11 @@ class Witness:
             require(not is_declared, f"{schedule} is removed, and {node.name} declares it")
 
     def allowed(self, worker: Worker, task: Task) -> None:
-        """Check that a worker whose fence permits a start still has its lease, with the margin that the fence keeps,
-        and was not ordered to be quiet.
+        """Check that a worker whose fence permits a start was not ordered to be quiet and still has its lease, with the
+        margin that the fence keeps.
         """
         is_quiet = worker.slot.quiet_requested or worker.node.state.quiet.is_requested
-        # A task with a start mark is started even then, because no other worker may start it.
+        # A task with a start mark is started even by a quiet worker, because no other worker may start it.
         require(
             task.is_marked_started or not is_quiet,
             f"{worker.owner} starts {task.id}, although it was ordered to be quiet",
@@ -87,7 +89,7 @@ class Witness:
         require(expires is not None, f"{worker.owner} is allowed to start {task.id}, and it was reaped")
         assert expires is not None
         if self._world.clock_moved_at is not None:
-            # After a jump of the clock, leases end sooner or later than planned, for which the grace period makes up.
+            # After a jump of the clock, leases end sooner or later than planned. The grace period makes up for that.
             return
         left = (expires - server.now_us) / MICROSECONDS
         margin = worker.settings.lease_seconds * FENCE_MARGIN_SHARE - ROUNDING_SECONDS
@@ -108,8 +110,8 @@ class Witness:
     # Limits
 
     def interrupted(self, worker: Worker) -> None:
-        """Check that a worker is interrupted for an expired soft limit only once, soon after the limit, and not before
-        it.
+        """Check that a worker is interrupted for a soft limit only once, soon after the limit has expired, and never
+        before.
         """
         now = worker.boottime()
         slot = worker.slot_number
@@ -155,8 +157,8 @@ class Witness:
 
 
 def _counted(process: Process) -> int:
-    """Return how many processes of the node may exist at once. All of them may die before the first death slows further
-    starts.
+    """Return how many processes of the node may exist at once. All of these processes may die before the first death
+    slows further starts.
     """
     return sum(process.node.state.wanted.counts.values()) + 2
 

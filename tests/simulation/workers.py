@@ -28,8 +28,8 @@ settings_of = lru_cache(maxsize=64)(worker_settings_from_json)
 
 
 class Worker(Running):
-    """A worker process. It decides what to do next, does it, and decides again. A worker that runs several tasks also
-    decides while they run, and when one of them ends.
+    """A worker process. It decides on its next step, takes the step, and decides again. A worker that runs several
+    tasks also decides while they run, and when one of them ends.
     """
 
     role = Role.WORKER
@@ -46,7 +46,7 @@ class Worker(Running):
         self._short_limits = ShortLimits(self.slot, self.node.ring)
         self._attempts = 0
         self.unresponsive = False
-        # The share of the worker's life after which it requests to be replaced.
+        # The share of its life after which the worker requests to be replaced.
         self._wishes_after = self.world.random.uniform(0.5, 1.0)
         self._parked: Parked | None = None
         self._backoff = Backoff(0.05, 2.0, self.world.random.uniform)
@@ -129,7 +129,9 @@ class Worker(Running):
     # Replacement
 
     def wish(self, wish: RecycleReason) -> None:
-        """Request in the slot that the worker is replaced, for this reason. Until then the worker continues to work."""
+        """Request in the slot that the worker is replaced, for this reason. The worker continues to work until the
+        master replaces it.
+        """
         if self.slot.recycle_reason is RecycleReason.NONE:
             self.slot.recycle_reason = wish
             self.node.ring()
@@ -207,8 +209,8 @@ class Worker(Running):
             self._patience_over(self._parked)
 
     def leave_the_bells(self) -> None:
-        """End the worker's blocking call on the server when the worker ends. If its node is cut off, the server cannot
-        notice the end.
+        """End the worker's blocking call on the server, because the worker ends. If the worker's node is cut off, the
+        server cannot notice the end.
         """
         if self._parked is not None and self.location not in self.world.network.cut:
             self.world.server.unpark(self._parked)
@@ -240,8 +242,8 @@ class Worker(Running):
             self._take_turn()
 
     def _mark_started(self, hand: Hand, _read_ns: int) -> None:
-        """Mark a task in Redis that may be started at most once. If the mark is set and the fence still permits it,
-        start the task.
+        """Set the start mark in Redis of a task that may be started at most once. If that succeeds and the fence still
+        permits it, start the task.
         """
         server = self.world.server
         task = hand.task
@@ -271,7 +273,7 @@ class Worker(Running):
         return self.hands.get(hand.record.task_index) is hand
 
     def _heartbeat(self, hand: Hand) -> None:
-        """Record a heartbeat of the task, from which its time limits are counted again."""
+        """Record a heartbeat of the task, which starts its time limits again."""
         if self._runs(hand):
             hand.record.extend(*hand.extend(boottime_ns(), self.settings.time_limit_seconds))
 

@@ -18,7 +18,7 @@ from simulation.workers import Worker
 
 
 class World:
-    """Everything that one simulation consists of. All random numbers come from its seed."""
+    """All parts of one simulation. All random numbers come from the seed of the simulation."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
@@ -31,10 +31,10 @@ class World:
         self.server = Server(lambda: 1e6 + self.timeline.now, self.witness)
         self.network = Network(self.timeline, self.random)
         self.nodes: dict[str, Node] = {}
-        # Nodes that may lose leases because they are frozen, stopped, or badly connected.
+        # Nodes that may lose leases because they were frozen, stopped, or badly connected.
         self.excused: set[str] = set()
         self.clock_moved_at: float | None = None
-        # Separate random numbers, so that cancels do not change the rest of a seed's simulation.
+        # Separate random numbers for cancels, so that cancels do not change the rest of a seed's simulation.
         self._cancels = Random(~seed)
         self._cancelled_share = self._cancels.choice([0.0, 0.0, 0.5])
 
@@ -80,8 +80,8 @@ class World:
     # Checks
 
     def not_whole(self, *nodes: Node) -> str:
-        """Return how one of these nodes (default: all living nodes) differs from its configuration, or "" if
-        none does.
+        """Return how one of these nodes differs from its configuration, or "" if none does. By default, check all
+        living nodes.
         """
         return next((f"{node.name}: {why}" for node in nodes or self.living if (why := _not_whole(node))), "")
 

@@ -1,5 +1,5 @@
-"""The steps that the nemesis takes for one fault. They are chosen first, so that the fault can be recorded before it
-begins.
+"""The steps that the nemesis takes for one fault. The steps are chosen first, so that the fault can be recorded before
+it begins.
 """
 
 import contextlib
@@ -29,8 +29,8 @@ class Act:
     """The steps of a fault. `do` begins the fault, `again` is repeated while it lasts, and `undo` ends it. The effects
     of the fault last until `is_over` returns True.
 
-    `odd` is called before the fault is undone. It describes anything that is wrong, or returns "". `pids` are the
-    processes that are killed or stopped.
+    `odd` is called before the fault is undone. It returns a description of anything that is wrong, or "". `pids` has
+    the processes that are killed or stopped.
     """
 
     do: Callable[[], object] = nothing
@@ -59,7 +59,9 @@ def living(pids: Iterable[int]) -> list[psutil.Process]:
 
 
 def lives(process: psutil.Process) -> bool:
-    """Whether the process is still alive. It is not if it is a zombie, or if another process has its pid."""
+    """Whether the process is still alive. A zombie is not alive, and neither is a process whose pid now belongs to
+    another one.
+    """
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

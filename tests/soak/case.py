@@ -1,4 +1,4 @@
-"""The case that all checks of a soak examine: the evidence, and what follows from it."""
+"""The case that all checks of a soak examine: the evidence, and values that are derived from it."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -28,8 +28,8 @@ class Case:
 
     @cached_property
     def settled(self) -> frozenset[tuple[str, int]]:
-        """The runs whose outcome the worker has logged, as pairs of task id and pid. A worker logs an outcome only once
-        it is safe in its slot.
+        """The runs whose outcome the worker has logged, as pairs of task id and pid. A worker logs an outcome only
+        after it has written the outcome into its slot.
         """
         return frozenset(
             (str(line.fields.get("task_id")), int(line.fields.get("pid", 0)))

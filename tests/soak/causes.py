@@ -1,5 +1,5 @@
-"""The recorded faults as possible causes of what happened: each as a span of time, with the processes, node or link
-that it hit.
+"""The recorded faults as possible causes of an event. Each fault is a span of time, with the processes, the node or the
+link that it hit.
 """
 
 import math
@@ -12,7 +12,7 @@ from soak.evidence import Edge, Evidence, Logged, RunEvent, Setup, Strike
 from soak.faults import KINDS, Fault, FaultScope
 from soak.histories import Run
 
-# `KILLS` kill the processes that their record lists, and `ENDS_NODE` end a whole node.
+# The faults in `KILLS` kill the processes that their records list. The faults in `ENDS_NODE` end a whole node.
 KILLS = frozenset({Fault.KILL_WORKER, Fault.KILL_SEVERAL, Fault.KILL_WORKERS, Fault.KILL_CHILDREN})
 ENDS_NODE = frozenset({Fault.KILL_MASTER, Fault.KILL_NODE, Fault.LOSE_HOST})
 LEAVES = frozenset({Fault.TERM_NODE, Fault.UPGRADE, Fault.ROLL_BACK})
@@ -35,7 +35,7 @@ SILENCES = frozenset(
 ON_THE_WAY = frozenset({Fault.PARTITION, *(fault for fault, kind in KINDS.items() if kind.scope is FaultScope.LINK)})
 OUTAGES = frozenset({Fault.PAUSE_WRITES, Fault.SERVER_SLEEP, Fault.KILL_SERVER, Fault.LONG_OUTAGE, Fault.KILL_CLIENTS})
 CONNECTED_SECONDS = 3.0  # after an outage, all processes are connected again within this time
-MARGIN_SECONDS = 1.0  # how wrong a recorded time may be, because the journal is written before and after the event
+MARGIN_SECONDS = 1.0  # how far off a recorded time may be, because the journal is written before and after the event
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class Causes:
         return lives[at - 1][1] if at else ""
 
     def target_of(self, node: str) -> str:
-        """Return the target in the journal of faults for the name of a node, or "" if no node had that name."""
+        """Return the target by which the journal of faults names this node, or "" if no node had that name."""
         for target, lives in self._lives.items():
             if any(name == node for _, name in lives):
                 return target
@@ -109,7 +109,7 @@ class Causes:
     # Causes for another start of a task
 
     def of_death(self, run: Run, until: float) -> str | None:
-        """Return what killed the process of a run before `until`."""
+        """Return the cause that killed the process of a run before `until`."""
         pid = run.start.pid
         began = run.began
         for span in self.spans:
@@ -147,7 +147,7 @@ class Causes:
                 return str(span)
         for silence in self.silences(self.target_of(run.start.node), until):
             # A node that returns just before its lease expires may renew the lease too late, and may start a task
-            # before it notices.
+            # before it notices that.
             if silence.begin <= latest and run.began <= silence.end + 2 * MARGIN_SECONDS:
                 return str(silence)
         return None
@@ -156,8 +156,8 @@ class Causes:
         """Return the time by which a run's outcome was settled for certain. A fault after this time cannot be the
         reason why the task was started again.
 
-        The outcome is settled by the worker's next turn, or by the master if another task of the claim takes long. Both
-        have to wait while the server cannot be reached, replies are lost, or the master is stopped.
+        The worker's next turn settles the outcome, or the master does so if another task of the claim takes long. Both
+        may have to wait while the server cannot be reached, replies are lost, or the master is stopped.
         """
         if run.finished is None:
             return until
@@ -186,8 +186,8 @@ class Causes:
         return sum(max(0.0, min(span.end, end) - max(span.begin, begin)) for span in self.of(*OUTAGES))
 
     def _silences(self, target: str) -> Iterator[Span]:
-        """Yield the times in which a node could not renew its leases. Times that follow closely are joined, and so are
-        short outages of the server in between.
+        """Yield the times in which a node could not renew its leases. Times that follow each other closely are joined,
+        together with short outages of the server between them.
 
         An outage of the server that lasts half a lease or longer does not count, because it is followed by a grace
         period of one lease.

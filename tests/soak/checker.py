@@ -1,8 +1,8 @@
 """The checker of a soak's evidence: `python -m soak.checker FOLDER` prints the findings, and fails if there are any.
 
 The checker knows the requests, the runs, the faults and the logs, and uses nothing that is stored in Redis. A promise
-may allow exceptions after a fault. They are accepted only if this fault is recorded at that time for that process or
-node.
+may allow an exception after a fault. The checker accepts the exception only if the fault is recorded for the time and
+the process or node in question.
 """
 
 import sys
@@ -48,7 +48,7 @@ def judge(evidence: Evidence) -> CheckResult:
 
 def numbers_of(case: Case) -> dict[str, float]:
     """Return the counts and measurements by name. `forgiven` counts the accepted tasks that never started and that a
-    killed server may have forgotten. Recoveries are measured only if no other fault interfered.
+    killed server may have forgotten. The times of recoveries are measured only if no other fault interfered.
     """
     histories = case.histories.values()
     again = [pair for history in histories for pair in pairwise(history.runs) if not pair[0].did(RunEvent.RAISED)]

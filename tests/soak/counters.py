@@ -1,4 +1,4 @@
-"""Checks of the fleet's counters, of deaths of processes, of lost leases, and of what is left at the end."""
+"""Checks of the fleet's counters, of process deaths, of lost leases, and of leftovers at the end."""
 
 from collections.abc import Iterator
 
@@ -38,8 +38,8 @@ def deaths_without_cause(case: Case) -> Iterator[Finding]:
 
 
 def _may_have_kept_away(span: Span, line: Logged) -> bool:
-    """Whether a fault may have kept a starting master from reaching the server. Such a master exits, and its keeper
-    starts it again.
+    """Whether a fault may have kept a starting master from reaching the server. In that case the master exits, and the
+    keeper starts it again.
     """
     scope = KINDS[span.fault].scope
     is_own = span.target == line.target and span.fault in _DISTURBS_START
@@ -51,7 +51,7 @@ def _may_have_killed(span: Span, line: Logged) -> bool:
         return False
     if int(line.fields.get("child_pid", 0)) in span.pids and span.fault in KILLS | ENDS_NODE | _HELPERS | _STOPS:
         return True
-    # The master kills a process that was stopped with the whole node, or that exits too late while the node drains.
+    # The master may kill a process that was stopped with the whole node, or that exits too late while the node drains.
     is_of_all = span.fault in DRAINS | _STOPS - {Fault.STOP_WORKER} or KINDS[span.fault].scope is FaultScope.NODE
     return is_of_all and span.target == line.target and line.boot <= span.end + 10.0
 
@@ -67,8 +67,8 @@ def leases_without_cause(case: Case) -> Iterator[Finding]:
 
 
 def _may_have_lost(case: Case, owner: str, boot: float) -> bool:
-    """Whether a recorded fault may have cost an owner its lease: its node had ended or could not renew for long enough,
-    or the server forgot the owner.
+    """Whether a recorded fault may have cost an owner its lease. This is so if the owner's node had ended or could not
+    renew the lease for long enough, or if the server forgot the owner.
     """
     causes = case.causes
     node = owner.rpartition(":")[0].rpartition(":")[0]
@@ -114,8 +114,8 @@ def counters_off(case: Case) -> Iterator[Finding]:
 
 
 def left_over(case: Case) -> Iterator[Finding]:
-    """Yield what must not be there or is missing at the end of the quiet window, such as tasks, orphans, or workers
-    that are not ready.
+    """Yield findings about the end of the quiet window: anything that is left over, such as tasks or orphans, and
+    anything that is missing, such as ready workers.
     """
     quiet = case.evidence.quiet
     if quiet is None:

@@ -1,11 +1,11 @@
 """The evidence of a soak: requests, runs, faults, and logs. The checker uses only these files, not the data in Redis.
 
 A folder holds `setup.json`, `producer-*.jsonl`, `runs.jsonl`, `nemesis.jsonl`, `NODE/fleet.log` (event logs, in JSON)
-and `quiet.json`. Each line of a journal is one record, which a single `write` appends to the file. So several processes
-can share the file, and the records of a killed process remain.
+and `quiet.json`. Each line of a journal is one record, which a single `write` appends to the file. Therefore several
+processes can share the file, and the records of a killed process remain.
 
-Records have two times. `at` is Unix time by the wall clock, which the server on the same machine shares. It is compared
-with due times. `boot` is CLOCK_BOOTTIME in seconds. It is used for durations and for the order of records.
+Records have two times. `at` is Unix time by the wall clock of the machine, which the server uses too. It is compared
+with due times. `boot` is CLOCK_BOOTTIME in seconds. Durations and the order of records are based on it.
 """
 
 import dataclasses
@@ -61,8 +61,8 @@ class RunEvent(StrEnum):
 
 
 class Edge(StrEnum):
-    """The records of a fault: `BEGIN` before the fault begins, and `END` after it has ended. A kill has one before the
-    call and one after it.
+    """The records of a fault: `BEGIN` is written before the fault begins, and `END` after it has ended. For a kill,
+    they are written just before and just after the call.
     """
 
     BEGIN = "begin"
@@ -85,13 +85,13 @@ class Sent:
     fails: int = 0  # the number of attempts that raise, or ALWAYS
     kills: int = 0  # the number of attempts that kill their own worker
     gives_up: bool = False  # whether the first attempt raises an error that makes the task dead
-    # The number of the task in the queue whose order is checked, counted in the order of the calls. A call for this
-    # queue waits for the reply to the previous one.
+    # The number of the task, in the order of the calls, in the queue whose order is checked. A call for this queue
+    # waits for the reply to the previous call.
     number: int = NO_NUMBER
     # The ids of the tasks that must end before this task may start: the members of a group, or the previous task of a
     # chain, which must be done.
     follows: str = ""
-    reply: str = ""  # more from the reply: the id of the task that holds the key, or the class and text of the error
+    reply: str = ""  # a part of the reply: the id of the task that holds the key, or the class and text of the error
 
     @property
     def before(self) -> tuple[str, ...]:
@@ -156,7 +156,7 @@ class Setup:
 
     seed: int
     profile: str
-    workers: int  # the workers of all nodes together, without separate pools
+    workers: int  # the number of workers of all nodes together, without separate pools
     lease_seconds: float
     renew_seconds: float
     beat_seconds: float
@@ -189,12 +189,12 @@ class Quiet:
     in_lanes: int
     in_flight: int
     delayed: int
-    groups: int  # the number of groups that have not ended, and of tasks that other tasks still follow
+    groups: int  # the number of groups that have not ended, plus the number of tasks that other tasks still follow
     workers_wanted: int
     workers_ready: int
     zombies: int
     orphans: int
-    # The largest growth of any process between the two readings in the quiet window.
+    # The largest growth of a single process between the two readings in the quiet window.
     descriptors_grown: int = 0
     memory_grown_mb: float = 0.0  # resident memory
     dead_ids: tuple[str, ...] = ()
@@ -237,7 +237,7 @@ def _is_earlier() -> bool:
 
 
 _LINE_BYTES: Final = (
-    512  # a divisor of the page size, because the kernel ends the write of a killed process at a page boundary
+    512  # this divides the page size, because the kernel ends the write of a killed process at a page boundary
 )
 
 

@@ -46,7 +46,7 @@ def is_dropped(case: Case, history: History) -> bool:
 
 
 def has_ended(case: Case, history: History, boot: float) -> bool:
-    """Whether the task may count as ended at that time: it was done or rightly dead by then, or it may have been
+    """Whether the task may count as ended at that time: it was done or rightly dead by then, it may have been
     cancelled, or it was never accepted.
     """
     if history.accepted is None or _may_be_cancelled(history):
@@ -59,7 +59,9 @@ def has_ended(case: Case, history: History, boot: float) -> bool:
 
 
 def is_gone_with_the_server(causes: Causes, history: History) -> bool:
-    """Whether the server may have forgotten the task, because it was killed shortly after it had accepted the task."""
+    """Whether the server may have forgotten the task, because the server was killed shortly after it had accepted the
+    task.
+    """
     first = history.request
     last = history.accepted
     return first is not None and bool(causes.of_lost_writes(first.boot, last.boot if last else first.boot))
@@ -83,7 +85,7 @@ def _summary(history: History) -> str:
 
 
 def phantoms(case: Case) -> Iterator[Finding]:
-    """Yield starts of tasks that nobody sent, that were refused, or that had used up their attempts or were
+    """Yield starts of tasks that no producer sent, that were refused, that had used up their attempts, or that were
     cancelled.
     """
     for history in case.histories.values():
@@ -129,5 +131,5 @@ def _after_cancel(case: Case, history: History) -> Iterator[Finding]:
 
 
 def _is_excused(causes: Causes, cancelled: float, started: float) -> bool:
-    """Whether the server may have forgotten the cancel, because it was killed and lost writes."""
+    """Whether the server may have forgotten the cancel, because the server was killed and lost writes."""
     return bool(causes.of_lost_writes(cancelled, cancelled)) and started > cancelled

@@ -64,8 +64,9 @@ class Fault(StrEnum):
 
 
 class FaultScope(StrEnum):
-    """What a fault hits. Two faults that last for a while never overlap if they have the same scope and target. Only
-    one fault of the scope `VERSION` happens at a time, because nodes change their version one after the other.
+    """The kind of thing that a fault hits. Two faults that last for a while never overlap if they have the same scope
+    and target. Only one fault of the scope `VERSION` happens at a time, because nodes change their version one after
+    the other.
     """
 
     PROCESSES = "processes"  # single processes of a node
@@ -174,8 +175,8 @@ PROFILES: Final[dict[str, tuple[Fault, ...]]] = {
 
 
 def nodes_of(profile: str) -> tuple[str, ...]:
-    """Return the nodes of a run with this profile. There are three if its faults hit hosts or versions,
-    otherwise two.
+    """Return the names of the nodes of a run with this profile. There are three nodes if the faults hit hosts or
+    versions, and two otherwise.
     """
     scopes = {KINDS[fault].scope for fault in PROFILES[profile]}
     return NODES if scopes.isdisjoint(_OF_THREE_NODES) else THREE_NODES

@@ -8,7 +8,7 @@ from enum import StrEnum
 class Wrong(StrEnum):
     """The promise that was broken."""
 
-    LOST = "lost"  # a task was accepted, but neither ran to its end nor ended in another permitted way
+    LOST = "lost"  # a task was accepted, but did not run to its end or end in another permitted way
     DUPLICATED = "duplicated"  # a task was started again without a recorded cause
     PHANTOM = "phantom"  # a task was started without a request or after its permanent end
     ORDER = "order"
@@ -20,7 +20,7 @@ class Wrong(StrEnum):
     LEASE = "lease"  # a lease was lost without a recorded cause
     DIED = "died"  # a process died without a recorded cause
     COUNTERS = "counters"  # counters do not agree with the evidence
-    LEFT = "left"  # something was left over at the end, or is missing
+    LEFT = "left"  # something is left over or missing at the end
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,7 @@ class History:
 
     @property
     def may_exist(self) -> bool:
-        """Whether the server accepted the task or may have accepted it, because its reply is unknown."""
+        """Whether the server accepted the task, or may have accepted it because there is no clear reply."""
         words = {each.what for each in self.replies}
         return self.request is not None and (
             not words or bool(words & {CallEvent.ACCEPTED, CallEvent.DUPLICATE, CallEvent.UNKNOWN})
@@ -102,4 +102,4 @@ def _add(history: History, mark: Ran) -> None:
         if run.start.pid == mark.pid and run.start.owner == mark.owner and run.end is None:
             run.end = mark
             return
-    history.runs.append(Run(mark, mark))  # an end whose start is not recorded counts as a run of its own
+    history.runs.append(Run(mark, mark))  # an end whose start is not recorded counts as a separate run

@@ -17,7 +17,7 @@ _MEGABYTE: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What one process holds: its open file descriptors and its memory."""
+    """The numbers of file descriptors and megabytes that one process holds."""
 
     role: str
     descriptors: int
@@ -26,8 +26,8 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class FleetHoldings:
-    """What all processes of some nodes hold, by pid. `orphans` describes the processes that run in a node's folder
-    although they are not descendants of its master.
+    """The holdings of all processes of some nodes, by pid. `orphans` describes the processes that run in a node's
+    folder but are not descendants of its master.
     """
 
     holdings: Mapping[int, Holding]
@@ -54,7 +54,7 @@ class FleetHoldings:
 
 
 def holdings_of(nodes: Iterable[Node]) -> FleetHoldings:
-    """Read what the processes of these nodes hold now."""
+    """Read the current holdings of the processes of these nodes."""
     nodes = list(nodes)
     roles = dict(role for node in nodes for role in _roles(node))
     time.sleep(_HANG_UP_SECONDS)  # until the master closes the connection of the request, it uses a descriptor

@@ -1,6 +1,4 @@
-"""The keeper of a node. It restarts a master that has ended, as an init system does, and reports an end that it did not
-expect.
-"""
+"""The keeper of a node. It restarts a master that has ended, as an init system does, and reports unexpected ends."""
 
 import time
 from typing import Final
@@ -10,8 +8,8 @@ from soak.node import Node
 
 _PAUSE_SECONDS: Final = 0.3
 _LEAVE_SECONDS: Final = 40.0  # much longer than the drain limit of 6 s
-# Exit codes of a master that was never ready: there was no server, or faults disturbed its first start until it gave
-# up.
+# Exit codes of a master that was never ready: it could not reach the server, or faults disturbed its first start until
+# it gave up.
 _AT_START: Final = frozenset({ExitCode.UNREACHABLE, ExitCode.GAVE_UP})
 
 

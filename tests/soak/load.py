@@ -23,7 +23,7 @@ _BURST_TASKS: Final = 40
 _GROUP_TASKS: Final = 7
 _CHAIN_TASKS: Final = 4
 _UNIQUE_KEYS: Final = 4
-_REMEMBERED: Final = 50  # a cancellation selects one of this number of recent ids
+_REMEMBERED: Final = 50  # a cancellation selects one of this many recent ids
 
 Draw = Callable[[Random, int], tuple[Any, ...]]
 
@@ -60,12 +60,12 @@ class Intent:
 
     @property
     def nature(self) -> "Nature":
-        """How the tasks of this call behave."""
+        """The behavior of the tasks of this call."""
         return NATURES.get(self.task, Nature())
 
     @property
     def fails(self) -> int:
-        """The number of attempts of each task that raise."""
+        """How many attempts of each task raise."""
         return int(self.args[0]) if self.task == "fail" else self.nature.fails
 
     def before(self, task_id: str) -> tuple[str, ...]:
@@ -78,11 +78,11 @@ class Intent:
 
 @dataclass(frozen=True, slots=True)
 class Nature:
-    """How a task behaves. It has `retries`, `fails` attempts that raise, and `kills` attempts that kill their worker.
-    If `gives_up` is set, its first attempt makes it dead.
+    """The behavior of a task. `retries` is its number of retries, `fails` is how many of its attempts raise, and
+    `kills` is how many kill their worker. If `gives_up` is set, the first attempt makes the task dead.
     """
 
-    retries: int = 10  # the default number for tasks
+    retries: int = 10  # Rota's default
     fails: int = 0
     kills: int = 0
     gives_up: bool = False
@@ -181,7 +181,7 @@ OF_ONE: Final = (
 
 class Load:
     """The calls of one producer. The ids of its tasks begin with its name. If `is_the_one` is set, the load includes
-    the streams that only one producer sends.
+    the streams that a single producer must send.
     """
 
     def __init__(self, producer: str, seed: int, *, is_the_one: bool) -> None:

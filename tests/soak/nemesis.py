@@ -1,5 +1,5 @@
-"""The nemesis, which carries out a plan of faults. It records each fault before its beginning and after its end, and it
-restarts nodes that have ended.
+"""The nemesis, which carries out a plan of faults. It records each fault before the beginning and after the end of the
+fault, and it restarts nodes that have ended.
 """
 
 import time
@@ -28,7 +28,9 @@ class _Going:
 
 
 class Nemesis:
-    """Carries out the faults of a plan. Call `run` once, and always call `heal`, which undoes the faults in effect."""
+    """The executor of a plan of faults. Call `run` once, and always call `heal`, which undoes the faults that are still
+    in effect.
+    """
 
     def __init__(self, testbed: Testbed, seed: int) -> None:
         self._testbed = testbed

@@ -25,8 +25,8 @@ _READY: Final = b'"event":"fleet.ready"'
 
 
 def settings_of(name: str, url: str, folder: Path) -> dict[str, Any]:
-    """Return the settings of a node's `rota.toml`. Only the first node has a single poller, so that nodes with one and
-    with several pollers are covered.
+    """Return the settings of a node's `rota.toml`. The first node has one poller and the others have several, so that
+    both cases are covered.
     """
     in_order = name == ORDER_NODE
     pools = {
@@ -55,7 +55,7 @@ def settings_of(name: str, url: str, folder: Path) -> dict[str, Any]:
 
 
 class Node(FleetProcess):
-    """A node in `folder`, a folder in that of the run, which also gives the node its name.
+    """A node in `folder`, which is inside the folder of the run and has the name of the node.
 
     The node runs on `host`, if given. If `earlier` has the source roots of an earlier version, the node starts with
     that version. A master that does not reply within `ask_seconds` counts as unreachable.
@@ -149,7 +149,7 @@ class Node(FleetProcess):
         return sorted(super().processes(), key=lambda process: process.pid != self.pid)
 
     def request(self, verb: str, **fields: Any) -> dict[str, Any]:
-        """Return the master's response on the control socket, or an empty dict without a response."""
+        """Return the master's response on the control socket, or an empty dict if there is none."""
         try:
             return super().request(verb, **fields)
         except OSError:  # the master is stopped

@@ -16,10 +16,11 @@ from soak.act import Act, lives, send, stop
 from soak.faults import Fault
 from soak.node import Node
 
-_RUN_SECONDS: Final = 0.2  # a task of this load that has run for this long runs for some time longer
+_RUN_SECONDS: Final = 0.2  # in this load, a task that has run for this long will run for some time longer
 _WAIT_SECONDS: Final = 5.0  # the longest wait for such a task
 _TICK_SECONDS: Final = 0.002
-# The longest time that a child may outlive its master. Rota promises 2 s, and a busy machine may need another 0.5 s.
+# The longest time for which a child may outlive its master. Rota promises 2 s, and a busy machine may need another 0.5
+# s.
 _GONE_SECONDS: Final = 2.5
 
 
@@ -122,7 +123,7 @@ def _lose_host(node: Node, _processes: list[psutil.Process]) -> Act:
     def do() -> None:
         host.unplug()  # before the kill, so that the server does not see the connections end
         act.do()
-        send(node.processes(), signal.SIGKILL)  # also kills processes that were started in the meantime
+        send(node.processes(), signal.SIGKILL)  # this also kills processes that were started in the meantime
 
     def undo() -> None:
         host.plug()

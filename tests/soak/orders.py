@@ -1,5 +1,5 @@
-"""Checks of the order of starts: not before the due time, first in, first out, fair between queues, and one task at a
-time for each unique key.
+"""Checks of starts: none before the due time, first in, first out within a queue, fair between queues, and one task at
+a time for each unique key.
 """
 
 from bisect import bisect_left
@@ -17,13 +17,13 @@ from soak.histories import History, Run
 
 # A tolerance: due times are rounded to 1 us, and the wall clock may be slewed by 0.5 ms per second.
 EARLY_SECONDS = 0.001
-# Without a fault, the key of a task is free this long after its end, even on a busy machine.
+# If there is no fault, the key of a task is free this long after the end of the task, even on a busy machine.
 RELEASED_SECONDS = 3.0
-FREE_MOVES = 2  # two queues may differ by this much, because each may be one claim ahead
+FREE_MOVES = 2  # the starts of two queues may differ by this number, because each queue may be one claim ahead
 
 
 def early(case: Case) -> Iterator[Finding]:
-    """Yield the starts that came before the task was due, by the producer's due time or by that of the task's entry."""
+    """Yield the starts that came before the due time of the producer or the due time in the task's entry."""
     for history in case.histories.values():
         request = history.request.due if history.request is not None else 0.0
         for run in history.runs:
@@ -124,8 +124,8 @@ def unfair(case: Case) -> Iterator[Finding]:
 
 
 def _worst(case: Case, one: str, other: str) -> tuple[int, float, int]:
-    """Look at the periods in which both queues had waiting tasks. Return the largest difference between their starts,
-    its time, and the permitted difference.
+    """Look at the periods in which both queues had waiting tasks. Return the largest difference between the numbers of
+    their starts, the time of this difference, and the permitted difference.
     """
     workers = case.evidence.setup.workers
     waiting = {one: 0, other: 0}
@@ -134,7 +134,7 @@ def _worst(case: Case, one: str, other: str) -> tuple[int, float, int]:
     worst = (0, 0.0, FREE_MOVES + workers)
     for move in sorted(_moves(case, (one, other)), key=lambda each: each.boot):
         waiting[move.queue] += move.waiting
-        # The workers may hold all of these tasks, so none of them has to be in the queue.
+        # The workers may hold all waiting tasks of a queue, so the queue may be empty.
         if min(waiting.values()) <= workers:
             ahead = least = most = 0
             began = move.boot
@@ -174,7 +174,7 @@ def _disturbed(case: Case, began: float, until: float) -> int:
 
 def not_unique(case: Case) -> Iterator[Finding]:
     """Yield tasks that were accepted although another live task held their unique key, and tasks that were refused
-    because of a task that had ended long before.
+    although the task with their key had ended long before.
     """
     by_key: dict[str, list[History]] = {}
     for history in case.histories.values():

@@ -1,5 +1,5 @@
 """The tasks that a producer has sent and that have not ended, according to the tasks' journal. If there are too many,
-the producer pauses. It needs no reply from the server for that.
+the producer pauses. The count needs no reply from the server.
 """
 
 import json
@@ -22,7 +22,7 @@ class Outstanding:
         self._ended: set[str] = set()
 
     def add(self, ids: Iterable[str]) -> None:
-        """Add accepted tasks. Those that have ended already do not count."""
+        """Add accepted tasks. Tasks that have already ended do not count."""
         self._waited_for |= set(ids) - self._ended
 
     def forget(self, each: str) -> None:

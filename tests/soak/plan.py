@@ -2,8 +2,8 @@
 them. This module does no I/O.
 
 Storms alternate with calms. In a storm, all faults of a profile happen at random. In a calm, nothing happens for a
-while, and then either workers are killed one by one, or a node is lost. The time until their tasks run again can only
-be measured if there is no other fault.
+while, and then either workers are killed one by one, or a node is lost. There is no other fault in a calm, so the time
+until the affected tasks run again can be measured.
 """
 
 from collections.abc import Container, Iterator
@@ -16,8 +16,8 @@ from soak.faults import KINDS, PROFILES, TARGETS, Fault, FaultScope
 
 FIRST_SECONDS: Final = 1.0
 GAP_SECONDS: Final = 1.3  # the average time between the beginnings of two faults
-_REST_SECONDS: Final = 1.0  # at least this long after a fault, there is no fault with the same scope and target
-# For how long a node is lost in a calm: a lease, and 3 s to observe the recovery of its tasks.
+_REST_SECONDS: Final = 1.0  # the shortest time between two faults with the same scope and target
+# How long a node is lost in a calm: one lease, and 3 s in which the recovery of its tasks is observed.
 _LOSS_SECONDS: Final = 8.0
 
 

@@ -1,4 +1,6 @@
-"""Handmade evidence for the tests of the checker. A test starts from a clean history and adds what must be found."""
+"""Handmade evidence for the tests of the checker. A test starts with a clean history and adds the fault that the
+checker must find.
+"""
 
 from typing import Any, Final
 
@@ -54,7 +56,7 @@ class Plot:
         return self
 
     def accept(self, task_id: str, boot: float, **fields: Any) -> "Plot":
-        """Add a task that was sent and accepted a millisecond later."""
+        """Add a task that was sent at this time and accepted a millisecond later."""
         self.add(CallEvent.INTENDED, task_id, boot, **({"queue": "mail"} | fields))
         return self.add(CallEvent.ACCEPTED, task_id, boot + 0.001)
 

@@ -11,7 +11,7 @@ from soak.node import Node
 
 _PATIENCE_SECONDS: Final = 0.4  # the longest wait for a worker that is running a task
 _TICK_SECONDS: Final = 0.02
-_BUSY_SHARE: Final = 0.8  # the share of faults of workers that hit one that is running a task, if there is any
+_BUSY_SHARE: Final = 0.8  # the share of these faults that hit a worker with a running task, if there is one
 
 
 def choose(fault: Fault, node: Node, random: Random) -> Act | None:

@@ -1,10 +1,10 @@
 """A process that sends tasks and records the replies: `python -m soak.producer FOLDER NAME URL SEED`.
 
 1. The journal has each call before it is made, and then its reply. 2. A call without a reply is repeated with
-`Uncertain.repeat` until there is a reply or it is too late. A call for the ordered queue waits for the reply to the
-previous call. All other calls are made in the meantime. 3. The producer pauses while too many of its tasks have not
-ended, so that a fleet under faults is not overloaded. 4. SIGTERM ends the load. Calls that are still in doubt are
-resolved first.
+   `Uncertain.repeat` until there is a reply or a repeat would come too late. A call for the ordered queue waits for the
+   reply to the previous call. All other calls are made in the meantime. 3. The producer pauses while too many of its
+   tasks have not ended, so that a fleet under faults is not overloaded. 4. SIGTERM ends the load. Calls that are still
+   in doubt are resolved first.
 """
 
 import argparse
@@ -244,7 +244,7 @@ def main() -> None:
     parser.add_argument("seed", type=int)
     parser.add_argument("--the-one", action="store_true", help="send also what only one producer sends")
     given = parser.parse_args()
-    warnings.simplefilter("ignore")  # hides warnings about the queue that no node serves while its own is down
+    warnings.simplefilter("ignore")  # hides the warnings about a queue whose only node is down
     ending = _Ending()
     load = Load(given.name, given.seed, is_the_one=given.the_one)
     produce(Producer(given.folder, given.name, given.url), load, ending)

@@ -22,20 +22,20 @@ from soak.node import NAMESPACE
 from soak.testbed import Testbed
 from support.fleet_process import rota
 
-END_SECONDS: Final = 90.0  # enough for the last retries and the longest delays once all nodes are complete
+END_SECONDS: Final = 90.0  # long enough for the last retries and the longest delays, once all nodes are complete
 IDLE_SECONDS: Final = 4.0
 _LEAVE_SECONDS: Final = 20.0
 _GONE_SECONDS: Final = 3.0
 _TICK_SECONDS: Final = 0.1
-# A process may have grown by this much since the start, because a worker opens an event loop and a journal.
+# A process may have grown by this much since the start of the soak, because a worker opens an event loop and a journal.
 _MORE_DESCRIPTORS: Final = 6
 _MORE_MEMORY_MB: Final = 12.0
 _KEYS: Final = Keys(NAMESPACE)
 
 
 def be_quiet(testbed: Testbed, at_start: FleetHoldings, keep_nodes: Callable[[], None]) -> FleetHoldings:
-    """Run the quiet window except for the stop of the nodes. `at_start` has what the processes held before the first
-    task. Return what they hold now.
+    """Run the quiet window except for the stop of the nodes. `at_start` has the holdings of the processes before the
+    first task. Return their current holdings.
     """
     with redis.Redis.from_url(testbed.server.url, decode_responses=True, socket_timeout=10) as client:
         _wait_until_ended(testbed, client, keep_nodes)
@@ -124,7 +124,7 @@ def _audit(testbed: Testbed) -> dict[str, Any]:
 
 
 def leave(testbed: Testbed) -> None:
-    """Stop all nodes, and add anything odd about their end to the oddities."""
+    """Stop all nodes, and add anything unusual about their end to the oddities."""
     for node in testbed.nodes.values():
         node.is_leaving = True
         node.signal(signal.SIGTERM)

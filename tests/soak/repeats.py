@@ -47,8 +47,8 @@ def _of_lost_writes(case: Case, run: Run, until: float) -> str | None:
 
 
 def _of_death_while_settling(case: Case, history: History, run: Run, until: float) -> str | None:
-    """Return what killed the worker after the function had ended but before its outcome was in the slot. A later death
-    does not explain a repeat.
+    """Return the cause that killed the worker after the function had ended but before its outcome was in the slot. A
+    later death does not explain a repeated start.
     """
     finished = run.finished
     pid = run.start.pid

@@ -30,7 +30,7 @@ from support.servers import Server, server_binaries
 
 _MEMORY: Final = Path("/dev/shm")
 READY_SECONDS: Final = 60.0
-_CLEAR_SECONDS: Final = 70.0  # a producer repeats calls for 50 s
+_CLEAR_SECONDS: Final = 70.0  # longer than the 50 s for which a producer repeats calls
 _TICK_SECONDS: Final = 0.05
 
 
@@ -47,8 +47,8 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """The results of a soak that are not in its evidence: oddities, and what the processes held at the start and at the
-    end.
+    """The results of a soak that are not in its evidence: oddities, and the holdings of the processes at the start and
+    at the end.
     """
 
     oddities: list[str]
@@ -119,15 +119,15 @@ def _start_server(wanted: Wanted, stack: ExitStack, *, reached_by_hosts: bool) -
 
 
 def _earlier_version(wanted: Wanted, stack: ExitStack) -> Sequence[Path]:
-    """Return the source roots of the earlier version, with which nodes start if the plan changes versions. Otherwise
-    return none.
+    """If the plan changes versions, return the source roots of the earlier version, with which the nodes start.
+    Otherwise return an empty sequence.
     """
     is_needed = any(KINDS[planned.fault].scope is FaultScope.VERSION for planned in wanted.plan)
     return unpack_earlier_version(_folder(stack, "earlier")) if is_needed else ()
 
 
 def _folder(stack: ExitStack, purpose: str) -> Path:
-    # The folder is in memory. A killed server loses none of its data, and its response time does not depend on a shared
+    # The folder is in memory. A killed server loses no data in it, and the response times do not depend on a shared
     # disk.
     place = _MEMORY if _MEMORY.is_dir() else None
     return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=f"rota-soak-{purpose}-", dir=place)))
@@ -150,8 +150,8 @@ def _wait_until_whole(testbed: Testbed) -> None:
 
 @contextmanager
 def _producers(testbed: Testbed, seed: int) -> Iterator[None]:
-    """Run two producers for a block of code. One is behind a link, so link faults hit it. The other connects directly,
-    and also sends the calls whose order is checked.
+    """Run two producers for a block of code. One producer is behind a link, so link faults hit it. The other one
+    connects directly, and also sends the calls whose order is checked.
     """
     urls = {"direct": testbed.server.url, "linked": testbed.links[PRODUCERS].url}
     running = [_produce(testbed.folder, name, url, seed) for name, url in urls.items()]

@@ -1,4 +1,6 @@
-"""Faults of the server: it forgets scripts, closes connections, pauses, stalls, is full, loses keys, or is killed."""
+"""Faults of the server: it forgets scripts, closes connections, pauses, stalls, runs out of memory, loses keys, or is
+killed.
+"""
 
 import contextlib
 from collections.abc import Callable, Iterable
@@ -54,7 +56,7 @@ def _pause_writes(server: Server, seconds: float) -> Act:
 
 
 def _sleep(server: Server, seconds: float) -> Act:
-    # The reply comes only at the end of the pause, and nothing reads it.
+    # The reply comes only at the end of the pause, and no process reads it.
     client = redis.Redis.from_url(server.url, socket_timeout=seconds + _TIMEOUT_SECONDS)
 
     def do() -> None:

@@ -19,8 +19,9 @@ class Refusal(Exception):
 
 @functools.cache
 def journal() -> Journal:
-    """Return the journal in which this worker records attempts. It is in the folder of the run, which is the parent of
-    the node's folder, in which the worker runs."""
+    """Return the journal in which this worker records attempts. The journal is in the folder of the run, which is the
+    parent of the working directory.
+    """
     return Journal(Path.cwd().parent / RUNS_FILE)
 
 
@@ -67,7 +68,7 @@ def alone(key: int) -> int:
 
 @rota.task(base=0.1, max_delay=1.0)
 def fail(times: int) -> None:
-    """Raise in the first `times` attempts, so that these are retried."""
+    """Raise in the first `times` attempts, each of which is then retried."""
     if rota.current_task().attempt <= times:
         raise Refusal("not yet")
 

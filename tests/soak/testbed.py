@@ -17,7 +17,7 @@ from support.servers import Server
 
 @dataclass(frozen=True, slots=True)
 class Testbed:
-    """Everything that a soak runs on, in one record."""
+    """The server, the nodes and the links of a soak."""
 
     folder: Path
     server: Server

@@ -7,7 +7,7 @@ from soak.causes import Span
 from soak.evidence import Evidence, Logged, Ran, Sent
 from soak.histories import History
 
-AROUND_SECONDS = 1.0  # also shows the faults this long before the first record and after the last
+AROUND_SECONDS = 1.0  # faults are also shown if they are this close to the first or the last record
 MOST_LINES = 200
 _SHOWN_ELSEWHERE = frozenset({"timestamp", "level", "event", "exception", "task_id"})
 

@@ -62,8 +62,8 @@ def _report(node: Node, _random: Random) -> Act:
 
 
 def _of_its_life(node: Node, is_undone: Callable[[], bool]) -> Callable[[], bool]:
-    """Return a function that repeats a request until it succeeds. It also ends if the node was restarted, because the
-    new master never received the action that must be undone.
+    """Return a function that repeats a request until it succeeds. The function also ends if the node was restarted,
+    because the new master never received the request that must be undone.
     """
     pid = node.pid
     return lambda: node.pid != pid or (not node.is_stopped and is_undone())

@@ -17,9 +17,10 @@ WAIT_SECONDS = 3.0
 RECOVERY_SECONDS = 1.0
 NODE_SECONDS = 2.0  # how long the recovery from a lost node may take, in addition to the lease
 LULL_SECONDS = 2.5  # a recovery is measured only if all other faults ended this long ago
-STALL_SECONDS = 0.2  # the duration of a call that normally takes 0.3 ms
+STALL_SECONDS = 0.2  # a call that takes this long is a stall; normally it takes 0.3 ms
 REPLACED_SECONDS = 0.5  # how long it takes to replace a killed worker
-# These faults affect no task. A full server refuses producers, and lets the fleet run the tasks that it holds.
+# These faults delay no task. A server that is out of memory refuses enqueues, but the fleet runs the tasks that the
+# server has.
 _HARMLESS = frozenset(
     {
         Fault.KILL_EXPORTER,
@@ -37,8 +38,8 @@ Times = list[tuple[float, float]]
 @dataclass(frozen=True, slots=True)
 class Recovery:
     """The recovery of a task whose worker or node was killed. `seconds` is the time from the kill to the logged return
-    to its lane, or to the next start if that was not logged. Times in which no worker was free or the server responded
-    slowly do not count.
+    to its lane, or to the next start if that was not logged. Times in which no worker was free, or in which the server
+    responded slowly, do not count.
     """
 
     task_id: str
@@ -147,7 +148,7 @@ def without(begin: float, end: float, times: Times) -> Times:
 
 
 def waited(case: Case) -> Iterator[Finding]:
-    """Yield first starts that came too late, although for too long a worker was idle and there was no fault."""
+    """Yield first starts that came too late: for too long, a worker was idle and there was no fault."""
     cut = joined([*unrest(case), *busy(case), *stalls(case)])
     apart = {*case.evidence.setup.apart, case.evidence.setup.order_queue}
     for history in case.histories.values():
@@ -167,8 +168,8 @@ def waited(case: Case) -> Iterator[Finding]:
 
 
 def recoveries(case: Case, *, of_nodes: bool) -> list[Recovery]:
-    """Return the recoveries of tasks whose worker, or with `of_nodes` whose node, was killed. Leave out those in which
-    another fault interfered.
+    """Return the recoveries of tasks whose worker was killed, or whose node was killed if `of_nodes` is set. Recoveries
+    with which another fault interfered are left out.
     """
     faults = ENDS_NODE if of_nodes else frozenset({Fault.KILL_WORKER, Fault.KILL_SEVERAL, Fault.KILL_WORKERS})
     cut = joined([*busy(case), *stalls(case)])
@@ -213,8 +214,8 @@ def _is_judged(case: Case, history: History, span: Span, following: Run) -> bool
 
 
 def slow_recoveries(case: Case) -> Iterator[Finding]:
-    """Yield recoveries of lost nodes' tasks that took longer than the lease plus 2 s. Of the tasks of killed workers,
-    yield the slowest recovery if the 99th percentile is over 1 s.
+    """Yield the recoveries from lost nodes that took longer than the lease plus 2 s. In addition, yield the slowest
+    recovery from a killed worker if the 99th percentile of these recoveries is over 1 s.
     """
     limit = case.evidence.setup.lease_seconds + NODE_SECONDS
     for each in recoveries(case, of_nodes=True):

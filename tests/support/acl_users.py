@@ -11,7 +11,7 @@ from rota_supervisor.acl_roles import AclRole, rules_of
 
 PASSWORD: Final = "secret"
 _NAMESPACES: Final = "*"  # any namespace
-_ANY_KEY: Final = "*"  # any key, because tests adopt items from keys with many names
+_ANY_KEY: Final = "*"  # any key, because the tests adopt items from keys with various names
 
 
 def name_of(role: AclRole) -> str:

@@ -2,9 +2,11 @@
 
 A case is shorter than a test file of promtool:
 
-* series have the labels job, fleet and instance of one node unless they set others, and the node can be scraped;
-* `at` names all alerts that fire at a time, whatever their causes, or `nothing`;
-* `says` is the text of an alert at the last time at which it fires. Its links follow from the rules.
+* every series has the labels `job`, `fleet` and `instance` of one node, unless it sets others. The scrapes of this node
+  succeed;
+* `at` names all alerts that fire at a given time, including those that the case was not written for. If no alert fires,
+  it has the word `nothing`;
+* `says` is the text of an alert at the last time at which it fires. The links of the alert are taken from its rule.
 """
 
 import re
@@ -82,7 +84,9 @@ class Case:
 
 
 def cases(file: Path) -> list[Case]:
-    """Return the cases of a file of `tests/alerts/`. All values are text: `0x10` means ten zeros, not a number."""
+    """Return the cases of a file of `tests/alerts/`. All values are read as text, because promtool reads `0x10` as a
+    series of zeros, and YAML would read it as a number.
+    """
     return [Case(**known) for known in yaml.load(file.read_text(), yaml.BaseLoader)]
 
 

@@ -1,4 +1,4 @@
-"""Complete runs of the audit's search for unplaced tasks, over the protocol driver."""
+"""The audit's search for unplaced tasks, run to its end with the protocol driver."""
 
 from collections.abc import Callable
 from typing import Any

@@ -16,8 +16,8 @@ _ROOT: Final = Path("/sys/fs/cgroup")
 
 @dataclass(frozen=True)
 class Group:
-    """A control group below that of this process, with one controller. Whether it is of version 2 (`is_v2`) decides the
-    names of its files.
+    """A control group below that of this process, with one controller. The names of its files depend on the version of
+    control groups, which is 2 if `is_v2` is set.
     """
 
     folder: Path

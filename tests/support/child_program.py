@@ -117,8 +117,8 @@ def hold(name: str) -> None:
 
 @task
 def note_in_file(path: str, text: str) -> None:
-    """Append a text to a file, in much less time than `note` takes. Before that, wait as long as a file PATH.hold
-    exists.
+    """Append a text to a file, which takes much less time than `note`. While the file PATH.hold exists, wait before
+    writing.
     """
     while Path(f"{path}.hold").exists():
         Path(f"{path}.held").touch()
@@ -337,8 +337,8 @@ def beat_on() -> None:
 
 @task(queue="hurried", retries=1000, base=0, soft_time_limit=0.001)
 def hurry(label: str) -> None:
-    """Enqueue tasks and read their status until the soft time limit or a random choice ends this task. A wrong status
-    makes it dead.
+    """Enqueue tasks and read their status until the soft time limit or a random choice ends this task. If a status is
+    wrong, this task becomes dead.
     """
     while random.random() < 0.75:
         handle = note.using(queue="later").enqueue(label)

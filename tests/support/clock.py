@@ -24,7 +24,7 @@ SET_CLOCK: Final = b"#!lua flags=allow-oom\nreturn redis.call('SET', string.sub(
 BEGINNING_US: Final = 1_752_345_678_901_234  # a day in 2025, and not a round number
 
 
-# The tests do not move the server's own clock, by which the data of a rate would expire too soon.
+# The data of a rate expires by the server's own clock, which the tests do not move. It would expire too soon.
 LASTS: Final = b"local lasts_ms = math.ceil((until_us - now) / 1000) + 1"
 LASTS_LONG: Final = b"local lasts_ms = 3600000"
 

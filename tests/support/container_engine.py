@@ -28,7 +28,7 @@ _CERTIFICATES: Final = "/etc/ssl/certs/ca-certificates.crt"
 _PIP_SETTINGS: Final = ("index-url", "extra-index-url", "trusted-host")
 # The storage driver `vfs` needs no support from the kernel. It copies the image for each container.
 _STORAGE: Final = os.environ.get("STORAGE_DRIVER", "overlay")
-# crun refuses a machine with both versions of control groups, unless version 2 is hidden.
+# crun refuses to run on a machine with both versions of control groups, unless version 2 is hidden from it.
 _SECOND_CGROUPS: Final = Path("/sys/fs/cgroup/unified")
 _OUT_OF_SIGHT: Final = ("unshare", "--mount", "sh", "-c", f'umount {_SECOND_CGROUPS} && exec "$@"', "sh")
 
@@ -46,7 +46,7 @@ class ContainerLimits:
         return [
             *("--read-only", "--read-only-tmpfs=false", "--shm-size", self.shared),
             *(("--tmpfs", self.writable) if self.writable else ()),
-            # podman's own default for processes may be higher than this machine permits.
+            # podman's default limit on the number of processes may be higher than this machine permits.
             *("--ulimit", f"nofile={self.files}:{self.files}", "--ulimit", "nproc=4096:4096"),
             *("--cap-drop", "all", "--security-opt", "no-new-privileges"),
         ]

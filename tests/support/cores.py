@@ -38,8 +38,9 @@ class PendingRequest:
 
 
 class Core:
-    """A master's core: its state at the time `now`, and `effects`, all effects so far. A reload reads `file`.
-    `handlers` carry out effects. By default, the configuration can be read and every listen address is free.
+    """The core of a master. `state` is its state at the time `now`, and `effects` has all effects so far. A reload
+    reads the configuration `file`. `handlers` carry out effects. By default, the configuration can be read and every
+    listen address is free.
     """
 
     def __init__(self, config: Config) -> None:

@@ -17,7 +17,7 @@ _PACKAGES: Final = ("workers", "supervisor")
 
 
 class NoEarlierVersion(Exception):
-    """An error that is raised if the repository does not have the earlier commit. The message says what to do."""
+    """Raised if the repository does not have the earlier commit. The message says what to do."""
 
 
 def earlier_commit() -> str:

@@ -1,4 +1,6 @@
-"""A fleet that causes the events that a dashboard shows, except those that the troubles (`trouble_panels`) cause."""
+"""A fleet that causes the events that a dashboard shows. The events that the troubles in `trouble_panels` cause are
+left out.
+"""
 
 import contextlib
 import os

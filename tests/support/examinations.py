@@ -104,7 +104,7 @@ WELL: Final = Examination(
 
 
 def with_process(**changes: Any) -> Examination:
-    """Return an examination of a healthy fleet in which these values of its process are changed."""
+    """Return an examination of a healthy fleet, with these changes to the values of the doctor's process."""
     return replace(WELL, process=replace(PROCESS, **changes))
 
 
@@ -171,6 +171,6 @@ def ids_in(found: Examination) -> list[str]:
 
 
 def seen_in(found: Examination, kind: str) -> str:
-    """Return what the doctor observed, from the only finding of this kind."""
+    """Return the observation in the only finding of this kind."""
     (seen,) = [finding.seen for finding in diagnose(found) if finding.id == kind]
     return seen

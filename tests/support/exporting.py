@@ -73,7 +73,7 @@ class Exporter:
         return f"{self.asked_at}:{self.listener.getsockname()[1]}"
 
     def at(self, address: str) -> "Exporter":
-        """Return this exporter under another address of the machine."""
+        """Return this exporter, which the test then reaches at another address of the machine."""
         asked = copy.copy(self)
         asked.asked_at = address
         return asked

@@ -5,8 +5,8 @@ The proxy is an asyncio loop in a separate thread. Every method may be called fr
 it returns. Bytes in one direction of a connection are never reordered, and never delivered after a gap. A direction
 that has swallowed bytes stays silent until its connection is cut.
 
-Replies are matched by counting, because requests and replies of a connection have the same order. A request is
-identified by its script's name, or by its first word if it is a plain command, for example "turn" or "blpop".
+Replies are matched by counting, because requests and replies of a connection have the same order. A request has the
+name of its script, for example "turn", or the first word of a plain command, for example "blpop".
 """
 
 import asyncio
@@ -30,8 +30,8 @@ _BACKLOG: Final = 1024
 class FaultyLink:
     """A proxy to the server on `port` of this machine.
 
-    `attempts` are the monotonic times of all connection attempts, including refused ones. `calls` counts the requests
-    that reached the server by name, and `lost` counts the dropped replies. `gate(name, is_reply, port)`, if set, is
+    `attempts` has the monotonic times of all connection attempts, including refused ones. `calls` counts the requests
+    that reached the server, by name, and `lost` counts the dropped replies. `gate(name, is_reply, port)`, if set, is
     called in the link's thread before a request or its reply is forwarded, and must not block. If it returns False, the
     connection of the client with that port is held in this direction from then on, until `heal`.
     """
@@ -90,7 +90,7 @@ class FaultyLink:
         self._reset_all()
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
             task.cancel()
-        await asyncio.sleep(0)  # lets the transports run their last callbacks
+        await asyncio.sleep(0)  # let the transports run their last callbacks
 
     # Faults, from any thread
 
@@ -107,7 +107,7 @@ class FaultyLink:
         self._now(self._reset_all)
 
     def silence(self, *, requests: bool = False, replies: bool = False) -> None:
-        """Swallow all data in a direction, even the ends of connections, so that connections become half-open."""
+        """Swallow all data in a direction, even the ends of connections, so that the connections become half-open."""
         self._fault(silent=(requests, replies))
 
     def hold(self, *, requests: bool = False, replies: bool = False) -> None:
@@ -121,13 +121,15 @@ class FaultyLink:
         self._fault(delay_seconds=(seconds, seconds), jitter_seconds=(jitter, jitter))
 
     def stall_some(self, share: float, seconds: float = 0.5) -> None:
-        """Delay a share of the pieces and all data after them, as if these pieces were lost and sent again."""
+        """Delay this share of the pieces of data and everything behind them, as if these pieces were lost and sent
+        again.
+        """
         self._fault(stalled_share=(share, share), stall_seconds=(seconds, seconds))
 
     def lose_replies(self, count: int, *, of: str | None = None, cut: bool = True) -> None:
         """Lose the next `count` replies: deliver each request, drop the piece of data that contains its reply, and cut
-        the connection or leave it silent. If `of` is given, only replies to requests with this name are lost, otherwise
-        replies to any script. NOSCRIPT errors do not count.
+        the connection or leave it silent. If `of` is given, only replies to requests with this name are lost. Otherwise
+        replies to all scripts are lost. NOSCRIPT errors do not count.
         """
         self._now(lambda: self._to_lose.append(Loss(of, count, cut)))
 

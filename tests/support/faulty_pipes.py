@@ -109,9 +109,9 @@ class Side(asyncio.Protocol):
 
 
 class Pipe:
-    """One direction of a connection, which delivers its data in order. A pipe is `open` once its other side is
-    connected; until then all data waits. A pipe is `broken` if it swallowed data, so it must deliver nothing more. A
-    pipe is `held` if the gate holds it back.
+    """One direction of a connection, which delivers its data in order. The pipe is `open` once its other side is
+    connected. Until then, all data waits. The pipe is `broken` if it has swallowed data, because it must not deliver
+    anything after that. It is `held` if the gate holds back its data.
     """
 
     def __init__(self, fault: Callable[[], Fault], to: Side) -> None:

@@ -1,4 +1,6 @@
-"""A real `rota run` in a separate folder, which is started, signalled and inspected from outside, as by a user."""
+"""A real `rota run` in a separate folder, which is started, signalled and inspected from outside, as a user would do
+it.
+"""
 
 import json
 import os
@@ -35,7 +37,9 @@ def toml(settings: Mapping[str, Any], path: str = "") -> str:
 
 
 def environment(folder: Path, **more: str) -> dict[str, str]:
-    """Return this process's environment without settings of Rota or a terminal. Control sockets are in the folder."""
+    """Return this process's environment without the variables of Rota and of the terminal. Control sockets are in the
+    folder.
+    """
     of_others = ("ROTA_", "REDIS_", "COLUMNS", "LINES")
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(of_others)}
     return inherited | {"XDG_RUNTIME_DIR": str(folder)} | more
@@ -61,7 +65,7 @@ def ready_workers(pool: dict[str, Any]) -> int:
 
 
 class FleetProcess:
-    """A master and its children. Its configuration, which names the socket `control`, and its log are in the folder.
+    """A master and its children. The folder has the configuration, the log, and the control socket `control`.
 
     These attributes apply to the next launch: `prefix` (words before the command), `command` (the words before `run`),
     `environment` (variables in addition to those of `environment()`), and `log_fd` (replaces its log file).
@@ -69,7 +73,7 @@ class FleetProcess:
 
     in_own_session = True
     ask_seconds = DEADLINE_SECONDS
-    control_socket = "control"  # relative to its folder
+    control_socket = "control"  # relative to the folder
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -130,7 +134,7 @@ class FleetProcess:
         return self.process.wait(DEADLINE_SECONDS)
 
     def processes(self) -> list[psutil.Process]:
-        """Return all living processes in the folder: master, children, and possible orphans."""
+        """Return all living processes that run in the folder: the master, its children, and any orphans."""
         return processes_in(self.folder)
 
     # Reports of the fleet
@@ -155,7 +159,7 @@ class FleetProcess:
         return found
 
     def children(self, role: str = "", state: str = "") -> list[dict[str, Any]]:
-        """Return the rows of the children, by slot."""
+        """Return the rows of the children with this role and state, ordered by slot."""
         rows = [row for row in self.status().get("processes", []) if row["role"] != "master"]
         return [row for row in rows if role in ("", row["role"]) and state in ("", row["state"])]
 
@@ -164,7 +168,7 @@ class FleetProcess:
         return [(row, task) for row in self.children() for task in row["tasks"]]
 
     def pids(self, role: str = "", state: str = "") -> set[int]:
-        """Return the pids of the children."""
+        """Return the pids of the children with this role and state."""
         return {row["pid"] for row in self.children(role, state)}
 
     def workers(self) -> set[int]:

@@ -1,4 +1,4 @@
-"""What a fleet under test writes: the lines of the tasks' journal, and the metrics."""
+"""The output of a fleet under test: the lines of the tasks' journal, and the metrics."""
 
 from dataclasses import dataclass
 from typing import Final

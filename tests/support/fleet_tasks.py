@@ -76,8 +76,8 @@ def hold(label: str) -> None:
 
 @rota.task(retries=3)
 def linger(label: str, how: str = "ends") -> None:
-    """Run until the task is cancelled, and record the time. Then raise the cancellation, raise another error, return,
-    or continue, as `how` says.
+    """Run until the task is cancelled, and record the time. Then raise the cancellation again, raise another error,
+    return, or continue, depending on `how`.
     """
     is_marked_started = False
     while True:
@@ -220,7 +220,7 @@ def grow(megabytes: int) -> None:
 
 @rota.task
 def leave_daemon(label: str) -> None:
-    """Start a daemon in the classic way, as an orphan in a new session, and continue to run."""
+    """Start a daemon in the classic way, that is, as an orphan in a new session. Then continue to run."""
     if os.fork() == 0:
         os.setsid()
         if os.fork():
@@ -299,7 +299,7 @@ def answer(label: str, fails: bool) -> dict[str, str]:
 
 @rota.task(retries=0)
 def add(first: int, second: int) -> None:
-    """Record the sum. The task is for calls with a wrong number of arguments."""
+    """Record the sum. Tests call this task with a wrong number of arguments."""
     write("end", str(first + second))
 
 

@@ -68,8 +68,8 @@ class RunningFleet(FleetProcess):
     # Life cycle
 
     def start(self) -> "RunningFleet":
-        """Start the fleet and wait until all its workers are ready. Fails with the fleet's log if the fleet ends
-        before.
+        """Start the fleet and wait until all its workers are ready. Fails, and shows the fleet's log, if the fleet ends
+        before that.
         """
         self.launch()
         until(lambda: self.has_ended() or self.is_whole(), "a fleet that is ready", DEADLINE_SECONDS)
@@ -81,7 +81,7 @@ class RunningFleet(FleetProcess):
         until(lambda: not any(map(stop, self.processes())), "every process is stopped")
 
     def thaw(self) -> None:
-        """Let all its stopped processes continue."""
+        """Let all stopped processes of the fleet continue."""
         for process in self.processes():
             with contextlib.suppress(psutil.NoSuchProcess):  # the process has just ended
                 process.resume()
@@ -144,7 +144,7 @@ class RunningFleet(FleetProcess):
     # Tasks
 
     def journal(self, event: str = "", **fields: object) -> list[Line]:
-        """Return the journal's lines of this event with these fields, in order."""
+        """Return the journal's lines that have this event and these fields, in order."""
         self._journal += [Line(**json.loads(line)) for line in self._journal_file.new_lines()]
         return [
             line
@@ -153,7 +153,7 @@ class RunningFleet(FleetProcess):
         ]
 
     def wait_for(self, event: str, count: int = 1, **fields: object) -> list[Line]:
-        """Wait until the journal has `count` lines of this event with these fields, and return them."""
+        """Wait until the journal has `count` lines with this event and these fields, and return them."""
 
         def found() -> list[Line] | None:
             lines = self.journal(event, **fields)

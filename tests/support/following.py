@@ -13,7 +13,7 @@ MINUTE_MS = 60_000
 
 
 def notes(label: str, count: int, queue: str = "default") -> list[Call[None]]:
-    """Return calls of `count` short tasks, which all have this label."""
+    """Return calls of `count` short tasks, all with this label."""
     return [Call("note", [label], queue=queue) for _ in range(count)]
 
 

@@ -1,4 +1,4 @@
-"""A driver of groups and chains for protocol tests."""
+"""A driver for protocol tests of groups and chains."""
 
 from rota.protocol.groups import Added, GroupState, Into, Opening
 from rota.protocol.new_tasks import NewMember, NewTask, follow_text

@@ -1,5 +1,5 @@
-"""The functions of a compiled Lua script, with their upvalues and locals. The servers contain Lua 5.1, so that is the
-format.
+"""The functions of a compiled Lua script, with their upvalues and locals. The format is that of Lua 5.1, because the
+servers contain Lua 5.1.
 """
 
 import struct
@@ -47,7 +47,7 @@ class LuaFunction:
 
 
 def functions_of(script: bytes) -> list[LuaFunction]:
-    """Return the script and all functions in it, as Lua counts them."""
+    """Return the script itself and all functions in it."""
     runtime = lua51.LuaRuntime(encoding=None)
     compiled = runtime.execute(b"return function(text) return string.dump(assert(loadstring(text))) end")
     return _Reader(compiled(b"--" + script)).functions  # a comment replaces the flags, which are not Lua

@@ -37,7 +37,7 @@ class Line:
 
 
 class ManyQueues:
-    """Queues that run `TASKS` tasks each. Each queue belongs to one of `WORKERS` workers."""
+    """Queues that run `TASKS` tasks each. `WORKERS` workers take turns in running the tasks."""
 
     def __init__(self, number: int) -> None:
         self.names = tuple(f"q{at:04}" for at in range(number))
@@ -55,7 +55,7 @@ class ManyQueues:
         self.runs = 0
 
     def run(self, late: int, *outcomes: str) -> None:
-        """Run each task of each queue once for each outcome. The first `late` tasks start too late."""
+        """Run each task of each queue once for each outcome. The first `late` runs of each task start too late."""
         for at, queue in enumerate(self.names):
             for task in range(TASKS):
                 worker = self._workers[(at + task) % WORKERS]

@@ -13,8 +13,8 @@ from support.growing_files import whole_lines
 from support.servers import Server
 from support.waiting import until
 
-# One kind of server is enough here, because what these tests claim does not depend on it. The rest of the suite runs on
-# each kind.
+# One kind of server is enough here, because the results of these tests do not depend on the server. The rest of the
+# suite runs on each kind.
 ON_ONE_SERVER = pytest.mark.parametrize("server", ["valkey"], indirect=True)
 TASKS = """
 import os, signal, subprocess, sys, time

@@ -42,7 +42,7 @@ def processes_in(folder: Path) -> list[psutil.Process]:
 def _works_in(process: psutil.Process, folder: Path) -> bool:
     try:
         return process.cwd() == str(folder)
-    except (psutil.Error, OSError):  # the process has ended, is a zombie, or is not ours
+    except (psutil.Error, OSError):  # the process has ended, is a zombie, or belongs to another user
         return False
 
 

@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 LEASE_MS = 20_000
 SECOND_US = 1_000_000
-# If the start is at most this far away, the worker keeps the task and waits (MOST_WAIT of throttle.lua).
+# If a throttled task may start within this time, the worker keeps the task and waits (MOST_WAIT in throttle.lua).
 HELD_US = 5_000
 RUN = RunRecord(1_700_000_000_000_000, 2_500_000, 77, "work")
 RUN_RECORD = run_record_of(RUN.start_us, RUN.run_us, ran_by(RUN.pid, RUN.name))
@@ -81,7 +81,7 @@ def body_of(task_id: str, queue: str = "q") -> bytes:
 
 class Fleet:
     """A client that makes one call of the protocol at a time. `redis` inspects the data, and `keys` returns the names
-    of keys. `picks` is the number of picks in one turn of `served`.
+    of keys. `picks` is how often each turn of `served` chooses a queue.
     """
 
     picks = 1
@@ -135,7 +135,9 @@ class Fleet:
         return [claim.entry.id for claim in self.turn(owner, serving, limit=limit).claims]
 
     def served(self, serving: Packed, times: int, *owners: str) -> list[str]:
-        """Claim up to `times` tasks and return their queues in order. The owners take turns and settle at once."""
+        """Claim up to `times` tasks, and return their queues in order. The owners claim one after the other, and settle
+        each task at once.
+        """
         order: list[str] = []
         for owner in itertools.cycle(owners):
             turn = Turn(1, picks=min(self.picks, times - len(order)))
@@ -158,7 +160,7 @@ class Fleet:
     def exit(
         self, owner: str, ran: Sequence[str] = (), serving: Packed = NO_TIERS, blame: Blame | None = None
     ) -> Reaped:
-        """Reap an owner whose process has ended. The task `ran` has crashed."""
+        """Reap an owner whose process has ended. The tasks `ran` were running, so each of them gets a crash."""
         blame = blame or Blame(ran=tuple((task_id, b'{"reason":"crash"}') for task_id in ran))
         return self.run(self.store.reap_exited(owner, blame, tiers=serving))
 

@@ -85,7 +85,7 @@ class RealSystemd:
         )
 
     def shows(self, unit: str, *names: str) -> dict[str, str]:
-        """Return properties of a unit."""
+        """Return these properties of a unit, by name."""
         shown = self.run("systemctl", "show", unit, *(f"--property={name}" for name in names)).stdout
         return dict(line.split("=", 1) for line in shown.splitlines())
 

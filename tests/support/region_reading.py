@@ -24,5 +24,7 @@ def read_region(region: memoryview) -> Iterator[Series]:
 
 
 def regions_of(memory: SlotMemory, room: int = 1000) -> Regions:
-    """Return a reader of all slots. `room` is the number of label sets of queues and tasks that it keeps apart."""
+    """Return a reader of all slots. `room` is the number of label sets of queues and tasks that the reader
+    distinguishes.
+    """
     return Regions(memory, SeriesBound(room=room))

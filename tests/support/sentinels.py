@@ -170,7 +170,7 @@ class Sentinels:
         return new
 
     def fail_over(self) -> None:
-        """Request an orderly failover, as before the upgrade of a server."""
+        """Request an orderly failover, as an operator does before the upgrade of a server."""
         with self._client_of(self.sentinels[0]) as asking:
             asking.execute_command("SENTINEL", "FAILOVER", SERVICE)
 

@@ -26,7 +26,9 @@ SHORT_LEASE = {"seconds": LEASE_SECONDS, "renew_seconds": 0.6}
 
 
 class Shaken(Fleets):
-    """A server, a faulty link to it, and fleets that connect directly or by the link. `redis` connects directly."""
+    """A server, a faulty link to it, and fleets that connect directly or by the link. `redis` is a client with a direct
+    connection.
+    """
 
     def __init__(self, server: Server, link: FaultyLink, namespace: str, folder: Path) -> None:
         super().__init__(server.url, namespace, folder)
@@ -136,8 +138,9 @@ def shaken(
 class Producer:
     """A producer that enqueues short tasks, one after another in each of its threads, for a block of code.
 
-    `accepted` has the monotonic time at which the server confirmed each task, by id, in this order. An uncertain
-    enqueue is repeated for `patience_seconds`. After that, its id is in `doubtful`. `options` are those of the client.
+    `accepted` has the ids of the confirmed tasks, in the order of their confirmations. Its values are the monotonic
+    times of the confirmations. An uncertain enqueue is repeated for `patience_seconds`. After that, its id is in
+    `doubtful`. `options` are those of the client.
     """
 
     def __init__(

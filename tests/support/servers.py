@@ -58,7 +58,7 @@ class Server:
         return self.url_at("127.0.0.1")
 
     def url_at(self, address: str) -> str:
-        """Return the URL at one of its addresses."""
+        """Return the server's URL at this address."""
         return f"redis://{address}:{self.port}/0"
 
     @property
@@ -83,7 +83,7 @@ class Server:
             f"dir {self.folder}",
             f"unixsocket {self.socket_path}",
             "daemonize no",
-            *([] if "aclfile" in self.options else user_lines()),  # a server accepts users in one place only
+            *([] if "aclfile" in self.options else user_lines()),  # a server reads users from one place only
         ]
         config = self.folder / "server.conf"
         config.write_text("\n".join(lines) + "\n")

@@ -1,4 +1,6 @@
-"""Wall clocks that are wrong and jump while a process runs: a small library that is loaded before all others."""
+"""Wall clocks that are wrong, and that jump while a process runs. They come from a small library that is loaded before
+all others.
+"""
 
 import mmap
 import subprocess
@@ -77,5 +79,7 @@ class ShiftedClock:
         self.environment = {"LD_PRELOAD": str(library), _FILE: str(shift)}
 
     def shift(self, seconds: float) -> None:
-        """Set the clock ahead of the correct time, or behind it if `seconds` is negative. Running processes follow."""
+        """Set the clock ahead of the correct time, or behind it if `seconds` is negative. This also affects processes
+        that already run.
+        """
         self._shift[0] = round(seconds * SECOND_NS)

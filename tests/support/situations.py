@@ -91,7 +91,7 @@ class Situation:
         return [self._share(name) for name in names]
 
     def go_on(self) -> None:
-        """Remove what keeps a queue from being served: reap the owners, resume paused queues, and move the clock past
+        """Remove every obstacle to serving a queue: reap the owners, resume paused queues, and move the clock past
         rates and delays.
         """
         for owner in dict.fromkeys(owner for owner, _ in self.held):

@@ -1,4 +1,6 @@
-"""A disk whose writes hang on request. It is a small library that the server loads before all others."""
+"""A disk whose writes hang on request. A small library, which the server loads before all others, holds the writes
+back.
+"""
 
 import shlex
 import subprocess

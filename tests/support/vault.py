@@ -38,7 +38,9 @@ class Vault:
         return {each["id"] for each in self.admin.client_list() if each["user"] == USER}
 
     def names(self) -> set[str]:
-        """Return the client names of the user's connections, without those that a fleet opens only at times."""
+        """Return the client names of the user's connections, but not the names of connections that a fleet opens only
+        for a short time.
+        """
         names = {each["name"] for each in self.admin.client_list() if each["user"] == USER}
         return {name for name in names if name.startswith(("rota:worker", "rota:poller", "rota:master", "rota:orders"))}
 
@@ -71,7 +73,7 @@ class Vault:
         written.replace(self._folder / "vault.json")
 
     def logins_in_folder(self) -> int:
-        """Return how often a fleet has called the provider in the folder."""
+        """Return how often the fleet in the folder has called the provider."""
         asked = self._folder / "asked"
         return asked.stat().st_size if asked.exists() else 0
 

@@ -7,8 +7,9 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The alerts that name the cause, one of which fires first, and other alerts with this cause. `headline` is a
-    pattern of the first line on the observed node, or "" if no node is left to show it.
+    """The expected result of a trouble. `right` has the alerts that name the cause, one of which must fire first.
+    `also` has other alerts that may follow. `headline` is a pattern of the first line on the observed node, or "" if no
+    node is left to show it.
     """
 
     right: tuple[str, ...]

@@ -32,7 +32,7 @@ class Firing:
 
 
 class Bench:
-    """Scenes of these troubles, and any number of scenes without a trouble."""
+    """The scenes of the given troubles, and any number of scenes without a trouble."""
 
     def __init__(self, folder: Path, names: Iterable[str], *, well: Iterable[str] = ()) -> None:
         self.folder = folder
@@ -69,7 +69,7 @@ class Bench:
         return prometheus
 
     def begin(self, name: str) -> None:
-        """Begin the scene's trouble, which lasts until everything ends."""
+        """Begin the trouble of this scene, which lasts until the bench ends."""
         scene = self.scenes[name]
         scene.closing.enter_context(TROUBLES[name].happens(scene))
 

@@ -1,4 +1,4 @@
-"""All troubles, by name."""
+"""All troubles, by their names."""
 
 from typing import Final
 

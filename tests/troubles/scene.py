@@ -91,8 +91,9 @@ Happening = Callable[[Scene], AbstractContextManager[None]]
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """A problem of a fleet. `happens` is a context manager. It is entered once the trouble has begun, and undoes what
-    it can at its end. `prepare` is called before the fleet starts. `settings` override the settings of every scene.
+    """A problem of a fleet. `happens` is a context manager. When it is entered, it begins the trouble and waits until
+    the trouble is visible. When it is left, it undoes as much as it can. `prepare` is called before the fleet starts.
+    `settings` override the settings of every scene.
     """
 
     name: str
@@ -107,7 +108,7 @@ class Trouble:
         return (self.happens.__doc__ or "").partition("\n")[0]
 
     def scene(self, folder: Path) -> Scene:
-        """Return the trouble's scene. Everything is prepared, but only the server is started."""
+        """Return the trouble's scene. Its nodes are prepared, but only its server is started."""
         scene = Scene(self.name, folder)
         for _ in range(self.nodes):
             scene.add_node(**self.settings)

@@ -1,5 +1,5 @@
-"""Calls that a type checker must reject. This file is not run. Each line has an ignored error, and mypy's strict mode
-reports an ignore without an error.
+"""Calls that a type checker must reject. This file is not run. Each line has an ignored error, because mypy's strict
+mode reports an ignore comment if there is no error.
 """
 
 import rota

@@ -2,6 +2,6 @@
 
 from hypothesis import settings
 
-# Without this, hypothesis fails a test whose example took more than 0.2 s, which happens on a loaded machine.
+# By default, hypothesis fails a test if an example takes more than 0.2 s, which happens on a loaded machine.
 settings.register_profile("rota", deadline=None)
 settings.load_profile("rota")

@@ -1,4 +1,4 @@
-"""Delays double, are drawn from the upper half, and never exceed the longest delay."""
+"""Delays double up to the longest delay. Each delay is drawn at random from the upper half of its range."""
 
 import pytest
 
@@ -25,7 +25,7 @@ def test_jitter_reduces_a_backoff_delay_by_at_most_half() -> None:
 
 def test_after_a_reset_the_backoff_starts_at_its_first_delay_again() -> None:
     backoff = Backoff(0.1, 1.0, _longest)
-    for _ in range(2000):  # so many that 2.0 ** n would overflow
+    for _ in range(2000):  # so many times that 2.0 ** n would overflow
         backoff.next_seconds()
     backoff.reset()
     assert backoff.next_seconds() == pytest.approx(0.1)

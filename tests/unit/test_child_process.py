@@ -32,7 +32,7 @@ class Pipe:
 
 @pytest.fixture
 def signals() -> StopSignals:
-    return StopSignals()  # no handler is installed, because the tests call its action directly
+    return StopSignals()  # no signal handler is installed, because the tests call the action of the handler directly
 
 
 @pytest.fixture

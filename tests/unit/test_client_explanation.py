@@ -1,4 +1,4 @@
-"""The explanation of which queue the next claim is from, and why the other queues are not next."""
+"""The explanation of the next claim: its queue, and the reasons why the other queues are not next."""
 
 from datetime import UTC, datetime
 from typing import Any

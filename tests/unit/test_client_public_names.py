@@ -28,7 +28,7 @@ DECLARE = "@rota.task(queue='mail')\ndef send(to: str) -> None: ...\n@rota.on_wo
 
 
 def fresh_interpreter(code: str) -> str:
-    # Python may use bytecode files here, because an installed package has them too.
+    # Python may use bytecode files for this measurement, because an installed package has them too.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
     return done.stdout

@@ -155,7 +155,7 @@ except BdbQuit as error:
 
 
 def test_a_breakpoint_without_a_terminal_ends_the_task_with_advice() -> None:
-    done = subprocess.run(  # in another process, because a debugger would end the tracing of this one
+    done = subprocess.run(  # in another process, because a debugger would end the tracing of this process
         [sys.executable, "-c", DEBUGGED], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True
     )
     said = done.stdout.splitlines()[-1]

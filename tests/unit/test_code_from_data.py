@@ -16,7 +16,7 @@ UNSAFE_MODULES: Final = frozenset(
     {"cloudpickle", "code", "codeop", "dill", "jsonpickle", "marshal", "pickle", "shelve", "yaml"}
 )
 LOOKUPS: Final = frozenset({"attrgetter", "delattr", "getattr", "import_module", "methodcaller", "setattr"})
-# The functions that look something up by a name that is not constant, and where each name comes from.
+# The functions that look up an attribute or a module by a name that is not a constant, and the origin of each name.
 NAMES: Final = {
     "supervisor/rota_supervisor/__main__.py": "the standard streams",
     "supervisor/rota_supervisor/cli/app.py": "the table of commands",
@@ -85,7 +85,7 @@ def imported(tree: ast.Module) -> Iterator[str]:
 
 
 def looks_up_a_variable(name: str, call: ast.Call) -> bool:
-    """Whether a call looks something up by a name that is not a constant."""
+    """Whether a call looks up an attribute or a module by a name that is not a constant."""
     names = call.args[:1] if name in {"attrgetter", "import_module", "methodcaller"} else call.args[1:2]
     return name in LOOKUPS and not all(isinstance(each, ast.Constant) for each in names)
 

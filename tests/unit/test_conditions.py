@@ -1,5 +1,5 @@
-"""Conditions as users write them: which texts are accepted, which position of a fault is reported, and when hours are
-open, even when the clocks change. The expected times were computed by hand.
+"""Conditions as users write them: the accepted texts, the reported positions of faults, and the times at which hours
+are open, even when the clocks change. The expected times were computed by hand.
 """
 
 import re

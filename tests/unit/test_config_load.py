@@ -1,4 +1,4 @@
-"""The loading of the configuration: the order of the sources, the report of all faults at once, suggestions, and
+"""The loading of the configuration: the order of its sources, the report of all faults at once, suggestions, and
 secrets.
 """
 

@@ -23,7 +23,7 @@ def of_queue(metric: str, labels: str = "") -> str:
     return f'{metric}{{{OF}, queue="work"{labels}}}'
 
 
-# All workers hang: tasks started on time before that, and all tasks have been waiting since.
+# All workers hang. Before that, tasks started on time; since then, all tasks have been waiting.
 HANGING: Final = {
     BUILD: "1x40",
     of_queue("rota_task_lag_worst_seconds"): "0.005x7 0x32",

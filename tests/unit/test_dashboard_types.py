@@ -16,8 +16,8 @@ COMPILER: Final = NODE / "node_modules" / ".bin" / "tsc"
 # For each kind of panel, the types of its options and of its field options. A table has the field options that all
 # panels have.
 KINDS: Final = {"stat": "Stat", "timeseries": "TimeSeries", "heatmap": "Heatmap", "table": "Table"}
-# Keys that our dashboards use and Grafana's types lack. Grafana reads those of variables and of Prometheus annotations.
-# Grafana 13 does not read the footer of tables.
+# Keys that our dashboards use and Grafana's types lack. Grafana reads the keys of variables and of Prometheus
+# annotations, but Grafana 13 does not read the footer of tables.
 UNTYPED: Final = {"auto", "auto_count", "auto_min", "expr", "step", "titleFormat", "footer"}
 HEAD: Final = """
 import type {

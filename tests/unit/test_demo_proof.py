@@ -1,4 +1,4 @@
-"""The demo's proof must fail if any claim of the demo is false."""
+"""The final checks of the demo must fail if any of its claims is false."""
 
 from typing import Any
 

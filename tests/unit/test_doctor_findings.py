@@ -105,7 +105,7 @@ OF_CHECKS: Final = {
     "redis-unreachable",
     "redis-access",
 }
-# The other findings that the cause of a finding has as well.
+# For each finding, the other findings that have the same cause.
 ALSO: Final = {
     "limit-too-low": {"open-files-low"},
     "memory-low": {"memory-unbounded"},

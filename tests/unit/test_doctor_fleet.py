@@ -1,5 +1,5 @@
-"""The findings of `rota doctor` about the nodes of a namespace, from their heartbeats: which of them do not fit
-together.
+"""The findings of `rota doctor` about nodes of one namespace that do not fit together, according to their
+heartbeats.
 """
 
 import pytest

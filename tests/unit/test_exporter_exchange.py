@@ -1,4 +1,4 @@
-"""The exporter's HTTP: one request in any number of pieces, and one response."""
+"""The HTTP exchange of the exporter: one request, which arrives in any number of pieces, and one response."""
 
 import json
 from http import HTTPStatus

@@ -179,7 +179,9 @@ def test_during_a_slow_reply_the_last_reading_is_shown_until_outdated(monkeypatc
 def test_queues_are_queried_without_readers_only_if_the_server_was_slow(
     monkeypatch: pytest.MonkeyPatch, limit: float, reader: float, asked: int
 ) -> None:
-    """A reply that took longer than `limit` seconds counts as slow. A reader is remembered for `reader` seconds."""
+    """A reply that takes longer than `limit` seconds counts as slow. A reader of the page is remembered for `reader`
+    seconds.
+    """
     on = Redis()
     redis = RedisThread(on.connect)
     watched = watch(on, redis)

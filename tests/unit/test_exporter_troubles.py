@@ -1,4 +1,4 @@
-"""What the exporter remembers of recent troubles: for which queues counters grew, and the worst lags."""
+"""The exporter's memory of recent troubles: the queues whose counters grew, and the worst lags."""
 
 import time
 

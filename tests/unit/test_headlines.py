@@ -167,7 +167,7 @@ CASES: list[tuple[Callable[[Status], None], str, str, str]] = [
     ),
     (
         with_(events=[event("pool.backoff", 3, pool="mail", failures=3, words="exited with code 1")]),
-        "good",  # the event alone is no headline, because a pool has one as long as its starts are delayed
+        "good",  # the event alone causes no headline, because a pool has a headline as long as its starts are delayed
         "all is well",
         "fleet",
     ),
@@ -224,7 +224,7 @@ CASES: list[tuple[Callable[[Status], None], str, str, str]] = [
         "queues/mail",
     ),
     (
-        # Pushed without the client, so it is unknown since when they wait.
+        # These items were pushed without the client, so it is not known since when they have been waiting.
         with_(queues=[queue(served=False, ready=7)]),
         "bad",
         "queue mail: no worker serves it, 7 tasks waiting",
@@ -362,8 +362,8 @@ def test_headlines_do_not_claim_that_queues_in_an_unknown_state_are_on_time() ->
 
 
 def test_missing_status_values_cause_no_warning_headlines() -> None:
-    """Values are null or missing because Redis is away, the master does not reply, or the heartbeat is of another
-    version.
+    """Values are null or missing because Redis is away, the master does not reply, or the heartbeat comes from another
+    version of Rota.
     """
     bare = healthy()
     for key in ("events", "nodes", "last_reload", "quiet_seconds"):

@@ -1,5 +1,5 @@
-"""The kill policy that a worker leaves in its slot. It is one word, and decides how the master settles a task that it
-had to end.
+"""The kill policy that a worker leaves in its slot. It is one word, which decides how the master settles a task that
+the master had to end.
 """
 
 import json

@@ -85,7 +85,7 @@ def test_a_log_line_is_dropped_and_counted_if_the_pipe_is_full(pipe: tuple[int, 
 
 
 def test_output_of_tasks_overwrites_no_lines_of_a_redirected_log(tmp_path: Path) -> None:
-    shells = os.open(tmp_path / "log", os.O_WRONLY | os.O_CREAT)  # opened without O_APPEND, as a shell does for `> log`
+    shells = os.open(tmp_path / "log", os.O_WRONLY | os.O_CREAT)  # without O_APPEND, as a shell opens it for `> log`
     os.write(shells, b"printed before\n")
     rota_log.configure(LogSettings(), fd=shells)
     rota_log.logger().info(log_events.TASK_DONE, task_id="a")

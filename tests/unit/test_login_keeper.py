@@ -1,4 +1,4 @@
-"""The times at which the master calls a password provider again, and the way in which its children read the login."""
+"""The times at which the master calls a password provider again, and how the children of the master read the login."""
 
 import os
 

@@ -24,7 +24,7 @@ SECRET = "hunter2"
 
 @pytest.fixture(name="module")
 def _module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Write the module `shop_auth`, which each test imports anew."""
+    """Write the module `shop_auth`, which each test imports again."""
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "shop_auth", raising=False)
 

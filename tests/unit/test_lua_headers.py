@@ -52,7 +52,7 @@ def header_of(path: Path) -> list[str]:
 
 
 def section(path: Path, begin: str) -> list[str]:
-    """Return the lines of one part of the header, which are the line that begins with this word and the indented lines
+    """Return the lines of one part of the header: the line that begins with this word, and the indented lines
     after it.
     """
     header = header_of(path)
@@ -64,8 +64,8 @@ def section(path: Path, begin: str) -> list[str]:
 
 
 def keys_of(path: Path) -> set[str]:
-    """Return the kinds of keys, such as `inflight:*`, that a script names, including its shared files. The file may
-    also be a shared one. Keys in prefix.lua only count if the file calls their function.
+    """Return the kinds of keys, such as `inflight:*`, that a script or a shared file names, including the files that it
+    includes. Keys in prefix.lua count only if the file calls their function.
     """
     is_script = path.parent == FOLDER
     text = code_of(read_script(path.stem).text.decode() if is_script else path.read_text())
@@ -97,7 +97,7 @@ def test_each_lua_file_begins_with_a_comment_about_its_purpose(path: Path) -> No
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(FOLDER)))
 def test_each_redis_key_is_spelled_out_where_a_lua_script_uses_it(path: Path) -> None:
-    """A key whose name is assembled elsewhere would be missing in the comparison of headers with the code."""
+    """If the name of a key were assembled elsewhere, the comparison of headers with the code would miss the key."""
     assert set(ANY_KEY.findall(code_of(path.read_text()))) <= OWN_PARTS.get(path.stem, set())
 
 

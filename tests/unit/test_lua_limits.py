@@ -12,19 +12,19 @@ from rota.protocol.scripts import read_script, script_names
 from support.lua_functions import functions_of
 
 # Lua allows 60 upvalues and 200 locals. The limits here are lower, which leaves space for new shared functions. To stay
-# below them, put related functions into a table, which is one local and one upvalue, as `bounds` is.
+# below the limits, put related functions into a table such as `bounds`, which is only one local and one upvalue.
 MOST_UPVALUES: Final = 54
 MOST_LOCALS: Final = 170
 
-# The length of a function includes the functions inside it. Split a longer one into functions of its file that share a
-# record, as in claim.lua. If creating them takes too long in every call, move them to a file that is included only
-# where they are needed.
+# The length of a function includes the functions inside it. Split a longer function into several functions of its file
+# that share a record, as in claim.lua. If creating these functions takes too long in every call, move them to a file
+# that is included only where they are needed.
 MOST_LINES: Final = 60
 FOLDER: Final = Path(rota.__file__).parent / "lua"
 FILES: Final = sorted(FOLDER.rglob("*.lua"))
 
-# Names that a script declares twice. `add_members` needs the long form of in_use.lua, and the included `enqueue` brings
-# the short form with the same names.
+# Names that a script declares twice. `add_members` needs the long form of in_use.lua, and the included `enqueue`
+# contains the short form, which has the same names.
 SAID_TWICE: Final = {
     "add_members": {"FORMER", "EVENTS_ON", "PATTERNS", "in_use", "any_incarnations", "any_events", "any_patterns"}
 }

@@ -19,7 +19,7 @@ from support.many_queues import TARGET, TASKS, ManyQueues, by_queue
 from support.prometheus import promtool
 
 SIZES = (50, 95, 200, 1000)
-MOST_IN_A_SLOT = 200  # so few that the records of all of them fit into a worker's slot
+MOST_IN_A_SLOT = 200  # so few that the records of all queues fit into a worker's slot
 MOST_CALLS_FOR_A_QUEUE = 200
 OF_A_QUEUE = (
     "rota_task_starts_total", "rota_task_lag_objective_misses_total", "rota_task_lag_seconds_count",

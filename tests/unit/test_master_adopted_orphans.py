@@ -1,5 +1,5 @@
-"""The master kills the processes that dead workers have left behind. Nothing that happens to these processes ends the
-master.
+"""The master kills the processes that dead workers have left behind. Whatever happens to these processes, the master
+continues.
 """
 
 import os
@@ -16,7 +16,7 @@ from rota_supervisor.master.shell.reaper import Traces, kill_left_behind
 
 CAP_KILL: Final = 5
 PR_CAPBSET_DROP: Final = 24
-# A process that a worker started with sudo, for example. It is in the session of the dead worker, but runs as another
+# For example, a process that a worker started with sudo. It is in the session of the dead worker but runs as another
 # user, so the master may not kill it.
 OTHER_USER = f"""
 import ctypes, os, subprocess, sys

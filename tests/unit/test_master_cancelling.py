@@ -60,7 +60,7 @@ def worker(core: Core) -> Child:
 
 
 def _runs(core: Core, worker: Child, number: int) -> None:
-    """Let the master read from the slot that the task with this number runs. With an even number, no task runs."""
+    """Let the master read this task number from the slot. If the number is even, no task runs."""
     tasks = (TaskTimes(1, FOREVER_NS, 0, number),) if number % 2 else ()
     core.take(SlotsRead((SlotReading(SLOT, worker.nonce, Phase.BUSY, tasks, round(core.now * 1e9)),)))
 
@@ -183,7 +183,7 @@ class _Place:
 
     def listen(self, *orders: bytes, meanwhile: Any = lambda: None) -> list[Event]:
         """Let the master receive these orders, and return its events after at most a tenth of a second. `meanwhile` is
-        called once all orders are taken from the list.
+        called when all orders have been taken from the list.
         """
         line: Any = _Line(*orders)
 
@@ -244,8 +244,8 @@ def test_only_a_matching_running_task_is_found_for_a_cancel(place: _Place, worke
 
 
 class _Renewal:
-    """The connection for renewals of leases. Its first reply names a cancelled entry, and every later call fails.
-    `meanwhile` is called before the reply.
+    """The connection for renewals of leases. The first reply names a cancelled entry, and every later call fails.
+    `meanwhile` is called before the first reply.
     """
 
     def __init__(self, cancelled: bytes, meanwhile: Callable[[], object]) -> None:
@@ -260,8 +260,8 @@ class _Renewal:
 
 
 def _renewed(place: _Place, worker: Child, cancelled: bytes, meanwhile: Callable[[], object]) -> list[CancelOrdered]:
-    """Return the events of a renewal whose reply names this entry as cancelled. `meanwhile` is what the worker does
-    while the call is under way.
+    """Return the events of a renewal whose reply names this entry as cancelled. `meanwhile` performs the actions of the
+    worker while the call is under way.
     """
 
     async def run() -> None:

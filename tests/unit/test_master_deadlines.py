@@ -57,8 +57,8 @@ class Watched:
         self.child.runs((*others, task))
 
     def step(self, now: float) -> list[Action]:
-        """Return the actions for the worker that are planned at this time, and perform them. A second plan must be
-        empty.
+        """Return the actions that are planned for the worker at this time, and perform them. Planning again must then
+        return no action.
         """
         actions = plan(self.desired, self.fleet, now)
         done = [action for action in actions if action.slot == SLOT]

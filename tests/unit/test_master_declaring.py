@@ -1,4 +1,6 @@
-"""The schedules that a node declares. They come from its code and its file, as soon as these are in force."""
+"""The schedules that a node declares. They come from its code and its configuration file, as soon as these are in
+force.
+"""
 
 from typing import Final
 
@@ -33,7 +35,7 @@ def loaded(core: Core) -> None:
 
 
 def declared(core: Core, now: float) -> dict[str, float]:
-    """Renew the leases. Return, for each schedule that is declared with the renewal, for how many seconds this node has
+    """Renew the leases. For each schedule that is declared with the renewal, return for how many seconds this node has
     been declaring it.
     """
     core.now = now

@@ -41,7 +41,7 @@ def _child(state: ChildState, why: Reason | None = None, ready_at: float | None 
         (_child(ChildState.DRAINING, Reason.MAX_TASKS), _exited(EXIT_DRAINED), Reason.MAX_TASKS),
         (_child(ChildState.DRAINING, Reason.MAX_RSS), _exited(EXIT_DRAINED), Reason.MAX_RSS),
         (_child(ChildState.KILLED, Reason.STOP), _exited(EXIT_DRAINED), Reason.DRAINED),
-        # The child was ordered to leave before it had a handler for SIGTERM.
+        # The child was ordered to leave before it had installed its handler for SIGTERM.
         (_child(ChildState.DRAINING, Reason.SURPLUS), ProcessEnd(signal.SIGTERM), Reason.DRAINED),
         (_child(ChildState.READY), ProcessEnd(signal.SIGTERM), Reason.SIGNAL),
         (_child(ChildState.READY), _exited(9), Reason.CRASH),

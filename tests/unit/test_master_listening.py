@@ -75,8 +75,8 @@ def test_without_free_file_descriptors_the_old_address_stays_in_use(listening: L
     try:
         with pytest.raises(Failure, match="cannot be listened at"):
             listening.prepare("localhost:0")
-        # A reload that is undone returns to the old address. This must not raise, because there is no caller to report
-        # the failure to.
+        # A reload that is undone returns to the old address. This must not raise an error, because no caller would
+        # receive it.
         listening.listen_at(ListenAt("localhost:0"))
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)

@@ -1,4 +1,4 @@
-"""The plan, in single cases and in a simulation of everything that can happen to a fleet."""
+"""The plan of the master, in single cases and in a simulation of everything that can happen to a fleet."""
 
 from dataclasses import replace
 from random import Random
@@ -168,7 +168,7 @@ def test_a_zygote_that_is_no_longer_needed_is_killed_while_importing() -> None:
 
 
 class Fates(RuleBasedStateMachine):
-    """One pool of workers and its zygotes. Each rule is something that can happen between two plans."""
+    """One pool of workers and its zygotes. Each rule is an event that can happen between two plans."""
 
     def __init__(self) -> None:
         super().__init__()

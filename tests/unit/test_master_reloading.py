@@ -1,4 +1,4 @@
-"""Reloads that overlap. Each has its own outcome and gets a reply."""
+"""Reloads that overlap. Each reload has its own outcome and gets a reply."""
 
 import signal
 import socket
@@ -49,8 +49,8 @@ class Reloads(Core):
         return self.request(RequestKind.RESTART if fresh else RequestKind.RELOAD)
 
     def settle(self, backoffs: dict[PoolKey, StartBackoff] | None = None) -> bool:
-        """Let the master check whether a candidate has taken over or failed. Return whether it then logged that the
-        fleet is ready.
+        """Let the master check whether a candidate has taken over or failed. Return whether the master then logged that
+        the fleet is ready.
         """
         self.state.backoffs = backoffs or {}
         effects = reload_steps.commit_or_refuse(self.state, self.now)
@@ -92,8 +92,8 @@ class Reloads(Core):
         self.dies(self.latest(Role.ZYGOTE, 2), Reason.BOOT)
 
     def dies(self, child: Child, why: Reason | None = None, wait_status: int = signal.SIGKILL) -> None:
-        """Let a child die before it is READY. With `why`, the master has killed it for this reason. Otherwise it died
-        by itself.
+        """Let a child die before it is READY. If `why` is given, the master has killed it for this reason. Otherwise it
+        died by itself.
         """
         child.state = ChildState.BOOTING if why is None else ChildState.KILLED
         child.why = why

@@ -1,4 +1,6 @@
-"""The number that an operator sets for a pool: what it survives, what replaces it, and which requests are refused."""
+"""The number of workers that an operator sets for a pool: how long it stays in force, what replaces it, and which
+requests are refused.
+"""
 
 import pytest
 
@@ -56,7 +58,7 @@ def test_a_count_set_during_a_reload_holds_whether_or_not_it_succeeds() -> None:
     scaled = Scaling().with_count("mail", 6, [FOUR, FIVE])
     assert scaled.counts(FOUR)["mail"] == scaled.counts(FIVE)["mail"] == 6
     assert scaled.after([FIVE]).counts(FIVE)["mail"] == 6
-    # The reload to 5 was requested after the operator's 6.
+    # The reload that sets 5 was requested after the operator had set 6.
     assert scaled.after([FOUR]).after([FOUR, FIVE]).counts(FIVE)["mail"] == 5
 
 
@@ -70,7 +72,7 @@ def test_the_limit_on_workers_includes_configured_and_operator_counts() -> None:
     assert scaled.faults(fixed(mail=4, web=100)) == []
     [fault] = scaled.faults(fixed(mail=4, web=101))
     assert str(fault).endswith("got 501 with the numbers set by hand (mail 400): scale these pools down first")
-    # The file now has another number for mail, which replaces the operator's.
+    # The file now has another number for `mail`, which replaces the operator's number.
     assert scaled.faults(fixed(mail=5, web=101)) == []
 
 

@@ -1,6 +1,4 @@
-"""Workers that run several tasks: the tasks that a cancel affects, and the tasks that are charged when the
-worker dies.
-"""
+"""Workers that run several tasks: which tasks a cancel affects, and which tasks are charged when the worker dies."""
 
 import json
 import signal
@@ -54,7 +52,7 @@ def times_of(ran: TaskInSlot) -> TaskTimes:
 
 
 class Several:
-    """A worker with these tasks."""
+    """A worker that runs several tasks."""
 
     def __init__(self, core: Core, *tasks: TaskInSlot) -> None:
         self.core = core

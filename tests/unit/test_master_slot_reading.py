@@ -1,4 +1,4 @@
-"""What the master reads from the slot of a child."""
+"""The master's reading of the slot of a child."""
 
 import math
 from collections.abc import Callable

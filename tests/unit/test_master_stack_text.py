@@ -1,4 +1,4 @@
-"""The output of faulthandler in one line. The right thread and the innermost call come first, and omitted parts are
+"""The output of faulthandler as one line. The relevant thread and the innermost call come first, and omitted parts are
 counted.
 """
 

@@ -1,4 +1,4 @@
-"""The stack files: the access of a child to its file, and the times at which the child is requested to write."""
+"""The stack files: the access of a child to its file, and the times at which the master requests a stack."""
 
 import os
 import resource

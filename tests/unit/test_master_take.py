@@ -1,5 +1,5 @@
-"""The effects of events that no other test module covers: Redis is away, comes back, or drops keys. A second tick at
-the same time has no effect.
+"""The effects of events that no other test module covers: Redis is away, comes back, or drops keys, and a second tick
+comes at the same time.
 """
 
 import dataclasses

@@ -58,8 +58,7 @@ def watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Watch:
 def test_changed_configuration_content_causes_one_reload(watch: Watch) -> None:
     assert watch.check(3) == 0
     watch.file.write_bytes(b"workers = 2")
-    # Only one reload is requested, even while the new content is not loaded, for example because the reload was
-    # refused.
+    # Only one reload is requested, even if the new content is not loaded, for example because the reload was refused.
     assert watch.check(3) == 1
     watch.loaded = b"workers = 2"
     assert watch.check(3) == 0
@@ -140,12 +139,12 @@ def test_hanging_background_work_delays_neither_the_loop_nor_its_end() -> None:
 
     async def start() -> str:
         waiting = asyncio.create_task(beside(hung.wait))
-        await beside(lambda: None)  # lets the loop run once
+        await beside(lambda: None)  # let the loop run once
         assert not waiting.done()
         waiting.cancel()
         return "over"
 
-    assert asyncio.run(start()) == "over"  # with asyncio's own threads, `run` would wait for the hung thread
+    assert asyncio.run(start()) == "over"  # if the thread were one of asyncio's, `run` would wait for it
     hung.set()
 
 

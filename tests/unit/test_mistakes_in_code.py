@@ -1,8 +1,8 @@
 """A hundred mistakes, the first part: mistakes in code, and the messages about them.
 
-Each row has the code, the type of the error, and words that the message must contain. They state what is wrong and what
-to write instead. `resize` is a task with `image_id` and `size`, and `client` is a client of a server that does not run.
-If an import fails, or arguments do not fit, the traceback shows only the user's code and no line of Rota.
+Each row has the code, the type of the error, and words that the message must contain. These words state what is wrong
+and what to write instead. `resize` is a task with `image_id` and `size`, and `client` is a client of a server that does
+not run. If an import fails, or arguments do not fit, the traceback shows only the user's code and no line of Rota.
 """
 
 import traceback
@@ -355,7 +355,7 @@ def test_the_traceback_of_a_dead_task_starts_in_its_own_code() -> None:
         shop["fail"]()
     trace = caught.value.__traceback__
     assert trace is not None
-    inside = caught.value.with_traceback(trace.tb_next)  # the frames that a worker shows
+    inside = caught.value.with_traceback(trace.tb_next)  # only the frames that a worker shows
     told = traceback_text(inside).splitlines()
     assert told[1:] == ['  File "tasks.py", line 3, in fail', "OSError: why"]
 

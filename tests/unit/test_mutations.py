@@ -1,4 +1,4 @@
-"""Each known bug of `make mutation` can still be put into the product, and Python runs the changed copy."""
+"""Each known bug of `make mutation` can still be put into a copy of the product, and Python can run the copy."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""The open waits of a client: which queries are sent for them, and when each wait ends."""
+"""The open waits of a client: which queries the client sends for them, and when each wait ends."""
 
 import pytest
 

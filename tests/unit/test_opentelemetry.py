@@ -1,4 +1,4 @@
-"""Spans of enqueues and of attempts, for applications that want them."""
+"""Spans of enqueues and attempts, for applications that enable them."""
 
 import asyncio
 import contextvars

@@ -24,7 +24,7 @@ def test_an_exact_name_wins_and_then_the_longest_pattern(queue: str, name: str |
 def test_a_queue_belongs_to_one_pool_however_the_names_are_divided(
     names: list[str], queue: str, data: st.DataObject
 ) -> None:
-    """A pool knows its own names, and those names of other pools that its patterns would cover."""
+    """A pool knows the names of its own queues, and the names of other pools' queues that its patterns would cover."""
     cut = data.draw(st.integers(0, len(names)))
     domains = [domain_of([QueueShare(name) for name in part], names) for part in (names[:cut], names[cut:])]
     serving = [domain for domain in domains if _serves(domain, queue)]

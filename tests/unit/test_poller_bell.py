@@ -1,4 +1,6 @@
-"""The doorbell of the pollers. If a token may have been lost, the poller searches for it, and it soon listens again."""
+"""The doorbell of the pollers. If a token may have been lost, the poller checks for due tasks, and it soon listens
+again.
+"""
 
 import os
 import time
@@ -21,8 +23,8 @@ TOKEN = [b"bell", b"1"]
 
 
 class FakeConnection:
-    """A connection that returns the test's `replies` in order, or raises those that are exceptions. In the same way,
-    `sends` has the results of sending.
+    """A connection that returns the test's `replies` in order, or raises them if they are exceptions. `sends` has the
+    results of sending, in the same form.
     """
 
     def __init__(self) -> None:

@@ -1,5 +1,5 @@
-"""The time of a poller's next call. A stand-by calls after the other pollers, and each poller learns how early it has
-to wake up.
+"""The time of a poller's next call. A stand-by poller makes its call after the other pollers, and each poller learns
+how early it has to wake up.
 """
 
 import math

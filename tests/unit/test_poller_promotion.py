@@ -24,7 +24,9 @@ AHEAD = EARLY_CALL_SECONDS + MARGIN_SECONDS
 
 
 class Server:
-    """A server and the clock of this machine. The server's clock is ahead by `ahead`. Tasks are due at `dues_us`."""
+    """A server, and the clock of this machine. The server's clock is `ahead` of this machine's clock. Tasks are due at
+    `dues_us`.
+    """
 
     def __init__(self) -> None:
         self.now = 1000.0

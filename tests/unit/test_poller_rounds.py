@@ -1,4 +1,6 @@
-"""The poller's rounds. A failure in one round does not delay the others, and nothing that was found is forgotten."""
+"""The poller's rounds. A failure in one round does not delay the others, and the poller forgets nothing that a round
+has found.
+"""
 
 import json
 import math
@@ -241,7 +243,7 @@ def test_tracked_keys_are_not_tracked_again_until_one_changes(poller: Poller) ->
 
 def sweep_after_a_change(poller: Poller, rescues: int) -> float:
     """Let a key change, and run the sweep that follows, which rescues this number of queues. Return the seconds from
-    there to the next check.
+    that sweep to the next check.
     """
     poller.listening.changed_at, poller.server.rescues = poller.clock.now, rescues
     poller.clock.now += SETTLE_SECONDS
@@ -339,7 +341,7 @@ def test_a_refused_poller_call_does_not_prevent_the_others(poller: Poller, call:
     made.remove(call)
     if call == "scan":
         made.remove("orphans")
-    if call == "sweep":  # without the sweep's reply, the poller does not know whether it is the one that scans
+    if call == "sweep":  # without the sweep's reply, the poller does not know whether it is the poller that scans
         made = ["trim"]
     assert poller.until_idle() == made
 
@@ -448,7 +450,7 @@ def test_scheduled_items_that_a_sweep_reports_are_adopted_at_once(poller: Poller
 
 
 def test_items_that_a_search_did_not_find_are_not_searched_for_every_second(poller: Poller) -> None:
-    """The search misses such an item for example because somebody deleted its ticket."""
+    """The search misses such an item, for example, because another program has deleted its ticket."""
     poller.until_idle()
     poller.server.legacy_items = 1
     assert poller.sweep_until_idle() == ["sweep", "zscan"]

@@ -36,8 +36,8 @@ def stored(name: str, passed_us: int = NOW_US, missed: str = "last") -> StoredSc
 
 
 class Poller:
-    """The round of a poller with a fake server. `found` is the result of the first listing, and `next_found` that of
-    the next one. `advanced` has the schedules that were advanced.
+    """The round of a poller with a fake server. `found` is the result of the first listing of schedules, and
+    `next_found` is the result of the next listing. `advanced` has the schedules that were advanced.
     """
 
     def __init__(self) -> None:

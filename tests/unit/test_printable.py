@@ -118,7 +118,7 @@ def test_an_error_with_newlines_is_one_log_line(text_format: Format) -> None:
 
 
 def logged(text_format: Format, write: Callable[[rota_log.Logger], None], *, on_terminal: bool = False) -> str:
-    """Log with this function, and return what was written to the log's descriptor."""
+    """Log with this function, and return the output on the log's descriptor."""
     reading, writing = os.openpty() if on_terminal else os.pipe()
     rota_log.configure(LogSettings(format=text_format), fd=writing, bound=HOSTILE)
     write(rota_log.logger())

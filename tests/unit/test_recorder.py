@@ -27,7 +27,7 @@ SMALL_BYTES = (48 << 10) + 4096
 
 
 def region(size: int = METRICS_END - METRICS_AT) -> memoryview:
-    """Return memory like that of a slot, of this many bytes."""
+    """Return memory of this many bytes, like the metrics region of a slot."""
     return memoryview(bytearray(size))
 
 
@@ -185,8 +185,8 @@ def test_a_metric_region_with_an_invalid_length_is_read_as_empty(used: int) -> N
 
 @dataclass(frozen=True)
 class Forged:
-    """A record as a task may leave it if it overwrites the region. The checksum in its head is valid. `spoiled` is the
-    index and the content of a word of the head that is not.
+    """A record as a task may leave it if the task overwrites the region. The checksum in the head of the record is
+    valid. `spoiled` has the index and the content of a word of the head that is not valid.
     """
 
     key: bytes
@@ -278,7 +278,7 @@ def test_corrupt_metric_records_break_neither_readers_nor_the_next_process(forge
 
 
 def scanned(memory: memoryview) -> list[SlotRecord]:
-    """Return the records of a region. The scan must end."""
+    """Return the records of a region. Fails if the scan does not end."""
     records = list(islice(scan(memory, words(memory), FIRST_WORD, used_words(words(memory))), MANY))
     assert len(records) < MANY
     return records

@@ -80,7 +80,8 @@ SHOWN_WHOLE = [
     "unix:///run/redis/redis.sock?db=2",
     "redis+sentinel://one:26379,two,[::1]:26379/my.master/0",
 ]
-# Keys that take a text, a number, a list or a table, but not a URL. The test writes a URL there by mistake.
+# Keys that take a text, a number, a list or a table, but not a URL. The test sets each of them to a URL, as a user may
+# do by mistake.
 KEYS = (
     "namespace = {}",
     "redis_ulr = {}",

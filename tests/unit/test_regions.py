@@ -1,5 +1,5 @@
-"""The metrics of all slots as one set of samples: which values are summed, which gauges count, and how many label sets
-are kept.
+"""The metrics of all slots as one set of samples: which values are summed, which gauges are included, and how many
+label sets are kept.
 """
 
 import math

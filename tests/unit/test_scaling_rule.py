@@ -26,13 +26,13 @@ from rota_supervisor.master.core.waiting_times import tail_slots
 
 
 def window(seconds: float, rate: float = 0.0, task_seconds: float = 0.0, failures: float = 0.0) -> LoadWindow:
-    """Return a window in which tasks started at a rate and a share of the first attempts failed."""
+    """Return a window in which tasks started at this rate, and in which this share of the first attempts failed."""
     starts = round(rate * seconds)
     return LoadWindow(seconds, starts, starts * task_seconds, 1.0, starts, round(failures * starts))
 
 
 def node(rate: float = 0.0, task_seconds: float = 0.0, **changes: Any) -> NodeLoad:
-    """Return a node whose workers start tasks at a rate."""
+    """Return a node whose workers start tasks at this rate."""
     load = NodeLoad(
         node="a",
         short=window(2, rate, task_seconds),
@@ -62,7 +62,7 @@ def queue(ready: int, oldest_seconds: float = 0.0, **changes: Any) -> QueueBackl
 
 @dataclass
 class Pool:
-    """A pool with consecutive decisions, one round every half second."""
+    """A pool and its consecutive decisions, with one round every half second."""
 
     history: PoolScaling = field(default_factory=PoolScaling)
     now: float = 0.0
@@ -87,7 +87,7 @@ class Pool:
 
 
 def settled(workers: int, load: NodeLoad) -> Pool:
-    """Return a pool that has this number of workers and no recent changes that would delay the next one."""
+    """Return a pool that has this number of workers, and no recent change that would delay the next change."""
     pool = Pool()
     pool.round(load._replace(workers=workers))
     return pool
@@ -327,7 +327,7 @@ def test_several_added_workers_without_more_throughput_are_removed_together() ->
     before = node(rate=40, task_seconds=0.1, workers=4)
     pool.rounds(70, before)
     counts = []
-    for most in (6, 7, 8, 9, 10):  # one more worker every 4 s, and the gain of a single one is too small to judge
+    for most in (6, 7, 8, 9, 10):  # one more worker every 4 s; the gain from a single worker is too small to judge
         counts += pool.rounds(4, before._replace(most=most, granted=most), queue(1500, 4.0))
     assert max(counts) > 6
     assert counts[-1] == 5

@@ -137,8 +137,8 @@ def indent_of(line: str) -> int:
 
 @pytest.mark.parametrize("name", script_names())
 def test_every_script_defines_shared_names_before_their_use(name: str) -> None:
-    """Lua reports a missing name only when it runs the line, which may be long after a release. The test uses the
-    indentation to find out where a name is known, because a name of a function or a branch is known only inside it.
+    """Lua reports a missing name only when it runs the line, which may be long after a release. A name that is defined
+    in a function or a branch is known only there, so the test uses the indentation to find out where a name is known.
     """
     sources = [path.read_text(encoding="utf-8").splitlines() for path in SHARED.glob("*.lua")]
     shared = {thing for lines in sources for line in lines if indent_of(line) == 0 for thing in defined_by(line)}

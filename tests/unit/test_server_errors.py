@@ -1,4 +1,4 @@
-"""Error replies have one of three kinds, according to their first word."""
+"""Each error reply is of one of three kinds, according to its first word."""
 
 from typing import Any
 

@@ -1,4 +1,6 @@
-"""The text that describes how a queue is served. Python writes it, and Python and Lua read it alike."""
+"""The text that describes how a queue is served. Python writes it, and both Python and Lua read it, with the same
+result.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -86,7 +88,7 @@ def test_queue_settings_with_an_extra_number_are_refused() -> None:
 )
 @pytest.mark.parametrize("rest", ["", " mail=720 0 0 1", " 9=-"])
 def test_malformed_queue_settings_are_refused_and_count_as_limited(text: str, rest: str) -> None:
-    """If a script read on after a part that it does not know, it could overlook the condition that follows."""
+    """If a script continued to read after a part that it does not know, it could overlook a condition that follows."""
     settings = f" q={text}{rest}"
     with pytest.raises(lua51.LuaError, match="ROTA not the settings of a queue: "):
         FUNCTIONS.setting(LUA.table(), settings, 4)

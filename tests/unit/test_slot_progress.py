@@ -60,7 +60,7 @@ def test_progress_does_not_carry_over_to_the_next_attempt(place: Place) -> None:
     assert (record.progress_of(ENTRY), record.progress_of(NEXT)) == (b"", b"")
     record.end()
     place.slot.assign(nonce=8, concurrency=place.slot.concurrency)
-    # The first task of the next process, with the same number as the first task of the previous one.
+    # The first task of the next process has the same number as the first task of the previous process.
     record.start(ENTRY, "name", 1, 2)
     record.report_progress(ENTRY, b"6")
     place.slot.assign(nonce=9, concurrency=place.slot.concurrency)
@@ -126,8 +126,8 @@ def test_a_reader_never_sees_half_written_progress() -> None:
 
 
 def _read_many(record: TaskRecord, wanted: int) -> set[bytes]:
-    """Return the texts that were read in at least this many reads. Reading continues until texts of at least three of
-    the four writers were seen.
+    """Read at least this many times, and return the texts that were read. Reading continues until texts of at least
+    three of the four writers were seen.
     """
     texts: set[bytes] = set()
     reads, deadline = 0, time.monotonic() + DEADLINE_SECONDS

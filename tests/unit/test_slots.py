@@ -1,4 +1,4 @@
-"""Slots. Data that one process writes is read completely by another."""
+"""Slots. Another process reads the data of a slot completely, exactly as it was written."""
 
 import array
 import fcntl
@@ -297,7 +297,7 @@ def test_slots_that_were_never_used_take_no_memory() -> None:
     assert os.fstat(memory.fd).st_blocks * 512 < REGION_BYTES
 
 
-# This program writes tasks as fast as possible until it is killed. All fields of a task have one number.
+# This program writes tasks as fast as possible until it is killed. All fields of a task contain the same number.
 _WRITER = """
 import itertools, sys
 from rota.child.slot_memory import enter_slot

@@ -1,4 +1,6 @@
-"""The checker of the soak finds every fault in order, times, counts and leftovers, and none in a clean history."""
+"""The checker of the soak finds every fault in order, times, counts and leftovers, and finds no fault in a clean
+history.
+"""
 
 from typing import Any
 

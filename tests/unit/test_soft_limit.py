@@ -48,8 +48,8 @@ def limit() -> Iterator[SoftLimit]:
 
 
 class Cancels:
-    """What the slot and the process table contain: the number of the running task, and that of the task that was
-    cancelled last.
+    """The contents of the slot and the process table: the number of the running task, and the number of the task that
+    was cancelled last.
     """
 
     running = cancelled = 0
@@ -248,7 +248,7 @@ while os.getppid() == pid:
 
 @contextmanager
 def _signal_storm() -> Iterator[None]:
-    # Python prints and drops an exception in a callback of the garbage collector, and a test library has such a
+    # If a callback of the garbage collector raises, Python prints the exception and drops it. A test library has such a
     # callback.
     callbacks, gc.callbacks[:] = gc.callbacks[:], []
     argv = [sys.executable, "-c", _SIGNAL_STORM, str(os.getpid()), str(SOFT_LIMIT_SIGNAL)]
@@ -283,7 +283,7 @@ def test_thousands_of_soft_limit_signals_never_interrupt_protocol_calls(limit: S
     def task(steps: int, cancelled_at: int) -> None:
         for step in range(steps):
             if step == cancelled_at:
-                # One of the signals that are sent all the time then belongs to this task.
+                # One of the signals that are sent all the time is then meant for this task.
                 cancels.cancelled = cancels.running
             counts.protocol_call()
 

@@ -176,7 +176,7 @@ def test_assert_enqueued_compares_typed_arguments_as_the_task_receives_them(call
     with pytest.raises(AssertionError, match=r"captured_pay\(Decimal\('1.50'\)\) queue=default  <- other arguments"):
         calls.assert_enqueued(pay, args=[Decimal(2)])
     with pytest.raises(rota.InvalidArguments, match="would arrive as Decimal"):
-        # Such a call would have failed, because the argument must be a Decimal.
+        # The client would have refused such a call, because the argument must be a Decimal.
         calls.assert_enqueued(pay, args=["1.50"])
 
 

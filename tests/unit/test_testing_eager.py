@@ -1,4 +1,4 @@
-"""Tasks that run where they are enqueued, with a worker's code."""
+"""Tasks that run at once when they are enqueued, with the code of a worker."""
 
 import asyncio
 import contextvars

@@ -94,7 +94,7 @@ class Plain:
 
 
 class Later(datetime):
-    """A subclass as in libraries that fake the time."""
+    """A subclass like those of libraries that fake the time."""
 
 
 def task_of(function: Callable[..., Any], **options: Any) -> Task[..., Any]:

@@ -1,4 +1,4 @@
-"""An attempt from the claim to the outcome, in a process that survives everything that happens in the attempt."""
+"""An attempt, from the claim to the outcome. The process survives everything that happens in the attempt."""
 
 import asyncio
 import contextvars
@@ -208,7 +208,7 @@ def test_a_task_whose_start_redis_refuses_is_neither_run_nor_left_in_the_slot() 
     bench.declare(charge, crash_limit=0)
     bench.is_started = False
     assert bench.try_attempt(_body("charge"), start_by_ns=boottime_ns() + 60 * SECOND_NS) is None
-    # Redis is not queried if the task is late.
+    # Redis is not called if the task is too late.
     assert bench.try_attempt(_body("charge"), start_by_ns=boottime_ns() - 1) is None
     assert (bench.seen_tasks, len(bench.start_calls)) == ([], 1)
     assert bench.slot.record(0).current() is None

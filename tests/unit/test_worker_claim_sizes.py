@@ -12,7 +12,7 @@ MILLISECOND_NS = 1_000_000
 
 
 def _run(prefetch: Prefetch, limit: int, took_ns: list[int], queue: str = "q") -> int:
-    """Run one claim of `limit` tasks, whose run times are taken from the list in turn. Return the limit of the next
+    """Run one claim of `limit` tasks. Their run times are the values in the list, in turn. Return the limit of the next
     claim.
     """
     batch = ClaimTimes(queue, 0)

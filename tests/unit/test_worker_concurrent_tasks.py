@@ -1,5 +1,5 @@
-"""The steps of tasks that run as coroutines: to which task a step belongs, what happens if it blocks the loop, and
-which exceptions leave it.
+"""The steps of tasks that run as coroutines: the task to which a step belongs, the consequences if a step blocks the
+loop, and the exceptions that leave a step.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""A worker's long wait at its doorbells only ends early if the server does not reply."""
+"""A worker's long wait at its doorbells ends early only if the server does not reply."""
 
 from typing import Any, cast
 
@@ -61,7 +61,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
 
 
 def listen(world: World) -> float:
-    """Wait at the doorbells for as long as possible, and return how long the wait was, in seconds."""
+    """Wait at the doorbells for as long as possible, and return the length of the wait in seconds."""
     began = world.now
     listening = Bell(Keys("n"), (), LONG_PARK_SECONDS, world.last_reply_ns)
     listening.listen(cast(Connection, world), cast(Waiter, world), LONG_PARK_SECONDS, TURN)

@@ -1,4 +1,4 @@
-"""The processes of a fleet stay small, because they do not import unneeded modules."""
+"""The processes of a fleet stay small, because they import no unnecessary modules."""
 
 import re
 import subprocess

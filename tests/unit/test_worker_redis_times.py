@@ -101,6 +101,6 @@ def test_a_clock_reading_that_contradicts_the_known_one_replaces_it() -> None:
     clock.from_immediate_reply(now_us=1_000_000, sent_ns=5_000_000, received_ns=7_000_000)
     clock.from_immediate_reply(
         now_us=90_000_000, sent_ns=1_005_000_000, received_ns=1_007_000_000
-    )  # somebody has set the server's clock
+    )  # the server's clock was set
     anchor = clock.from_delayed_reply(now_us=99_000_000, sent_ns=6_000_000_000, received_ns=10_006_000_000)
     assert anchor.sent_ns == 10_005_000_000

@@ -1,4 +1,4 @@
-"""The attempts that are logged. All attempts are counted."""
+"""The report of a worker: which attempts it logs, while it counts all attempts."""
 
 import json
 import os

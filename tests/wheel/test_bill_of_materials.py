@@ -1,4 +1,6 @@
-"""The bill of materials of a release: it is complete, names nothing of the machine, and every licence is permissive."""
+"""The bill of materials of a release is complete, names no file of the build machine, and lists only permissive
+licences.
+"""
 
 import json
 import tomllib

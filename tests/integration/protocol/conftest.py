@@ -1,5 +1,5 @@
 """Fixtures for the number of picks, groups, schedules and pollers. This module also makes pytest explain failing
-assertions in the modules of the model test as it does in tests.
+assertions in the modules of the model test, as it does in test modules.
 """
 
 from collections.abc import Iterator

@@ -1,5 +1,5 @@
-"""Legacy lists. Items that producers leave in their own lists and sorted sets become tasks, and their content does not
-change.
+"""Legacy lists. Items that producers push to their own lists and sorted sets become tasks, without a change of their
+content.
 """
 
 import json

@@ -16,8 +16,8 @@ LOSS = b'{"reason":"lost","error":"its node was lost"}'
 
 
 def mark_started(fleet: Fleet, owner: str, claim: Claim) -> Claim:
-    """Mark a task as started, as a worker does before it calls the function. Returns the claim with the
-    changed entry.
+    """Set the start mark of a task, as a worker does before it calls the function. Returns the claim with the changed
+    entry.
     """
     started = fleet.run(fleet.store.mark_started(owner, claim.entry.text))
     assert started
@@ -25,8 +25,8 @@ def mark_started(fleet: Fleet, owner: str, claim: Claim) -> Claim:
 
 
 def started(fleet: Fleet, *ids: str) -> tuple[str, Claim]:
-    """Let a new owner claim these tasks, and mark the first of them as started. Returns the owner and
-    the first claim.
+    """Let a new owner claim these tasks, and set the start mark of the first one. Returns the owner and the first
+    claim.
     """
     owner, claim = fleet.claimed(*ids)
     return owner, mark_started(fleet, owner, claim)
@@ -46,7 +46,7 @@ def test_a_start_mark_does_not_erase_the_last_crash_of_an_entry(fleet: Fleet, fl
     text = f"a q i 1 1 0 0 0 0 {flag}"
     fleet.redis.rpush(fleet.keys.inflight(owner), text)
     assert fleet.run(fleet.store.mark_started(owner, text.encode())) == f"a q i 1 1 0 0 0 0 {marked}".encode()
-    # A turn returns each held task that the worker did not name, so this one is returned again.
+    # A turn returns each held task that the worker did not name, so this task is returned again.
     [claim] = fleet.turn(owner, Q).claims
     assert (claim.entry.flag, claim.entry.is_marked_started) == (marked, True)
     assert claim.entry.last_crash == ({"C": CrashKind.CRASH, "L": CrashKind.LOST}.get(flag[-1]))

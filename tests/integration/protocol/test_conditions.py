@@ -1,4 +1,4 @@
-"""Conditions: when a queue is open, how many commands a condition costs, and that a failing condition affects no other
+"""Conditions: when a queue is open, and how many commands a condition costs. A failing condition affects no other
 queue.
 """
 
@@ -23,7 +23,7 @@ SERVING = tiers([SHARE, QueueShare("other")])
 
 
 def define(fleet: Fleet, *conditions: QueueCondition, ttl_ms: int = TTL_MS) -> tuple[ClosedQueue, ...]:
-    """Evaluate these conditions, as the masters do in each round. Returns the queues that are closed."""
+    """Define these conditions, as the masters do in each round. Returns the queues that are closed."""
     fleet.run(fleet.store.announce("node", b"{}", TTL_MS, ["q", "other"], Announced(shares=(SHARE,))))
     return fleet.run(fleet.store.check_conditions(ttl_ms, conditions))
 
@@ -223,7 +223,9 @@ def test_a_consumer_receives_the_condition_of_its_queue(fleet: Fleet) -> None:
 
 
 def test_a_condition_that_writes_a_global_closes_its_queue(fleet: Fleet) -> None:
-    """Text that names a global is refused. If another program has stored such text, its queue stays closed."""
+    """A condition that names a global is refused. If another program has stored such a condition, its queue stays
+    closed.
+    """
     define(fleet, lua("other = 1 return true"))
     fleet.push("a")
     assert not turn(fleet).claims

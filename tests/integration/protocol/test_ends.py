@@ -1,4 +1,4 @@
-"""The memory of ended tasks: how many ends it keeps, which of them it keeps, and what a query returns."""
+"""The memory of ended tasks: how many and which ends it keeps, and what a query returns."""
 
 from collections.abc import Sequence
 
@@ -168,7 +168,7 @@ def test_ten_thousand_ends_are_kept_without_a_setting(fleet: Fleet) -> None:
 
 
 def fill_text(fleet: Fleet) -> None:
-    """Make the current text of ends so long that it is sealed after the next end."""
+    """Fill the current text of ends, so that the next end seals it."""
     fleet.redis.append(fleet.keys.ends, f"\n!1 done 1 -\nother{' ' * 32_768}\n 0 0 0 -")
 
 
@@ -317,7 +317,7 @@ def test_a_task_cancelled_between_attempts_keeps_its_attempt_records(fleet: Flee
 
 
 def test_an_invalid_result_ttl_does_not_prevent_the_end(fleet: Fleet) -> None:
-    """The task can overwrite the slot, and the TTL may be read from that slot."""
+    """A task can overwrite its slot, and the TTL may be read from there."""
     owner, claim = fleet.claimed("a")
     fleet.run(fleet.store.reap_exited(owner, Blame(), pack((claim.entry.text, "done", "", b"0.5 1"))))
     audit = fleet.run(fleet.store.audit())
@@ -327,8 +327,8 @@ def test_an_invalid_result_ttl_does_not_prevent_the_end(fleet: Fleet) -> None:
 @pytest.mark.parametrize("verb", ["done", "expired"])
 @pytest.mark.parametrize("run", ["!1 cancelled 1 nobody", " 0 0 0 x\nb q i 1 1 0 0 0 0 -\n 0 0 0 x", "b q"])
 def test_a_forged_run_record_cannot_change_the_ends_of_other_tasks(fleet: Fleet, verb: str, run: str) -> None:
-    """The task can overwrite the slot, and the record may be read from that slot. The text of such a record must not be
-    read as the end of another task.
+    """A task can overwrite its slot, and the record may be read from there. The text of such a record must not be read
+    as the end of another task.
     """
     fleet.push("a", "c")
     owner = fleet.register()

@@ -1,4 +1,4 @@
-"""Enqueues: which tasks the script accepts, and which it refuses."""
+"""Enqueues: which tasks the script accepts, and which tasks it refuses."""
 
 import dataclasses
 

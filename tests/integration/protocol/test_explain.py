@@ -34,7 +34,7 @@ def explained(fleet: TimedFleet, serving: Packed, count: int = NEXT) -> ClaimOrd
 
 
 def claimed(fleet: TimedFleet, serving: Packed, count: int = NEXT) -> list[tuple[str, Claim]]:
-    """Make this many claims, each by another worker. Returns each claim with its owner."""
+    """Make this many claims, each with a different worker. Returns each claim with its owner."""
     claims: list[tuple[str, Claim]] = []
     for owner in fleet.run(fleet.store.register(LEASE_MS, ["next:1"] * count)):
         claims += [(owner, claim) for claim in fleet.turn(owner, serving).claims]
@@ -54,8 +54,8 @@ def left_in(fleet: TimedFleet, queue: str) -> int:
 
 
 def is_open(fleet: TimedFleet, situation: Situation, queue: str) -> bool:
-    """Whether a worker that serves only this queue can claim a task from it. This also counts as true if no task is
-    left in the queue.
+    """Whether a worker that serves only this queue can claim a task from it. Also returns True if no task is left in
+    the queue.
     """
     return bool(claimed(fleet, tiers([situation.share_of(queue)]), 1)) or left_in(fleet, queue) == 0
 

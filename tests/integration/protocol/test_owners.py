@@ -13,7 +13,8 @@ from support.clock import TimedFleet
 from support.protocol import LEASE_MS, Fleet, body_of, one_tier, pack_settlements, tiers
 
 Q = one_tier("q")
-# The number of commands that a sweep runs if nothing has happened. It checks all rarely used features together.
+# The number of commands that a sweep runs if nothing has happened. It includes one check for all rarely used features
+# together.
 SWEEP_AT_REST = 20
 
 
@@ -586,7 +587,7 @@ def test_a_lease_length_that_nobody_has_used_for_two_leases_is_forgotten(fleet: 
 
 def test_a_clock_that_is_set_back_does_not_shorten_the_leases_in_use(fleet: Fleet) -> None:
     owner = fleet.register(lease_ms=3 * LEASE_MS)
-    ahead = 100 * LEASE_MS * 1000  # these times are as if the clock was set back by this much after they were written
+    ahead = 100 * LEASE_MS * 1000  # as if the clock was set back by this much after the times were written
     fleet.redis.hset(fleet.keys.pulse, mapping={"at": fleet.now_us() + ahead, "lease_at": fleet.now_us() + ahead})
     reply = fleet.run(fleet.store.sweep(LEASE_MS))
     assert reply.grace_until_us == reply.now_us + 3 * LEASE_MS * 1000

@@ -29,7 +29,7 @@ def fleet(server: Server, namespace: str) -> Iterator[TimedFleet]:
 
 
 def serve(fleet: TimedFleet, *domains: Domain) -> Packed:
-    """Announce these tiers as a master does. Returns them in the form in which a turn sends them."""
+    """Announce these tiers as a master does. Returns the tiers in the form in which a turn sends them."""
     names = [share.name for domain in domains for share in domain.queues]
     with_patterns = tuple(domain for domain in domains if domain.has_patterns)
     fleet.run(fleet.store.announce("node", b"{}", HOUR_MS, names, Announced(domains=with_patterns)))
@@ -81,7 +81,7 @@ def test_an_empty_queue_gains_no_claims_in_advance(fleet: TimedFleet) -> None:
 
 
 def test_a_queue_that_is_refilled_at_once_is_not_served_more_often(fleet: TimedFleet) -> None:
-    """A queue that becomes empty keeps its time in the order until the clock has reached that time."""
+    """A queue that becomes empty keeps its virtual time until the clock of the rotation has reached that time."""
     serving = serve(fleet, domain_of([TENANTS]))
     flood(fleet, "t-1", "t-2", "t-3")
     served = []

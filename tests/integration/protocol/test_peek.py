@@ -1,4 +1,4 @@
-"""The script `peek`. It reads the tasks that are in a certain state, one page at a time."""
+"""The script `peek`. It reads the tasks in a given state, one page at a time."""
 
 import pytest
 

@@ -174,7 +174,7 @@ def test_a_turn_of_many_picks_stops_at_its_bound_and_asks_to_be_repeated(fleet: 
 
 
 def test_turns_with_the_most_picks_get_past_many_cancelled_entries(fleet: Fleet) -> None:
-    """At the heads of both queues are more entries than one call may check."""
+    """Both queues have more entries than one call may check."""
     serving = one_tier("x", "y")
     for at in range(0, 900, 450):
         for queue in ("x", "y"):
@@ -240,7 +240,7 @@ def test_a_task_that_crashed_is_claimed_only_by_an_idle_worker(fleet: Fleet) -> 
     first = turn()
     assert (first.status, first.quarantined) == (TurnStatus.QUARANTINE, guilty)
     assert [claim.entry.id for claim in first.claims] == ["high.0", "high.1"]
-    fleet.push("high.2", queue="high")  # this task would be next, but even it must not be claimed
+    fleet.push("high.2", queue="high")  # this task would be next, but it must not be claimed either
     one, other = first.claims
     fewer = turn(other, settled=one, quarantined=first.quarantined)
     assert (fewer.status, fewer.claims, fewer.quarantined) == (TurnStatus.QUARANTINE, (), guilty)
@@ -289,7 +289,7 @@ def test_a_crashed_task_of_a_paused_queue_does_not_block_other_claims(fleet: Fle
 
 
 def test_five_hundred_tasks_of_a_dead_owner_are_charged_and_requeued(fleet: Fleet) -> None:
-    """A single call does this. Afterwards each task has one crash, so each must run alone on the next worker."""
+    """A single call does this. Afterwards each task has one crash, so each must run alone in its next worker."""
     ids = [f"t{number}" for number in range(500)]
     fleet.push(*ids)
     owner = fleet.register()

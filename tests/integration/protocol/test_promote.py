@@ -1,4 +1,4 @@
-"""Due tasks are promoted to their lanes, and so are items that programs in other languages push."""
+"""Due tasks, and due items that programs in other languages pushed, are promoted to their lanes."""
 
 import json
 

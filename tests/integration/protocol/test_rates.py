@@ -1,4 +1,4 @@
-"""The average of a rate, and its limit, if every start is late. The test moves the clock."""
+"""The average and the limit of a rate if every start is late. The test moves the clock."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -19,8 +19,8 @@ RATES = ("1/s", "2/s", "5/s", "8/s", "10/s", "19/s", "20/s", "100/s", "1000/s", 
 
 
 def lateness(rate: Rate) -> Iterator[int]:
-    """Yield how late each start is, in microseconds. The values are always less than a rate can make up for. They are
-    random, but the same in each run.
+    """Yield how late each start is, in microseconds. The values are always small enough for a rate to make up for them.
+    They are random, but the same in each run.
     """
     numbers, most = random.Random(7), slack_us(*rate)
     while True:

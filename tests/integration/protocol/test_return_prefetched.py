@@ -1,4 +1,6 @@
-"""The script that returns prefetched tasks: which tasks it settles, which it gives back, and which the worker keeps."""
+"""The script that returns prefetched tasks: which tasks it settles, which tasks it gives back, and which tasks the
+worker keeps.
+"""
 
 from rota.protocol.outcome import Done, Release, RetryOutcome, Settlement
 from rota.protocol.turns import Claim

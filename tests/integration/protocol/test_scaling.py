@@ -1,4 +1,6 @@
-"""What masters exchange about pools with a range of workers: the leader of a pool, loads, decisions and backlogs."""
+"""The data that masters exchange about pools with a range of workers: the leader of a pool, loads, decisions and
+backlogs.
+"""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Tasks with their own rate: how many of them may start, and what happens to those that may not start yet."""
+"""Tasks with their own rate: how many of them may start, and what happens to tasks that may not start yet."""
 
 from collections import Counter
 from typing import Any
@@ -43,7 +43,7 @@ class Work:
         self.asked: Counter[str] = Counter()
 
     def go_on(self, name: str = "r") -> bool:
-        """Let each worker claim and check one task. Returns whether any of them found a task."""
+        """Let each worker claim one task and apply the rate to it. Returns whether any worker found a task."""
         done = [self._step(owner, name) for owner in self.owners]
         return any(done)
 
@@ -71,8 +71,8 @@ class Work:
                 self.fleet.clock_us = max(self.fleet.clock_us, reply.next_due_us)
 
     def check(self) -> None:
-        """Check that no start is too early: after any start, the k-th further start comes at least k intervals later,
-        less the permitted slack.
+        """Check that no start is too early: the k-th start after any start comes at least k intervals later, minus the
+        permitted slack.
         """
         times = sorted(at for at, _ in self.starts)
         slack = slack_us(self.interval_us, self.burst)
@@ -248,7 +248,7 @@ def test_throttling_a_task_removes_its_start_mark(timed: TimedFleet) -> None:
 
 
 def test_the_key_of_a_rate_expires_when_it_no_longer_delays_a_start(fleet: Fleet) -> None:
-    """If a rate applies to a million values of an argument, no keys must be left in the end."""
+    """A rate may apply to a million values of an argument, so no keys must be left in the end."""
     owner, claim = fleet.claimed("a")
     asked = RateRequest(claim.entry.text, "r", 3600 * SECOND_US, 2)
     fleet.run(fleet.store.throttle(owner, asked))

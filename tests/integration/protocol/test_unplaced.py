@@ -1,5 +1,5 @@
-"""Unplaced tasks: live tasks that are in no lane, list or set. The scan finds these and no others, and after it has put
-them back, they run once.
+"""Unplaced tasks: live tasks that are in no lane, list or set. The scan finds exactly these tasks, and after they were
+put back, they run once.
 """
 
 import json
