@@ -117,7 +117,7 @@ def test_a_refused_certificate_is_reported_with_the_setting(
     (tmp_path / "rota.toml").write_text(toml({"redis_url": secure.url, "namespace": namespace, **files}))
     checked = run_rota(tmp_path, "check", "--no-imports")
     assert (checked.returncode, message in checked.stderr) == (code, True), checked.stderr
-    assert "start it" not in checked.stderr
+    assert "start the server" not in checked.stderr
     with rota.Client(secure.url, namespace, **files) as client, pytest.raises(rota.Unavailable) as refused:
         client.enqueue("work", queue="q")
     assert message in str(refused.value)
@@ -143,7 +143,7 @@ def test_a_refused_connection_is_not_reported_as_a_tls_error(namespace: str, tmp
     assert "redis_tls" not in str(refused.value)
     (tmp_path / "rota.toml").write_text(toml({"redis_url": url}))
     checked = run_rota(tmp_path, "check", "--no-imports")
-    assert (checked.returncode, "Connection refused: start it" in checked.stderr) == (69, True), checked.stderr
+    assert (checked.returncode, "Connection refused: start the server" in checked.stderr) == (69, True), checked.stderr
 
 
 @pytest.mark.parametrize(

@@ -223,7 +223,7 @@ def test_a_namespace_without_any_fleet_warns_once(server: Server, fleet: Fleet, 
         typo.enqueue("work", queue="other")
     [warning] = caught
     assert issubclass(warning.category, rota.UnseenNamespace)
-    assert f"no fleet was ever seen in namespace '{namespace}-typo' on {typo._driver.endpoint.place}" in str(
+    assert f"no fleet has ever run in namespace '{namespace}-typo' on {typo._driver.endpoint.place}" in str(
         warning.message
     )
     assert warning.filename == __file__

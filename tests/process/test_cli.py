@@ -97,24 +97,24 @@ def process(folder: Path, at_server: dict[str, str]) -> Rota:
     [
         (["fly"], "No such command 'fly': there are init, run, "),
         (["worker"], "No such command 'worker': see `rota run --help`\n"),
-        (["queue", "ls", "ten*ant"], "pattern 'ten*ant' is not usable: * may only appear at its end"),
+        (["queue", "ls", "ten*ant"], "pattern 'ten*ant' is not valid: * may appear only at its end"),
         (["check", "--no-import"], """No such option '--no-import', did you mean "--no-imports"? (see"""),
         (
             ["queue", "fly"],
             "there are explain, ls, pause, purge, resume (see `rota queue --help`)",
         ),
         (["queue", "purge"], "Missing argument 'QUEUE' (see `rota queue purge --help`)"),
-        (["queue", "pause", "a b"], "queue name 'a b' is not usable: names are 1 to 128 of the characters"),
-        (["task", "show", "{x}"], "id '{x}' is not usable: names are 1 to 128 of the characters"),
-        (["queue", "explain", "a b"], "queue name 'a b' is not usable"),
+        (["queue", "pause", "a b"], "queue name 'a b' is not valid: a name has 1 to 128 of the characters"),
+        (["task", "show", "{x}"], "id '{x}' is not valid: a name has 1 to 128 of the characters"),
+        (["queue", "explain", "a b"], "queue name 'a b' is not valid"),
         (["queue", "explain", "q", "--id", "a"], "name a queue or use --id, not both"),
-        (["queue", "explain", "--id", "a b"], "id 'a b' is not usable"),
+        (["queue", "explain", "--id", "a b"], "id 'a b' is not valid"),
         (["queue", "explain", "-n", "1001"], "'-n': expected a whole number from 1 to 1000, got '1001'"),
         (["task", "enqueue", "greet", "--kwargs", "{"], "--kwargs is not JSON"),
         (["task", "enqueue", "greet", "--kwargs", "[]"], "--kwargs is not a JSON object"),
         (["task", "enqueue", "greet", "x", "--wait", "--timeout", "nan"], "'nan' is not a duration"),
-        (["task", "ls", "--task", "{x}"], "task name '{x}' is not usable"),
-        (["events", "--queue", "{x}"], "queue name '{x}' is not usable"),
+        (["task", "ls", "--task", "{x}"], "task name '{x}' is not valid"),
+        (["events", "--queue", "{x}"], "queue name '{x}' is not valid"),
         (["events", "--after", "then"], '--after must be the id of an event, "0" for all that are kept, or "now", got'),
         (["dead", "revive"], "name the ids, or use --all (with --queue, --task, --reason to select)"),
         (["dead", "purge", "x", "--all"], "pass ids, or --all with filter options, not both"),
@@ -372,7 +372,7 @@ def test_enqueue_at_the_front_warns_if_no_fleet_exists(rota: Rota, redis_client:
     redis_client.rpush(lane, '["waits","default","any",[]]')
     sent = rota("task", "enqueue", "any", "--queue", "default", "--id", "a1", "--front")
     assert (sent.code, sent.out) == (0, "a1\n")
-    assert "rota: warning: no fleet was ever seen in namespace" in sent.err
+    assert "rota: warning: no fleet has ever run in namespace" in sent.err
     head = redis_client.lindex(lane, 0)
     assert isinstance(head, bytes)
     assert head.startswith(b"a1 ")
@@ -401,8 +401,8 @@ def test_an_enqueue_that_does_not_match_the_imported_tasks_exits_with_2(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["a b", "--queue", "default"], "task name 'a b' is not usable"),
-        (["greet", "x", "--queue", "{x}"], "queue name '{x}' is not usable"),
+        (["a b", "--queue", "default"], "task name 'a b' is not valid"),
+        (["greet", "x", "--queue", "{x}"], "queue name '{x}' is not valid"),
         (["greet", "x" * 3000, "--queue", "default"], "the limit is 2 KiB"),
     ],
 )
@@ -466,24 +466,25 @@ def test_queues_are_listed_paused_and_purged(rota: Rota, process: Rota) -> None:
 def test_queue_explain_lists_the_next_claims(rota: Rota, server: Server, namespace: str) -> None:
     for number in range(3):
         rota("task", "enqueue", "resize", str(number), "--queue", "default", "--id", f"a{number}")
-    nobody = "pools: no master announces a pool, so no worker claims tasks\nserved by no fleet: default\n"
+    nobody = "pools: no running master has a pool, so no worker claims tasks\nserved by no fleet: default\n"
     assert rota("queue", "explain").out == nobody
 
     pools = {"all": [domain_of([QueueShare("default", cap=2), QueueShare("bulk")])]}
     with closing(Connection(parse_address(f"unix://{server.socket_path}"))) as connection:
         connection.run(Store(namespace).announce("web-1", heartbeat_of(7, pools), 60_000, ["default", "bulk"]))
     unserved = rota("queue", "explain", "defalt")
-    assert unserved.out == "queue defalt: no pool of a running fleet serves it: add it to `tiers`\n\n"
+    assert unserved.out == "queue defalt: no pool of a running fleet serves it; add it to `tiers` in rota.toml\n\n"
     assert 'the queue "defalt" is not known, did you mean "default"?' in unserved.err
     shown = rota("queue", "explain", "-n", "5").out.splitlines()
     assert shown[0] == "pool all on web-1: the next 2 claims"
     assert shown[1].split() == ["#", "QUEUE", "TASK", "ID", "TIER", "LANE", "ATTEMPT", "WHY"]
     assert shown[2].split()[:6] == ["1", "default", "resize", "a0", "1", "ready"]
-    assert shown[2].endswith("no other queue of its tier is ready, 1 of 2 running")
+    assert shown[2].endswith("no other queue of its tier has a ready task, task 1 of at most 2 that run at once")
     assert "its cap is reached until a task ends: 2 of 2 tasks are running" in shown[-2]
 
     told = rota("queue", "explain", "--id", "a2").out
-    assert told.startswith("it is ready but not among these claims: 2 tasks of its queue come before it\nqueue default")
+    behind = "it is ready, but is not among these claims: 2 tasks of its queue come before it\nqueue default"
+    assert told.startswith(behind)
     found = json.loads(rota("queue", "explain", "default", "--json").out)
     assert [claim["id"] for claim in found["pools"][0]["claims"]] == ["a0", "a1"]
     assert found["pools"][0]["queues"][0]["outlook"] == "cap"
@@ -532,7 +533,7 @@ def test_audit_names_lists_that_only_resemble_queues(rota: Rota, redis_client: "
     listed = rota("queue", "ls")
     for key in strays:
         assert f'from the list "{key}"' in listed.err
-    assert f"the key of that queue is {ours}email" in listed.err
+    assert f"the key of queue email is {ours}email" in listed.err
     assert redis_client.lrange(strays[0], 0, -1) == [item.encode()], "nothing is lost"
 
     adopted = rota("audit", "--json", ROTA_ADOPT=json.dumps({f"{namespace}:queue:email": {}}))
@@ -575,7 +576,7 @@ def test_events_are_shown_as_text_and_json(rota: Rota, redis_client: "redis.Redi
     assert rota("events", "--after", "yesterday").code == 2
     lost = rota("events", "--after", f"1{event['id']}")
     assert (lost.code, lost.out) == (0, "")
-    assert "lost its last writes" in lost.err
+    assert "lost its latest writes" in lost.err
 
 
 def test_tasks_are_listed_by_state(rota: Rota, dead_task: str) -> None:

@@ -72,7 +72,11 @@ TYPED: list[Row] = [
     ("task enqueue greet you --timeout 5", 2, "--timeout", "add --wait"),
     ("task enqueue greet you --kwargs [1]", 2, "--kwargs", "JSON object"),
     ("task cancel x --kill-after -1", 2, "--kill-after", "it cannot be negative"),
-    ("task enqueue greet you", 69, "Redis at redis://127.0.0.1:1/0 is not reachable: Connection refused: start it"),
+    (
+        "task enqueue greet you",
+        69,
+        "Redis at redis://127.0.0.1:1/0 is not reachable: Connection refused: start the server",
+    ),
     ("queue ls", 69, "is not reachable", "redis_url"),
     ("status", 69, "rota run"),
     ("dead revive", 2, "name the ids, or use --all"),

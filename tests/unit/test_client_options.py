@@ -53,7 +53,7 @@ def test_every_duration_option_accepts_seconds_or_a_timedelta() -> None:
         ({"retries": -1}, ValueError, "retries must be 0 or more, got -1"),
         ({"retries": 1.5}, TypeError, "retries must be a whole number, got 1.5"),
         ({"retries": True}, TypeError, "retries must be a whole number"),
-        ({"queue": "two words"}, InvalidName, "queue name 'two words' is not usable"),
+        ({"queue": "two words"}, InvalidName, "queue name 'two words' is not valid"),
         ({"queue": "mail-delayed"}, InvalidName, "may not end in '-delayed'"),
         ({"queue": 7}, InvalidName, "queue must be a string"),
         ({"backoff": "fibonacci"}, ValueError, "backoff must be"),

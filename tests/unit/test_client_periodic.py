@@ -79,7 +79,7 @@ MISUSED_EVERY: list[tuple[Any, type[Exception], str]] = [
     ({"jitter": 31}, ValueError, "no longer than the interval"),
     ({"start": datetime(2027, 1, 1)}, ValueError, "start has no time zone"),  # noqa: DTZ001 - on purpose
     ({"start": "2027-01-01"}, TypeError, "start must be a datetime"),
-    ({"name": "two words"}, ValueError, "name of a schedule 'two words' is not usable"),
+    ({"name": "two words"}, ValueError, "name of a schedule 'two words' is not valid"),
     ({"name": 3}, TypeError, "name must be a string"),
     ({"queue": "mail-delayed"}, ValueError, "may not end in '-delayed'"),
 ]

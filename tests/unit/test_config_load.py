@@ -96,25 +96,25 @@ FAULTS = {
     'tiers = [["a"], ["b", "a"]]': 'tiers[1][1]: queue "a" is already in tiers[0][0]: remove one of them',
     'tiers = [["a", "a"]]': 'tiers[0][1]: queue "a" is already in tiers[0][0]: remove one of them',
     'tiers = [["a b"]]': (
-        "tiers[0][0]: queue name 'a b' is not usable: names are 1 to 128 of the characters A-Z a-z 0-9 _ . : -"
+        "tiers[0][0]: queue name 'a b' is not valid: a name has 1 to 128 of the characters A-Z a-z 0-9 _ . : -"
     ),
     'tiers = [["{a}"]]': (
-        "tiers[0][0]: queue name '{a}' is not usable: names are 1 to 128 of the characters A-Z a-z 0-9 _ . : -"
+        "tiers[0][0]: queue name '{a}' is not valid: a name has 1 to 128 of the characters A-Z a-z 0-9 _ . : -"
     ),
     'tiers = [["mail-delayed"]]': (
         "tiers[0][0]: queue name 'mail-delayed' may not end in '-delayed': "
         "that suffix names the delayed lane of a queue"
     ),
     'namespace = "a{b}"': (
-        "namespace: namespace 'a{b}' is not usable: names are 1 to 128 of the characters A-Z a-z 0-9 _ . : -"
+        "namespace: namespace 'a{b}' is not valid: a name has 1 to 128 of the characters A-Z a-z 0-9 _ . : -"
     ),
     'tiers = [["mail"]]\n[queues.mial]\nweight = 2': 'queues.mial: this queue is in no tier, did you mean "mail"?',
     "[queues.other]\nweight = 2": "queues.other: this queue is in no tier: add it to tiers",
     'tiers = [["*"]]': ('tiers[0][0]: "*" would take every queue of the namespace: add a prefix, as in "tenant-*"'),
-    'tiers = [["*-tenant"]]': "tiers[0][0]: pattern '*-tenant' is not usable: * may only appear at its end",
-    'tiers = [["tenant-**"]]': "tiers[0][0]: pattern 'tenant-**' is not usable: * may only appear at its end",
+    'tiers = [["*-tenant"]]': "tiers[0][0]: pattern '*-tenant' is not valid: * may appear only at its end",
+    'tiers = [["tenant-**"]]': "tiers[0][0]: pattern 'tenant-**' is not valid: * may appear only at its end",
     'tiers = [["a b*"]]': (
-        "tiers[0][0]: pattern 'a b' is not usable: names are 1 to 128 of the characters A-Z a-z 0-9 _ . : -"
+        "tiers[0][0]: pattern 'a b' is not valid: a name has 1 to 128 of the characters A-Z a-z 0-9 _ . : -"
     ),
     'tiers = [["t-*"], ["t-*"]]': 'tiers[1][0]: queue "t-*" is already in tiers[0][0]: remove one of them',
     'tiers = [["t-*"]]\n[queues.t-7]\nweight = 2': (
@@ -163,7 +163,7 @@ FAULTS = {
         "pools: expected at most 500 workers on a node, got 600: start a master on another node"
     ),
     '[pools."a b"]': (
-        "pools.a b: pool name 'a b' is not usable: names are 1 to 128 of the characters A-Z a-z 0-9 _ . : -"
+        "pools.a b: pool name 'a b' is not valid: a name has 1 to 128 of the characters A-Z a-z 0-9 _ . : -"
     ),
     "[lease]\nseconds = 5": "lease.renew_seconds: expected less than lease.seconds (5), ideally a quarter of it, got 5",
     "[restarts]\nbackoff_seconds = 60": (
@@ -196,7 +196,7 @@ FAULTS = {
     ),
     '[control]\npid_file = "/run/a\\u0000b"': "control.pid_file: a path cannot contain a NUL character",
     '[tasks."a b"]\nretries = 1': (
-        "tasks.a b: task name 'a b' is not usable: names are 1 to 128 of the characters A-Z a-z 0-9 _ . : -"
+        "tasks.a b: task name 'a b' is not valid: a name has 1 to 128 of the characters A-Z a-z 0-9 _ . : -"
     ),
     "workers = 2026-01-02": 'workers: expected a whole number >= 0 or a range, as in "2..16", got 2026-01-02',
 }
@@ -613,8 +613,8 @@ def test_a_printed_configuration_with_a_pattern_can_be_read_again(tmp_path: Path
         ('redis_url = ""', "redis_url: '' is not a Redis URL: it must begin with"),
         ('redis_tls_cert = "rota.toml"', "redis_tls_cert: redis_tls_cert is for TLS: write redis_url with rediss://"),
         ("redis_url = 5", 'redis_url: expected text, as in "redis://127.0.0.1:6379/0", got a number'),
-        ("[tasks.a]\ntimeout = 5", "tasks.a.timeout: unknown key: write time_limit_seconds"),
-        ("[queues.a]\npriority = 5", "priority: unknown key: the order of the queues in tiers is their priority"),
+        ("[tasks.a]\ntimeout = 5", "tasks.a.timeout: unknown key: use time_limit_seconds"),
+        ("[queues.a]\npriority = 5", "priority: unknown key: the position of a queue in `tiers` is its priority"),
         ("[queues.default]\nweight = 2e6", "queues.default.weight: expected a number >= 0.001 and <= 10000, got"),
         ("[conditions.c]", 'conditions.c: set hours, as in "Mon-Fri 08:00-18:00 Europe/Zurich", or lua'),
         ('[conditions.c]\nhours = "x"\nlua = "true"', "conditions.c: set hours or lua, not both"),

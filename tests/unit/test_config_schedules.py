@@ -98,7 +98,7 @@ FAULTS = {
     'task = "t"\nevery = 5\nstart = 2027-01-31T08:00:00': (
         "schedules.n.start: expected a date and time with its offset, as in 2027-01-31T08:00:00+01:00, got 2027-01-31T"
     ),
-    'task = "t t"\nevery = 3': "schedules.n.task: task name 't t' is not usable",
+    'task = "t t"\nevery = 3': "schedules.n.task: task name 't t' is not valid",
     'task = "t"\nevery = 0.5': "schedules.n.every: expected a number >= 1, got 0.5",
     'task = "t"\nevery = "3"': 'schedules.n.every: expected a number >= 1, got "3"',
     'task = "t"\nevery = 3\njitter = 4': "schedules.n.jitter: jitter must be no longer than the interval",

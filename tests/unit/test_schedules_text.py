@@ -96,7 +96,7 @@ def test_an_invalid_cron_expression_is_refused_with_position_and_valid_values(ex
 
 
 BAD: list[tuple[Rule, dict[str, Any], str]] = [
-    (EveryRule(MICROSECONDS), {"name": "n" * 101}, "names are 1 to 100 of the characters"),
+    (EveryRule(MICROSECONDS), {"name": "n" * 101}, "a name has 1 to 100 of the characters"),
     (EveryRule(MICROSECONDS), {"jitter_us": 2 * MICROSECONDS}, "no longer than the interval"),
     (CronRule("0 3 * * *"), {"jitter_us": 2 * 86_400 * MICROSECONDS}, "jitter must be 0 s to a day"),
     (CronRule("0 3 * * *"), {"start_us": 5, "end_us": 5}, "end must be after start"),

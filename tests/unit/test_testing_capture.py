@@ -142,7 +142,7 @@ def test_a_capture_refuses_the_same_calls_as_a_client(calls: Capture) -> None:
         resize.enqueue(1, "x" * 300_000)
     with pytest.raises(ValueError, match="delay or at, not both"):
         resize.using(delay=1, at=datetime.now(UTC)).enqueue(1)
-    with pytest.raises(rota.InvalidName, match="pass the queue"):
+    with pytest.raises(rota.InvalidName, match="pass its queue"):
         rota.Client("redis://nowhere.invalid").enqueue("nobody_declared_it")
     calls.assert_not_enqueued()
 
