@@ -241,14 +241,10 @@ def _what_is_wrong(error: ServerError, credentials_in: str) -> str:
         return f"has no such database: {error}: use a lower number, usually 0 to 15, or raise databases in its settings"
     if isinstance(error, ConnectionLost) and not isinstance(error, TlsFault):
         has_ended = str(error).startswith(_ENDED)
-        advice = (
-            "if the server requires TLS, begin redis_url with rediss://, else see its log"
-            if has_ended
-            else "start the server"
-        )
-        return f"is not reachable: {error}: {advice}, or {_SET_ADDRESS}"
+        see = "see the server's log, begin redis_url with rediss:// if the server requires TLS"
+        return f"is not reachable: {error}: {see if has_ended else 'start the server'}, or {_SET_ADDRESS}"
     if isinstance(error, PushedBack):
-        return f"refuses commands for now ({error}): try again when it has recovered"
+        return f"refuses commands for now ({error}): try again when the server has recovered"
     return f"cannot be used: {error}"
 
 

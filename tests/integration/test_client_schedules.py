@@ -133,7 +133,7 @@ def test_invalid_schedules_are_refused_before_anything_is_sent(
     client: Client, server: Server, report: rota.Task[[int], None]
 ) -> None:
     put = client.schedules.put
-    with pytest.raises(rota.InvalidName, match='elsewhere: .*: pass the queue, for example queue="default"'):
+    with pytest.raises(rota.InvalidName, match=r'elsewhere: .*: pass the queue, for example queue="default"'):
         put("nightly", "elsewhere", rota.Every(60))
     with pytest.raises(rota.InvalidArguments, match="shop"):
         put("nightly", report, rota.Every(60))

@@ -77,7 +77,7 @@ def test_characters_outside_the_encoding_are_escaped(fleets: Fleets) -> None:
     [
         ("/dev/zero", "it is neither a regular file nor a pipe"),
         ("/dev/urandom", "it is neither a regular file nor a pipe"),
-        ("pipe", "the pipe has not ended within 0.05 s"),
+        ("pipe", "the pipe was not closed by its writer within 0.05 s"),
         (".", "Is a directory"),
         ("endless", "it has more than 1048576 bytes"),
     ],

@@ -93,7 +93,7 @@ CONFIGURED: list[Row] = [
     ("drain_seconds = 5", "drain_seconds", 'did you mean "limits.drain_seconds"?'),
     ("[limits]\ntime_limit = 5", "limits.time_limit", 'did you mean "time_limit_seconds"?'),
     ('broker_url = "redis://h"', "broker_url", 'did you mean "redis_url"?'),
-    ('redis_url = "localhost:6379"', "redis_url", "must begin with redis://"),
+    ('redis_url = "localhost:6379"', "redis_url", "begins with redis://"),
     ('tiers = ["high"]', "tiers[0]", "a list of texts"),
     ('tiers = [["mail"]]\n[queues.mial]\nweight = 3', "queues.mial", "no tier", 'did you mean "mail"?'),
     ('[queues.default]\nrate = "5 per minute"', "queues.default.rate", '"100/m"'),

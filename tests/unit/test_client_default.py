@@ -185,14 +185,14 @@ def test_a_redis_client_and_a_url_together_are_refused() -> None:
         Client("redis://here", redis=own)
     with pytest.raises(TypeError, match="either redis or redis_tls_ca"):
         Client(redis=own, redis_tls_ca="ca.pem")
-    with pytest.raises(TypeError, match="pass redis_url, or your own Redis client"):
+    with pytest.raises(TypeError, match="pass redis_url=, or your own Redis client"):
         Client()
 
 
 def test_an_unusable_redis_client_is_refused_with_advice() -> None:
-    with pytest.raises(TypeError, match="pass your own Redis client as redis="):
+    with pytest.raises(TypeError, match="to use your own Redis client, pass redis="):
         Client(redis.Redis())  # type: ignore[arg-type]  # that is the claim
-    with pytest.raises(TypeError, match="expected a client, got str: pass a Redis client"):
+    with pytest.raises(TypeError, match="expected a Redis client, got str: pass a Redis client"):
         Client(redis="redis://here")  # type: ignore[arg-type]  # likewise
     with pytest.raises(TypeError, match=r"use rota\.AsyncClient for this one"):
         Client(redis=redis.asyncio.Redis())

@@ -68,7 +68,7 @@ def test_every_duration_option_accepts_seconds_or_a_timedelta() -> None:
         ({"time_limit": -(10**400)}, ValueError, "time_limit must be at most 100 years"),
         ({"soft_time_limit": 60, "time_limit": 60}, ValueError, "soft_time_limit (60 s) must be shorter than"),
         ({"unique": "key"}, TypeError, "unique must be True, False or a callable"),
-        ({"unique_for": 5}, ValueError, "also pass unique=True"),
+        ({"unique_for": 5}, ValueError, "unique_for has no effect without unique=True"),
         ({"result_ttl": None}, TypeError, "result_ttl must be seconds or a timedelta, got None"),
         ({"result_ttl": -1}, ValueError, "result_ttl must be 0 seconds or more"),
         ({"remember": 0}, TypeError, "remember must be True or False"),

@@ -187,7 +187,7 @@ FAULTS = {
         "tasks.a.soft_time_limit_seconds: expected less than time_limit_seconds (8), got 9"
     ),
     'redis_url = "http://localhost"': (
-        "redis_url: 'http://***' is not a Redis URL: it must begin with redis://, rediss:// or unix://, or with "
+        "redis_url: 'http://***' is not a Redis URL: a Redis URL begins with redis://, rediss:// or unix://, or with "
         "redis+sentinel:// to query sentinels for the primary"
     ),
     'redis_url = "redis://a"\nredis_url_file = "b"': "redis_url_file: set redis_url or redis_url_file, not both",
@@ -610,18 +610,33 @@ def test_a_printed_configuration_with_a_pattern_can_be_read_again(tmp_path: Path
         ),
         ("[queues]\nmail = 3", "queues.mail: expected a table, as [queues.mail], got 3"),
         ('imports = ["shop:app"]', "got ***: name only the module, which is the part before the colon"),
-        ('redis_url = ""', "redis_url: '' is not a Redis URL: it must begin with"),
-        ('redis_tls_cert = "rota.toml"', "redis_tls_cert: redis_tls_cert is for TLS: write redis_url with rediss://"),
+        ('redis_url = ""', "redis_url: '' is not a Redis URL: a Redis URL begins with"),
+        (
+            'redis_tls_cert = "rota.toml"',
+            (
+                "redis_tls_cert: redis_url does not use TLS, so redis_tls_cert must not be "
+                "set: begin redis_url with rediss://"
+            ),
+        ),
         ("redis_url = 5", 'redis_url: expected text, as in "redis://127.0.0.1:6379/0", got a number'),
         ("[tasks.a]\ntimeout = 5", "tasks.a.timeout: unknown key: use time_limit_seconds"),
         ("[queues.a]\npriority = 5", "priority: unknown key: the position of a queue in `tiers` is its priority"),
         ("[queues.default]\nweight = 2e6", "queues.default.weight: expected a number >= 0.001 and <= 10000, got"),
         ("[conditions.c]", 'conditions.c: set hours, as in "Mon-Fri 08:00-18:00 Europe/Zurich", or lua'),
         ('[conditions.c]\nhours = "x"\nlua = "true"', "conditions.c: set hours or lua, not both"),
-        ('redis_url = "redis://host:99999/0"', "a port is a number from 1 to 65535, a database a number from 0"),
-        ('redis_url = "redis://host/-1"', "a port is a number from 1 to 65535, a database a number from 0"),
-        ('redis_url = "unix://"', "redis_url: 'unix://' names no socket: write its path"),
-        ('redis_tls_ca = "rota.toml"', "redis_tls_ca: redis_tls_ca is for TLS: write redis_url with rediss://"),
+        (
+            'redis_url = "redis://host:99999/0"',
+            "the port must be a number from 1 to 65535, and the database a number from 0",
+        ),
+        (
+            'redis_url = "redis://host/-1"',
+            "the port must be a number from 1 to 65535, and the database a number from 0",
+        ),
+        ('redis_url = "unix://"', "redis_url: 'unix://' names no socket: add the path"),
+        (
+            'redis_tls_ca = "rota.toml"',
+            "redis_tls_ca: redis_url does not use TLS, so redis_tls_ca must not be set: begin redis_url with rediss://",
+        ),
         ('[pools.a]\nqueues = ["zzz"]', 'pools.a.queues[0]: queue "zzz" is in no tier: add it to tiers'),
     ],
 )

@@ -200,9 +200,9 @@ def test_a_failed_assert_enqueued_lists_the_enqueued_calls(calls: Capture) -> No
 
 
 def test_an_assertion_about_an_impossible_call_raises_an_error(calls: Capture) -> None:
-    with pytest.raises(TypeError, match="a call has no property 'countdown': use args, kwargs, queue"):
+    with pytest.raises(TypeError, match="a call has no property 'countdown'; its properties are args, kwargs, queue"):
         calls.assert_enqueued(resize, countdown=3)  # type: ignore[call-arg]
-    with pytest.raises(TypeError, match="name the task that must not be enqueued"):
+    with pytest.raises(TypeError, match="pass the task that must not be enqueued"):
         calls.assert_not_enqueued(delay=60)
     calls.assert_enqueued("captured_resize", times=0)
 

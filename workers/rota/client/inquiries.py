@@ -151,7 +151,7 @@ def _converted(status: TaskStatus, wire: Any) -> Any:
 
 def _why_not(status: TaskStatus) -> str:
     if status.result_refused:
-        return f"the result was refused: {status.result_refused}"
+        return f"it was refused: {status.result_refused}"
     return "the task does not store its result (see result_ttl of @rota.task), or the result has expired"
 
 
