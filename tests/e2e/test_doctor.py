@@ -201,7 +201,7 @@ def test_the_doctor_archive_names_its_missing_parts_with_the_reason(fleets: Flee
     (tmp_path / "own.log").write_text("x" * 2_000_000 + "\nthe last line, password=s3cr3t\n")
     done = fleet.rota("doctor", "--bundle", "a.tar.gz", "--log", "own.log")
     assert done.returncode == 0, done.stdout
-    assert done.stderr.endswith("rota: wrote a.tar.gz: read it before you send it\n")
+    assert done.stderr.endswith("rota: wrote a.tar.gz: read the archive before you send it\n")
     texts = members(fleet.folder / "a.tar.gz")
     missing = json.loads(texts["missing.json"])
     assert missing.keys() == {"status.json", "page.json", "metrics.txt"}

@@ -55,9 +55,9 @@ def test_only_a_holder_of_the_token_may_scale_a_pool(fleets: Fleets, tmp_path: P
     assert json.loads(shown.stdout)["actions"] is True, shown.stderr
     (tmp_path / "other").write_text("a-token-of-somebody-else")
     refused_top = fleet.rota("top", "--once", "--token-file", "other")
-    assert (refused_top.returncode, "has another token: with --token-file, name" in refused_top.stderr) == (69, True)
+    assert (refused_top.returncode, "has another token: use --token-file" in refused_top.stderr) == (69, True)
     without_token = fleet.rota("top", "--once", "--url", f"http://{fleet.status()['listen']}")
-    assert (without_token.returncode, "requires a token: with --token-file" in without_token.stderr) == (69, True), (
+    assert (without_token.returncode, "requires a token: use --token-file" in without_token.stderr) == (69, True), (
         without_token.stderr
     )
 

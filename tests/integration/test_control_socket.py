@@ -191,7 +191,9 @@ def test_a_master_of_another_user_is_not_reported_as_missing(tmp_path: Path) -> 
         os.seteuid(65534)
     try:
         with (
-            pytest.raises(Failure, match="belongs to another user: run this as the user of the master") as caught,
+            pytest.raises(
+                Failure, match="belongs to another user: run this command as the user of the master"
+            ) as caught,
             master_of(others),
         ):
             pass
@@ -232,7 +234,9 @@ def test_members_of_the_services_group_can_use_its_control_socket(
             assert found.master_pid == os.getpid()
         with (
             as_user(stranger, stranger),
-            pytest.raises(Failure, match=f"start one .* may not search .*{folder}: .* member of its group"),
+            pytest.raises(
+                Failure, match=f"start a master .* may not search .*{folder}: .* member of the group of that unit"
+            ),
             master_of(config),
         ):
             pass

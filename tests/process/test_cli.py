@@ -116,8 +116,8 @@ def process(folder: Path, at_server: dict[str, str]) -> Rota:
         (["task", "ls", "--task", "{x}"], "task name '{x}' is not valid"),
         (["events", "--queue", "{x}"], "queue name '{x}' is not valid"),
         (["events", "--after", "then"], '--after must be the id of an event, "0" for all that are kept, or "now", got'),
-        (["dead", "revive"], "name the ids, or use --all (with --queue, --task, --reason to select)"),
-        (["dead", "purge", "x", "--all"], "pass ids, or --all with filter options, not both"),
+        (["dead", "revive"], "pass ids, or use --all, with --queue, --task or --reason to select tasks"),
+        (["dead", "purge", "x", "--all"], "pass either ids, or --all with filter options"),
         (["run", "-w", "many"], "-w must be a number, a range as in 2..16, or POOL=NUMBER, not 'many'"),
         (["run", "-w", "9" * 5000], "-w must be a number, a range as in 2..16, or POOL=NUMBER, not '9999"),
         (["status", "--fast"], "No such option '--fast' (see `rota status --help`)"),
@@ -295,8 +295,8 @@ def test_check_warns_of_schedule_arguments_that_do_not_fit(rota: Rota, folder: P
         ("import nowhere", "module tasks cannot be imported: ModuleNotFoundError: No module named 'nowhere'"),
         ("def f(:", "module tasks cannot be imported: SyntaxError: "),
         ("raise SystemExit(3)", "module tasks cannot be imported: SystemExit: 3"),
-        ("import os; os._exit(4)", "importing tasks ended the process: it exited with 4"),
-        ("import os; os.kill(os.getpid(), 9)", "importing tasks ended the process: it died of SIGKILL"),
+        ("import os; os._exit(4)", "importing tasks ended the process: the process exited with 4"),
+        ("import os; os.kill(os.getpid(), 9)", "importing tasks ended the process: the process died of SIGKILL"),
         ("import time; time.sleep(600)", "importing tasks took longer than 1 s (limits.boot_seconds)"),
         (
             "import rota\n@rota.task(queue='lost')\ndef f(): ...",
@@ -356,7 +356,7 @@ def test_a_task_is_enqueued_shown_and_cancelled(rota: Rota, process: Rota) -> No
     assert rota("task", "cancel", task_id).err == f"rota: cancelled {task_id}\n"
 
     again = process("task", "cancel", task_id)
-    assert (again.code, again.err) == (1, f"rota: error: {task_id} has ended already: it is cancelled\n")
+    assert (again.code, again.err) == (1, f"rota: error: {task_id} has already ended: it is cancelled\n")
 
 
 def test_arguments_that_are_not_json_are_text(rota: Rota, redis_client: "redis.Redis", namespace: str) -> None:
@@ -591,7 +591,7 @@ def test_tasks_are_listed_by_state(rota: Rota, dead_task: str) -> None:
         assert [(row["id"], row["state"]) for row in rows] == [(task_id, state) for task_id in ids]
     first = rota("task", "ls", "--limit", "1", "--task", "any")
     assert [line.split()[0] for line in first.out.splitlines()[1:]] == ["r1"]
-    assert first.err == "rota: there are more: these are the first 1, see --limit\n"
+    assert first.err == "rota: there are more tasks: these are the first 1, see --limit\n"
     wrong = rota("task", "ls", "default-delayed")
     assert (wrong.code, "may not end in" in wrong.err) == (2, True)
 

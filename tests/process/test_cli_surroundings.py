@@ -136,4 +136,4 @@ def test_a_machine_without_proc_is_reported(tmp_path: Path) -> None:
     if shutil.which("unshare") is None or subprocess.run([*hidden, "true"], check=False).returncode:
         pytest.skip("/proc cannot be hidden here: that takes unshare, and a namespace of its own")
     done = subprocess.run([*hidden, ROTA, "run"], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (done.returncode, "there is no /proc: mount it" in done.stderr) == (CONFIG, True), done.stderr
+    assert (done.returncode, "/proc is not mounted: run mount" in done.stderr) == (CONFIG, True), done.stderr

@@ -485,7 +485,7 @@ def test_doctor_exits_with_73_if_the_folder_of_the_archive_is_missing(tmp_path: 
 def test_doctor_refuses_a_log_if_no_archive_is_written(tmp_path: Path, rota: Rota) -> None:
     (tmp_path / "a.log").write_text("")
     ran = rota("doctor", "--log", "a.log")
-    assert (ran.code, "--log adds a log to the archive of --bundle: use --bundle too" in ran.err) == (2, True)
+    assert (ran.code, "--log adds a log to the archive that --bundle writes: also use --bundle" in ran.err) == (2, True)
 
 
 def test_the_unknown_command_diagnose_suggests_doctor(rota: Rota) -> None:

@@ -36,12 +36,17 @@ TYPED: list[Row] = [
     ("run -A tasks", 2, "'-A'", "Name only the modules"),
     ("run --concurrency 4", 2, "'--concurrency'", "-w 4"),
     ("run --loglevel info", 2, "'--loglevel'", "[log] level"),
-    ("check", 69, "is not reachable", "rota: everything else is usable: 2 queues, 1 task\n"),
-    ("init --force", 2, "'--force'. `rota init` overwrites nothing: move the files away first"),
+    ("check", 69, "is not reachable", "rota: everything else can be used: 2 queues, 1 task\n"),
+    ("init --force", 2, "'--force'. `rota init` does not overwrite files: move the existing ones away first"),
     ("stop --force", 2, "'--force'. Write --now (see `rota stop --help`)"),
     ("queue purge mail --force", 2, "'--force'. Write --yes"),
     ("check --force", 2, "'--force' (see `rota check --help`)"),
-    ("health --url http://x", 2, "'--url'. It queries the address in [http] listen; `rota top --once --url URL`"),
+    (
+        "health --url http://x",
+        2,
+        "'--url'. This command queries the address in [http] listen; to query another node, "
+        "use `rota top --once --url URL`",
+    ),
     ("run -w", 2, "'-w' requires an argument (see `rota run --help`)"),
     ("top --url", 2, "'--url' requires an argument (see `rota top --help`)"),
     ("queue explain -n x", 2, "'-n': expected a whole number from 1 to 1000, got 'x'"),
@@ -64,7 +69,7 @@ TYPED: list[Row] = [
     ("task enqueue greet you --dely 5", 2, "'--dely'", 'did you mean "--delay"?'),
     ("task enqueue greet you --delay 1x", 2, "--delay", "'1x'", "s, m, h or d"),
     ("task enqueue greet you --delay -5", 2, "--delay", "'-5'", "90 or 1.5h; it cannot be negative"),
-    ("task enqueue greet you --delay 5 --at 2030-01-01T09:00Z", 2, "use --delay or --at, not both"),
+    ("task enqueue greet you --delay 5 --at 2030-01-01T09:00Z", 2, "use either --delay or --at, not both"),
     ("task enqueue greet you --at tomorrow", 2, "--at", "'tomorrow'", "2027-01-31T09:00+01:00"),
     ("task enqueue greet you --at 2030-01-01", 2, "no time zone", "Z for UTC"),
     ("task enqueue greet you --retries -1", 2, "--retries", "-1"),
@@ -79,7 +84,7 @@ TYPED: list[Row] = [
     ),
     ("queue ls", 69, "is not reachable", "redis_url"),
     ("status", 69, "rota run"),
-    ("dead revive", 2, "name the ids, or use --all"),
+    ("dead revive", 2, "pass ids, or use --all"),
     ("completion csh", 2, "'csh'", "'bash'"),
 ]
 
