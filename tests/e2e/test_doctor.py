@@ -60,7 +60,7 @@ def test_doctor_examines_the_limits_of_the_running_master(fleets: Fleets) -> Non
     process = document["facts"]["process"]
     assert (process["is_master"], process["pid"]) == (True, fleet.pid)
     assert process["open_files"] == 90
-    assert found_in(document)["open-files-low"].startswith(f"90 open files are allowed to the master, pid {fleet.pid}")
+    assert found_in(document)["open-files-low"].startswith(f"90 open files are allowed for the master, pid {fleet.pid}")
     assert "fleet-not-seen" not in found_in(document)
     assert document["code"] == 0
 
@@ -86,7 +86,7 @@ def test_doctor_reports_a_refused_reload_until_the_file_is_repaired(fleets: Flee
 def test_doctor_finds_a_service_manager_with_a_short_stop_timeout(fleets: Fleets) -> None:
     fleet = fleets.start(limits={"drain_seconds": 60})
     document = examined(fleet, "--grace", "30s")
-    assert found_in(document)["grace-too-short"] == "the manager waits 30 s for a stop, and limits.drain_seconds is 60"
+    assert found_in(document)["grace-too-short"] == "the manager waits 30 s for a stop, but limits.drain_seconds is 60"
     assert document["code"] == 1
     assert "grace-too-short" not in found_in(examined(fleet, "--grace", "75"))
 

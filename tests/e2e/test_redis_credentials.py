@@ -186,5 +186,5 @@ def test_a_redis_url_with_a_password_is_refused_if_there_is_a_provider(namespace
     )
     checked = rota(tmp_path, "check", "--no-imports")
     assert checked.returncode == 78
-    assert "redis_credentials: redis_url has a user or a password: remove them from it" in checked.stderr
+    assert "redis_credentials: redis_url contains a user or a password: remove them from the URL" in checked.stderr
     assert "hunter2" not in checked.stderr

@@ -76,8 +76,8 @@ def test_an_unknown_request_is_refused_with_suggestions(control_socket: ControlS
 @pytest.mark.parametrize(
     ("verb", "fields", "error"),
     [
-        ("scale", {}, "scale takes one of workers (the new number), more (the number to add) and auto"),
-        ("scale", {"workers": 1, "more": 1}, "scale takes one of workers (the new number)"),
+        ("scale", {}, "scale takes exactly one of workers (the new number), more (the number to add) and auto"),
+        ("scale", {"workers": 1, "more": 1}, "scale takes exactly one of workers (the new number)"),
         ("scale", {"workers": "8"}, 'workers must be a whole number, got "8"'),
         ("scale", {"workers": True}, "workers must be a whole number, got true"),
         ("scale", {"more": 1.5}, "more must be a whole number, got 1.5"),

@@ -160,7 +160,7 @@ def test_faults_of_variables_and_flags_do_not_name_the_file(inside: Rota) -> Non
     assert inside("check", ROTA_WORKERS="many").err == fault
     assert (
         inside("run", "--pool", "none").err
-        == "rota: error: --pool none: there is no such pool: the only one is default\n"
+        == "rota: error: --pool none: there is no such pool: the only pool is default\n"
     )
 
 

@@ -119,7 +119,7 @@ def test_doctor_has_no_findings_for_a_healthy_server(
         Case(
             {"maxclients": "5"},
             "redis-clients-low",
-            " of maxclients 5 are in use, and this fleet needs up to 6 more",
+            " of 5 connections (maxclients) are in use, but this fleet needs up to 6 more",
             0,
         ),
         Case({"min_replicas_to_write": "1"}, "redis-replicas-missing", "min-replicas-to-write is 1, and 0 are up", 69),
@@ -319,7 +319,7 @@ def test_doctor_reports_accepted_tasks_that_are_missing(
     with redis.Redis(port=server.port) as client:
         client.delete(f"{{{namespace}}}:tasks")
     ran = rota("doctor", "--no-imports", "--json")
-    assert found_in(ran)["tasks-missing"] == "accepted tasks that are neither live nor ended: 1"
+    assert found_in(ran)["tasks-missing"] == "accepted tasks are neither live nor ended: 1"
     assert ran.code == 1
 
 

@@ -44,8 +44,10 @@ TYPED: list[Row] = [
     (
         "health --url http://x",
         2,
-        "'--url'. This command queries the address in [http] listen; to query another node, "
-        "use `rota top --once --url URL`",
+        (
+            "'--url'. This command queries the address in [http] listen; to query another node, "
+            "use `rota top --once --url URL`"
+        ),
     ),
     ("run -w", 2, "'-w' requires an argument (see `rota run --help`)"),
     ("top --url", 2, "'--url' requires an argument (see `rota top --help`)"),
@@ -54,7 +56,7 @@ TYPED: list[Row] = [
     ("dead ls --limit 0", 2, "'--limit': expected a whole number, 1 or more, got '0'"),
     ("demo --seconds x", 2, "'--seconds': expected a number from ", " to 3600, got 'x'"),
     ("completion", 2, "Missing argument SHELL: bash, zsh or fish (see `rota completion --help`)"),
-    ("config show", 2, "'show': the only one is print"),
+    ("config show", 2, "'show': the only command is print"),
     ("check --jsno", 2, "'--jsno'", "--json"),
     ("-c nosuch.toml check", 78, "nosuch.toml"),
     ("run -w many", 2, "POOL=NUMBER", "'many'"),

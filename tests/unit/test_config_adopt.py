@@ -49,10 +49,10 @@ def test_the_option_q_excludes_legacy_lists_of_other_queues(tmp_path: Path) -> N
     ("text", "message"),
     [
         ('[adopt."queue:emial"]', 'adopt.queue:emial: queue "emial" is in no tier, did you mean "email"?'),
-        ('[adopt."queue:zzz"]', 'adopt.queue:zzz: queue "zzz" is in no tier: add it to tiers, or set queue to one'),
+        ('[adopt."queue:zzz"]', 'adopt.queue:zzz: queue "zzz" is in no tier: add it to tiers, or set queue to a queue'),
         ('[adopt.jobs]\nqueue = "low"', 'adopt.jobs.queue: queue "low" is in no tier: add it to tiers'),
         ('[adopt."queue:x y"]', "adopt.queue:x y: queue name 'x y' is not valid"),
-        ('[adopt.jobs]\ntask = "send"', "adopt.jobs.queue: items that are arguments of a task name no queue"),
+        ('[adopt.jobs]\ntask = "send"', "adopt.jobs.queue: items that are only the arguments of a task name no queue"),
         ('[adopt.jobs]\nqueue = "email"\ntask = "a b"', "adopt.jobs.task: task name 'a b' is not valid"),
         ('[adopt."{shop}:queue:email"]\nqueue = "email"', "this key belongs to the fleet itself"),
         ('[adopt.""]', "expected a key with 1 to 200 characters"),

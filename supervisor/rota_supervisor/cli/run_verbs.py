@@ -146,7 +146,9 @@ def _server(config: Config, beside: Path, *, embedded: bool) -> Iterator[None]:
     if config.durability == "wait":
         raise Failure(ExitCode.CONFIG, 'durability = "wait" needs a replica, and --embedded has none: use "waitaof"')
     if config.redis_credentials:
-        raise Failure(ExitCode.CONFIG, "--embedded supports no users: remove redis_credentials from the configuration")
+        raise Failure(
+            ExitCode.CONFIG, "--embedded does not support users: remove redis_credentials from the configuration"
+        )
     # Imported here, because finding the wheel loads importlib.metadata, and the master would keep its 1.9 MB
     # needlessly.
     from rota_supervisor.embedded import embedded_server  # noqa: PLC0415

@@ -41,7 +41,7 @@ _NO_TOKEN: Final = text_response(
     status=HTTPStatus.UNAUTHORIZED,
 )
 _OTHER_MACHINE: Final = text_response(
-    "without a token, other machines may read /metrics, /livez and /readyz only: set [http] token_file, and send the "
+    "without a token, other machines may read only /metrics, /livez and /readyz: set [http] token_file, and send the "
     "token (Authorization: Bearer TOKEN), or send the request from the machine of the fleet\n",
     status=HTTPStatus.FORBIDDEN,
 )
