@@ -175,7 +175,7 @@ def test_a_login_that_the_server_refuses_is_reported_with_its_setting(vault: Vau
     checked = fleet.rota("check", "--no-imports")
     assert checked.returncode == 69
     assert "WRONGPASS" in checked.stderr
-    assert "its permissions in redis_credentials" in checked.stderr
+    assert "check the user and the password in redis_credentials" in checked.stderr
     assert fleet.launch().exit_code() == 69
 
 

@@ -180,7 +180,7 @@ def test_fleet_behind_sentinels_never_logs_the_password(service: Sentinels, name
 def test_waitaof_is_refused_if_the_server_lacks_it(server: Server, tmp_path: Path) -> None:
     code, said = checked(tmp_path, server.url, ROTA_DURABILITY="waitaof")
     assert code == 78
-    assert "needs Redis 7.2 or Valkey 7.2, or newer" in said or "set appendonly yes" in said
+    assert "needs Redis or Valkey 7.2 or later" in said or "set appendonly yes" in said
 
 
 def test_durability_wait_without_a_replica_is_a_warning(server: Server, tmp_path: Path) -> None:

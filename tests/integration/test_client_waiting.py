@@ -217,7 +217,7 @@ class TestResults:
         self.ended(fleet, DONE)
         with pytest.raises(ResultNotStored, match="the task does not store it"):
             client.result("a", SECONDS)
-        with pytest.raises(ResultNotStored, match="nothing is known"):
+        with pytest.raises(ResultNotStored, match="the server knows nothing"):
             client.result("nobody", SECONDS)
 
     def test_large_results_are_fetched_in_several_calls(

@@ -493,7 +493,7 @@ def test_queue_explain_lists_the_next_claims(rota: Rota, server: Server, namespa
     assert 'no running master has a pool "mail": the pools are all' in refused.err
     unknown = rota("queue", "explain", "--id", "unheard")
     assert (unknown.code, unknown.out) == (1, "")
-    assert 'nothing is known about a task "unheard"' in unknown.err
+    assert 'the server knows nothing about a task "unheard"' in unknown.err
 
 
 def test_audit_with_a_missing_task_exits_with_1(

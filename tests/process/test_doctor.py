@@ -113,7 +113,7 @@ def test_doctor_has_no_findings_for_a_healthy_server(
         Case({"appendfsync": "no"}, "redis-never-syncs", "appendfsync is no", 0),
         Case({"timeout": "60"}, "redis-timeout", "timeout is 60", 0),
         Case({"tcp_keepalive": "0"}, "redis-keepalive-off", "tcp-keepalive is 0", 0),
-        Case({"maxmemory": "600kb"}, "redis-memory-full", "of maxmemory 1 MB", 1),
+        Case({"maxmemory": "600kb"}, "redis-memory-full", "of 1 MB (maxmemory)", 1),
         Case({"maxmemory": "0"}, "redis-memory-unlimited", "maxmemory is 0, and ", 0),
         Case({"maxmemory_policy": "allkeys-lru"}, "redis-evicts-keys", "maxmemory-policy is allkeys-lru", 78),
         Case(

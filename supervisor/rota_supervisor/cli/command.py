@@ -193,7 +193,7 @@ def check_id(task_id: str) -> None:
 def require_known(found: "TaskStatus") -> None:
     """Raise Failure with code 1 if nothing is known about a task. The message names possible reasons."""
     if found.state is State.UNKNOWN:
-        raise Failure(ExitCode.NO, f'nothing is known about a task "{found.id}": {found.why}')
+        raise Failure(ExitCode.NO, f'the server knows nothing about a task "{found.id}": {found.why}')
 
 
 # The common options
