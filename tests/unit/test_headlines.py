@@ -145,8 +145,8 @@ CASES: list[tuple[Callable[[Status], None], str, str, str]] = [
         with_(held=[HELD]),
         "bad",
         (
-            "pool default is in fatal: 9 failures in a row, next try in 3 s; last error: hook on_worker_start failed: no "
-            "key"
+            "pool default is in fatal: 9 failures in a row, next try in 3 s; last error: hook on_worker_start failed: "
+            "no key"
         ),
         "pools/default",
     ),
