@@ -158,7 +158,7 @@ def test_tasks_in_flight_return_like_those_of_a_lost_node(move: Move) -> None:
     exported = move.at_old("export", "all.jsonl")
     imported = move.at_new("import", "all.jsonl", "--json")
 
-    assert "3 tasks in flight will run again" in exported.err
+    assert "3 tasks that were in flight will run again" in exported.err
     assert imported.json["returned"] == 2
     (claim,) = move.new.turn(move.new.register(), one_tier("q")).claims
     assert (claim.entry.id, claim.entry.losses, claim.entry.kind.label) == ("runs", 1, "recovered")

@@ -150,7 +150,7 @@ def test_a_file_that_is_not_a_socket_is_not_replaced(tmp_path: Path) -> None:
     path = tmp_path / "c.sock"
     path.write_text("mine")
 
-    with pytest.raises(Failure, match="that is not a socket"):
+    with pytest.raises(Failure, match="exists and is not a socket"):
         claim_control_socket(path)
 
     assert path.read_text() == "mine"

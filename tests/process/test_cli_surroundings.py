@@ -75,11 +75,11 @@ def test_characters_outside_the_encoding_are_escaped(fleets: Fleets) -> None:
 @pytest.mark.parametrize(
     ("place", "message"),
     [
-        ("/dev/zero", "it is neither a regular file nor a pipe"),
-        ("/dev/urandom", "it is neither a regular file nor a pipe"),
+        ("/dev/zero", "the path is neither a regular file nor a pipe"),
+        ("/dev/urandom", "the path is neither a regular file nor a pipe"),
         ("pipe", "the pipe was not closed by its writer within 0.05 s"),
         (".", "Is a directory"),
-        ("endless", "it has more than 1048576 bytes"),
+        ("endless", "the file has more than 1048576 bytes"),
     ],
 )
 @pytest.mark.parametrize("key", ["-c", "redis_url_file", "redis_tls_ca", "lua", "http.token_file"])
@@ -105,7 +105,7 @@ def test_endless_file_is_a_configuration_fault(
 
 def test_check_of_an_endless_file_terminates(tmp_path: Path) -> None:
     done = run_rota(tmp_path, "-c", "/dev/zero", "check", "--no-imports")
-    expected = "rota: error: /dev/zero: cannot be read: it is neither a regular file nor a pipe\n"
+    expected = "rota: error: /dev/zero: cannot be read: the path is neither a regular file nor a pipe\n"
     assert (done.returncode, done.stderr) == (CONFIG, expected)
 
 

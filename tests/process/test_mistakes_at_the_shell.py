@@ -70,7 +70,7 @@ TYPED: list[Row] = [
     ("task enqueue grete you", 2, 'did you mean "greet"? To enqueue it for another fleet, use --queue QUEUE'),
     ("task enqueue greet you --dely 5", 2, "'--dely'", 'did you mean "--delay"?'),
     ("task enqueue greet you --delay 1x", 2, "--delay", "'1x'", "s, m, h or d"),
-    ("task enqueue greet you --delay -5", 2, "--delay", "'-5'", "90 or 1.5h; it cannot be negative"),
+    ("task enqueue greet you --delay -5", 2, "--delay", "'-5'", "90 or 1.5h; a duration cannot be negative"),
     ("task enqueue greet you --delay 5 --at 2030-01-01T09:00Z", 2, "use either --delay or --at, not both"),
     ("task enqueue greet you --at tomorrow", 2, "--at", "'tomorrow'", "2027-01-31T09:00+01:00"),
     ("task enqueue greet you --at 2030-01-01", 2, "no time zone", "Z for UTC"),
@@ -78,7 +78,7 @@ TYPED: list[Row] = [
     ("task enqueue greet you --expires 0", 2, "--expires must be more than 0 seconds"),
     ("task enqueue greet you --timeout 5", 2, "--timeout", "add --wait"),
     ("task enqueue greet you --kwargs [1]", 2, "--kwargs", "JSON object"),
-    ("task cancel x --kill-after -1", 2, "--kill-after", "it cannot be negative"),
+    ("task cancel x --kill-after -1", 2, "--kill-after", "a duration cannot be negative"),
     (
         "task enqueue greet you",
         69,
@@ -182,7 +182,7 @@ def test_rota_top_reports_another_web_server_without_printing_its_page(run_rota:
         url = f"http://127.0.0.1:{other.server_port}"
         code, _, err = run_rota("top", "--once", "--url", url)
         thread.join()
-    said = f"rota: error: {url}/status.json returned 404: this server is not a node of Rota\n"
+    said = f"rota: error: {url}/status.json returned 404: this server is not a node of a Rota fleet\n"
     assert (code, err) == (69, said)
 
 
