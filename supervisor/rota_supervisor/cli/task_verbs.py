@@ -74,9 +74,7 @@ def task() -> None:
 @click.argument("name")
 @click.argument("args", nargs=-1)
 @click.option("--kwargs", default="{}", metavar="JSON", help="Pass these keyword arguments, as a JSON object.")
-@click.option(
-    "--queue", metavar="QUEUE", help="Enqueue the task into this queue [the queue with which the task is declared]."
-)
+@click.option("--queue", metavar="QUEUE", help="Enqueue the task into this queue [the declared queue].")
 @click.option("--delay", type=DURATION, metavar="DURATION", help="Make the task due after this time: 90, 1m, 2h, 1d.")
 @click.option(
     "--at",
@@ -85,9 +83,7 @@ def task() -> None:
     help="Make the task due at this time, or now if the time is in the past: 2027-01-31T09:00+01:00.",
 )
 @click.option("--retries", type=WholeNumber(min=0), metavar="N", help="Retry the task at most N times [as declared].")
-@click.option(
-    "--expires", type=DURATION, metavar="DURATION", help="Do not start the task if it is later than this [as declared]."
-)
+@click.option("--expires", type=DURATION, metavar="DURATION", help="Start the task at most this late [as declared].")
 @click.option(
     "--unique",
     is_flag=True,

@@ -220,10 +220,7 @@ TASK_EARLY_STARTS = _counter(
 )
 QUEUE_LAG_OBJECTIVE = _gauge("rota_queue_lag_objective_seconds", _EXPORTER, "The configured lag objective.", "queue")
 QUEUE_LAG_TARGET = _gauge(
-    "rota_queue_lag_target_ratio",
-    _EXPORTER,
-    "The configured share of starts that must meet the lag objective.",
-    "queue",
+    "rota_queue_lag_target_ratio", _EXPORTER, "The share of starts that must meet the lag objective.", "queue"
 )
 REDIS_CLOCK_OFFSET = _gauge("rota_redis_clock_offset_seconds", _EXPORTER, "Redis time minus this machine's wall clock.")
 
@@ -246,9 +243,7 @@ QUEUE_OLDEST_RUNNING_AGE = _gauge(
     "Time since the oldest running task of this node started, or 0 if no task is running.",
     "queue",
 )
-QUEUE_PAUSED = _gauge(
-    "rota_queue_paused", _EXPORTER, "1 while the queue is paused, so that no tasks are claimed from it.", "queue"
-)
+QUEUE_PAUSED = _gauge("rota_queue_paused", _EXPORTER, "1 while the queue is paused.", "queue")
 QUEUE_CLOSED = _gauge(
     "rota_queue_closed",
     _EXPORTER,
@@ -264,25 +259,19 @@ QUEUE_CLOSED_AGE = _gauge(
 CONDITION_ERRORS = _counter(
     "rota_condition_errors_total",
     _MASTER,
-    "Failed evaluations of the queue's condition, each of which keeps the queue closed. A master evaluates the "
-    "condition at each renewal of its leases.",
+    "Failed evaluations of the queue's condition, which keep it closed. A master evaluates it when it renews leases.",
     "queue",
 )
 QUIET_AGE = _gauge("rota_quiet_age_seconds", _MASTER, "How long this node has been quiet, or 0 if it is not quiet.")
 FORGOTTEN_AFTER = _gauge(
-    "rota_forgotten_after_seconds",
-    _EXPORTER,
-    "The time after which a queue that is still closed, or a node that is still quiet, counts as forgotten.",
+    "rota_forgotten_after_seconds", _EXPORTER, "Time after which a closed queue or a quiet node counts as forgotten."
 )
-QUEUE_WEIGHT = _gauge(
-    "rota_queue_weight", _EXPORTER, "The configured weight of the queue, which is its share within its tier.", "queue"
-)
+QUEUE_WEIGHT = _gauge("rota_queue_weight", _EXPORTER, "The configured weight of the queue in its tier.", "queue")
 QUEUE_SERVED = _gauge("rota_queue_served", _EXPORTER, "1 while a master or a consumer serves the queue.", "queue")
 QUEUE_PATTERN = _gauge(
     "rota_queue_pattern",
     _EXPORTER,
-    "1 for each queue of a pattern that is shown by name, and for _other. The label pattern names the pattern, under "
-    "which the tasks of the queue are counted.",
+    "1 for each queue of a pattern that is shown by name, and for _other. Its tasks are counted under the pattern.",
     "queue pattern",
 )
 QUEUE_STATES_AGE = _gauge(
@@ -291,18 +280,13 @@ QUEUE_STATES_AGE = _gauge(
     "The age of the queue gauges: the time since their values were read from Redis, or since the last successful "
     "reading. Absent if `cluster` under [metrics] turns the reading off on this node.",
 )
-CONSUMERS = _gauge(
-    "rota_consumers",
-    _EXPORTER,
-    "Consumers in the whole fleet: programs of the application that claim tasks in their own process.",
-)
+CONSUMERS = _gauge("rota_consumers", _EXPORTER, "Consumers in the whole fleet.")
 CONSUMER_HELD_TASKS = _gauge("rota_consumer_held_tasks", _EXPORTER, "Tasks that consumers hold.")
 GROUPS_OPEN = _gauge("rota_groups_open", _EXPORTER, "Groups in the whole fleet that have not ended.")
 GROUPS_ENDED = _counter(
     "rota_groups_ended_total",
     _EXPORTER,
-    "Groups that ended in the whole fleet, by what followed: then, on_dead, nothing, or cancelled if the group was "
-    "cancelled.",
+    "Groups that ended in the whole fleet, by outcome: then, on_dead, nothing or cancelled.",
     "outcome",
 )
 TASKS_ENQUEUED = _counter("rota_tasks_enqueued_total", _EXPORTER, "Tasks accepted by the whole fleet.", "queue")
@@ -341,8 +325,7 @@ TASKS_THROTTLED = _counter(
 TASKS_RECOVERED = _counter(
     "rota_tasks_recovered_total",
     (Writer.MASTER, Writer.POLLER),
-    "Entries returned to their lane after their owner died. The reason is child_exit if the master returned them, and "
-    "lease_expired if a poller did.",
+    "Entries returned to their lane after their owner died, by the master (child_exit) or a poller (lease_expired).",
     "queue reason",
 )
 CLAIMS = _counter("rota_claims_total", _WORKER, "Entries claimed by workers.", "queue")
@@ -370,16 +353,12 @@ POOL_WORKERS = _gauge(
     "pool count",
 )
 SCALING_LIMITED = _gauge(
-    "rota_scaling_limited",
-    _MASTER,
-    "1 while the cause in the label keeps a pool with a range from growing.",
-    "pool cause",
+    "rota_scaling_limited", _MASTER, "1 while the labelled cause keeps a pool with a range from growing.", "pool cause"
 )
 STARTS_HELD = _gauge(
     "rota_starts_held",
     _EXPORTER,
-    "1 while the master delays the start of processes, because of a back-off or a fatal error. For roles other than "
-    "worker, the label pool is empty.",
+    "1 while a back-off or a fatal error delays the start of processes. Only workers have a value in the label pool.",
     "role pool",
 )
 WORKERS_BUSY = _gauge("rota_workers_busy", _WORKER, "Running tasks, as reported by each worker.", "pool")
@@ -397,10 +376,7 @@ PROCESS_RESTARTS = _counter(
     "rota_process_restarts_total", _MASTER, "Child processes that were replaced, by role and reason.", "role reason"
 )
 PROCESS_RESIDENT_MEMORY = _gauge(
-    "rota_process_resident_memory_bytes",
-    _EXPORTER,
-    "Resident memory of the process, including shared pages.",
-    "role slot",
+    "rota_process_resident_memory_bytes", _EXPORTER, "Resident memory of the process, with shared pages.", "role slot"
 )
 PROCESS_CPU = _counter(
     "rota_process_cpu_seconds_total",
@@ -412,13 +388,10 @@ PROCESS_OPEN_FDS = _gauge("rota_process_open_fds", _EXPORTER, "Open file descrip
 HEARTBEAT_AGE = _gauge(
     "rota_heartbeat_age_seconds",
     _EXPORTER,
-    "Time since the last heartbeat of the process. A worker with a concurrency of 1 sends no heartbeat while it runs a "
-    "task, unless the task does.",
+    "Time since the last heartbeat. While a worker without concurrency runs a task, only the task can send heartbeats.",
     "role slot",
 )
-POLLER_PROMOTED = _counter(
-    "rota_poller_promoted_total", _POLLER, "Due tasks that pollers moved to their lane.", "queue"
-)
+POLLER_PROMOTED = _counter("rota_poller_promoted_total", _POLLER, "Due tasks moved to their lane.", "queue")
 POLLER_LAST_SUCCESS = _gauge(
     "rota_poller_last_success_timestamp_seconds",
     _POLLER,
@@ -433,9 +406,7 @@ SCHEDULE_OCCURRENCES = _counter(
     "schedule outcome",
 )
 DOORBELL_RESCUES = _counter(
-    "rota_doorbell_rescues_total",
-    _POLLER,
-    "Doorbells that the sweep rang for entries without a token, for which no process had been woken.",
+    "rota_doorbell_rescues_total", _POLLER, "Doorbells that the sweep rang for entries that no token had announced."
 )
 INFLIGHT_ORPHANS = _gauge(
     "rota_inflight_orphans",
@@ -455,24 +426,17 @@ LEASES_LOST = _counter(
 # Configuration and Redis.
 
 CONFIG_LAST_RELOAD_SUCCESSFUL = _gauge(
-    "rota_config_last_reload_successful",
-    _MASTER,
-    "1 if the last reload of the configuration was accepted, 0 if it was rejected.",
+    "rota_config_last_reload_successful", _MASTER, "1 if the last configuration reload was accepted, 0 if rejected."
 )
 CONFIG_LAST_RELOAD_SUCCESS_TIMESTAMP = _gauge(
-    "rota_config_last_reload_success_timestamp_seconds",
-    _MASTER,
-    "Unix time of the last accepted reload of the configuration.",
+    "rota_config_last_reload_success_timestamp_seconds", _MASTER, "Unix time of the last accepted configuration reload."
 )
-CONFIG_RELOADS = _counter(
-    "rota_config_reloads_total", _MASTER, "Reloads of the configuration, by result: success or failure.", "result"
-)
+CONFIG_RELOADS = _counter("rota_config_reloads_total", _MASTER, "Reloads by result: success or failure.", "result")
 REDIS_UP = _gauge("rota_redis_up", _MASTER, "1 while the master reaches Redis.")
 REDIS_ROUND_TRIP = _gauge(
     "rota_redis_round_trip_seconds",
     _MASTER,
-    "How long the master waits for a reply of Redis: the shortest wait of its last six commands. Absent while Redis is "
-    "unreachable.",
+    "How long the master waits for Redis: the shortest wait for its last six commands. Absent if Redis is unreachable.",
 )
 REDIS_EVICTS_KEYS = _gauge(
     "rota_redis_evicts_keys",
@@ -501,16 +465,11 @@ AUDIT_UNPLACED = _gauge(
 # The telemetry itself.
 
 BUILD_INFO = _gauge(
-    "rota_build_info",
-    _EXPORTER,
-    "Always 1. The labels show the versions of Rota and of the protocol.",
-    "version protocol",
+    "rota_build_info", _EXPORTER, "Always 1. The labels are the versions of Rota and the protocol.", "version protocol"
 )
 START_TIME = _gauge("rota_start_time_seconds", _MASTER, "Unix time at which the master started.")
 COLLECT_SECONDS = _gauge(
-    "rota_metrics_collect_seconds",
-    _EXPORTER,
-    "How long the exporter took to collect and write the response to this scrape.",
+    "rota_metrics_collect_seconds", _EXPORTER, "How long the exporter took to collect and write this response."
 )
 SERIES_DROPPED = _counter(
     "rota_metrics_series_dropped_total",
@@ -523,19 +482,14 @@ QUEUES_FOLDED = _gauge(
     _EXPORTER,
     'Configured queues whose series would exceed metrics.max_series, and are therefore merged into one, "_other".',
 )
-LOG_LINES_TRUNCATED = _counter(
-    "rota_log_lines_truncated_total", _ALL_WITH_REDIS, "Log lines that were cut to 4,096 bytes."
-)
+LOG_LINES_TRUNCATED = _counter("rota_log_lines_truncated_total", _ALL_WITH_REDIS, "Log lines cut to 4,096 bytes.")
 LOG_LINES_DROPPED = _counter(
-    "rota_log_lines_dropped_total",
-    _ALL_WITH_REDIS,
-    "Log lines that were lost because they could not be written at once.",
+    "rota_log_lines_dropped_total", _ALL_WITH_REDIS, "Log lines lost because they could not be written at once."
 )
 LOG_LINES_FAILED = _counter(
     "rota_log_lines_failed_total",
     _ALL_WITH_REDIS,
-    "Log lines that were lost because the write failed, for example on a full disk. The other lost lines were lost "
-    "because the reader was too slow.",
+    "Lost log lines whose write failed, for example on a full disk. For the other lost lines, the reader was too slow.",
 )
 
 ALL: Final = tuple(value for value in globals().values() if isinstance(value, Definition))
