@@ -656,7 +656,7 @@ def test_a_dead_item_that_names_no_queue_cannot_be_revived(
 def test_purging_dead_tasks_needs_confirmation(rota: Rota, process: Rota, dead_task: str) -> None:
     refused = process("dead", "purge", "--all", "--reason", "SMTP")
     assert refused.code == 2
-    assert "this would forget 1 dead task permanently: confirm it with --yes" in refused.err
+    assert "this would permanently delete 1 dead task: confirm it with --yes" in refused.err
 
     assert rota("dead", "purge", dead_task, "--yes").err == "rota: purged 1 task\n"
     assert rota("dead", "show", dead_task).code == 1

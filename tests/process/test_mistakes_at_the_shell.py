@@ -111,7 +111,7 @@ CONFIGURED: list[Row] = [
     ('[schedules.night]\ntask = "greet"', "schedules.night", "cron", "every"),
     ('[schedules.night]\ntask = "greet"\ncron = "0 3 * *"', "schedules.night.cron", "4 fields"),
     ('[schedules.night]\ntask = "greet"\nevery = "5m"', "schedules.night.every", "a number", '"5m"'),
-    ("workers = 2\n[pools.mail]\nworkers = 1", "workers", "not both"),
+    ("workers = 2\n[pools.mail]\nworkers = 1", "workers", "set either workers or [pools]"),
     ("[lease]\nseconds = 5\nrenew_seconds = 5", "lease.renew_seconds", "less than lease.seconds"),
     ('[http]\nlisten = "9477"', "http.listen", "127.0.0.1:9477"),
     ('[log]\nlevel = "verbose"', "log.level", '"info"', '"verbose"'),
