@@ -233,8 +233,8 @@ _WHAT_IS_WRONG: Final = {
     ),
     **dict.fromkeys(
         (_NO_PERMISSION, "wrongpass"),
-        "cannot be used: {error}: check the user and the password in {credentials_in}, and the ACL of that user on "
-        "the server",
+        "cannot be used: {error}: check the user and the password in {credentials_in}, and the permissions "
+        "(ACL) of that user on the server",
     ),
 }
 

@@ -114,7 +114,7 @@ def test_an_invalid_number_of_claims_is_refused(client: Client, number: int, err
 
 
 def test_a_queue_and_a_task_together_are_refused(client: Client) -> None:
-    with pytest.raises(ValueError, match="not both"):
+    with pytest.raises(ValueError, match="name either a queue or a task"):
         client.explain(queue="mail", task_id="m1")
     with pytest.raises(rota.InvalidName):
         client.explain(queue="a b")

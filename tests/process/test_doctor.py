@@ -122,7 +122,12 @@ def test_doctor_has_no_findings_for_a_healthy_server(
             " of 5 connections (maxclients) are in use, but this fleet needs up to 6 more",
             0,
         ),
-        Case({"min_replicas_to_write": "1"}, "redis-replicas-missing", "min-replicas-to-write is 1, but only 0 replicas", 69),
+        Case(
+            {"min_replicas_to_write": "1"},
+            "redis-replicas-missing",
+            "min-replicas-to-write is 1, but only 0 replicas",
+            69,
+        ),
     ],
     ids=lambda case: case.name,
 )

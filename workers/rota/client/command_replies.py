@@ -383,8 +383,8 @@ class ReplyReader:
             return f"it needs a password: {_IN_URL if self._credentials_in == URL_SETTING else self._in_client()}"
         if is_denial(error):
             return (
-                f"{text.rstrip('.')}: check the user and the password in {self._credentials_in}, and the ACL of "
-                "that user on the server"
+                f"{text.rstrip('.')}: check the user and the password in {self._credentials_in}, and the "
+                "permissions (ACL) of that user on the server"
             )
         what = "redis_url (or ROTA_REDIS_URL)" if self._credentials_in == URL_SETTING else self._credentials_in
         advice = next((advice for known, advice in _ADVICE.items() if known in text), "")
