@@ -73,7 +73,8 @@ def test_a_wrong_password_raises_unavailable(server: Server, namespace: str) -> 
         Client(server.url.replace("redis://", "redis://nobody:wrong@"), namespace) as client,
         pytest.raises(
             rota.Unavailable,
-            match=r"check the user and the password in redis_url, and the permissions \(ACL\) of that user on the server",
+            match=r"check the user and the password in redis_url, and the permissions \(ACL\) of that user on the "
+            r"server",
         ),
     ):
         client.enqueue(call("a"))
