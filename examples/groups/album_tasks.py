@@ -37,4 +37,4 @@ def invite(album: str) -> None:
 @rota.task(retries=3, time_limit=60)
 def complain(album: str) -> None:
     """Notify the owner that a file in an album is not a picture."""
-    _append(f"something in {album} is not a picture")
+    _append(f"a file in {album} is not a picture")

@@ -33,7 +33,7 @@ def test_the_owner_is_notified_of_a_file_that_is_not_a_picture() -> None:
     ended = upload("winter", ["snow.png", "readme.txt"]).wait(30)
     rota.default_client().wait(ended.followed_by, 30)
     assert (ended.done, ended.dead) == (1, 1)
-    assert lines() == ["shrunk winter/snow.png", "something in winter is not a picture"]
+    assert lines() == ["shrunk winter/snow.png", "a file in winter is not a picture"]
 
 
 def test_an_archive_of_any_size_is_finally_published() -> None:

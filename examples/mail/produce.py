@@ -46,7 +46,7 @@ def produce_with_plain_redis() -> int:
 def main() -> None:
     """Enqueue in both ways, and print the number of tasks."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--sold", type=int, default=10, help="how many sold mails (default 10)")
+    parser.add_argument("--sold", type=int, default=10, help="how many mails about sold items to enqueue (default 10)")
     count = produce_with_rota(parser.parse_args().sold) + produce_with_plain_redis()
     print(f"enqueued {count} tasks; watch them arrive: tail -f outbox.jsonl")
 

@@ -57,7 +57,7 @@ def main() -> None:
         subprocess.run([sys.executable, __file__, "--fail"], check=False)  # noqa: S603 - this very program
         for _ in range(2):
             with scheduler.pop() as alarm:
-                print(f"{alarm.args[0]} fires, attempt {alarm.attempt}, {alarm.lag_seconds:.1f} s late")
+                print(f"{alarm.args[0]} fires (attempt {alarm.attempt}), {alarm.lag_seconds:.1f} s late")
 
 
 if __name__ == "__main__":

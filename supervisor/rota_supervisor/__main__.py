@@ -54,7 +54,7 @@ def environment_fault() -> str:
     soft, _ = resource.getrlimit(resource.RLIMIT_STACK)
     if soft != resource.RLIM_INFINITY and soft < LEAST_STACK_BYTES:
         return f"the stack is limited to {soft >> 10} kB: allow at least {LEAST_STACK_BYTES >> 10} kB (ulimit -s)"
-    return "" if os.path.exists("/proc/self/stat") else "there is no /proc: mount it (mount -t proc proc /proc)"  # noqa: PTH110 - without pathlib
+    return "" if os.path.exists("/proc/self/stat") else "/proc is not mounted: run mount -t proc proc /proc"  # noqa: PTH110 - without pathlib
 
 
 def main() -> None:

@@ -100,7 +100,7 @@ PRODUCER_ACCESS: Final = (
     Access("ZREM", "idle"),
     Access("ZADD", "turns:*"),
 )
-"""What a producer may do. It can read no arguments and no results, and delete nothing."""
+"""The commands and keys that a producer may use. A producer cannot read arguments or results, or delete anything."""
 
 
 @cache

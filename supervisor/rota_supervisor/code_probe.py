@@ -96,7 +96,7 @@ def _ending(status: int | None) -> str:
     if status is None:
         return ""
     code = os.waitstatus_to_exitcode(status)
-    return f": it exited with {code}" if code >= 0 else f": it died of {signal.Signals(-code).name}"
+    return f": the process exited with {code}" if code >= 0 else f": the process died of {signal.Signals(-code).name}"
 
 
 def fetch_login(provider: str, folder: str, seconds: float = PROVIDER_SECONDS) -> Login:

@@ -80,12 +80,12 @@ def check_address(address: Address) -> None:
     """Raise Failure if the embedded server must not or cannot listen at an address."""
     if address.has_failover:
         raise Failure(
-            ExitCode.CONFIG, "--embedded starts one server and no sentinels: use redis:// or unix:// in redis_url"
+            ExitCode.CONFIG, "--embedded starts a single server without sentinels: use redis:// or unix:// in redis_url"
         )
     if address.tls:
-        raise Failure(ExitCode.CONFIG, "--embedded supports no TLS: use redis:// or unix:// in redis_url")
+        raise Failure(ExitCode.CONFIG, "--embedded does not support TLS: use redis:// or unix:// in redis_url")
     if address.username not in ("", "default"):
-        raise Failure(ExitCode.CONFIG, "--embedded supports no users: remove the user name from redis_url")
+        raise Failure(ExitCode.CONFIG, "--embedded does not support users: remove the user name from redis_url")
     if not address.path and not _is_loopback(address.host):
         raise Failure(
             ExitCode.CONFIG,
@@ -115,7 +115,7 @@ def _find_binary() -> str:
         if file.name == BINARY:
             return str(file.locate())
     raise Failure(
-        ExitCode.CONFIG, f"the installed {DISTRIBUTION} contains no {BINARY} for this machine: start a server yourself"
+        ExitCode.CONFIG, f"the installed {DISTRIBUTION} contains no {BINARY} for this machine: start your own server"
     )
 
 
@@ -184,7 +184,7 @@ class _Supervised:
         if not process.wait_until_ready(self._recipe.address):
             process.end()
             log_file = self._recipe.config_file.with_name("valkey.log")
-            raise Failure(ExitCode.UNREACHABLE, f"the embedded server does not reply; its log is {log_file}")
+            raise Failure(ExitCode.UNREACHABLE, f"the embedded server does not reply: see its log, {log_file}")
         self._process = process
         self._thread.start()
 

@@ -22,7 +22,8 @@ class ExitCode(IntEnum):
 
 MEANINGS = {
     ExitCode.CLEAN: "success",
-    ExitCode.NO: "the result is negative, for example: the fleet is unhealthy, tasks are missing, or the id is unknown",
+    ExitCode.NO: "the result is negative, for example because the fleet is unhealthy, tasks are missing, or the id is "
+    "unknown",
     ExitCode.USAGE: "the command line is not valid",
     ExitCode.UNREACHABLE: "Redis or the master is not reachable",
     ExitCode.GAVE_UP: "the master gave up after a crash loop",

@@ -208,7 +208,7 @@ def _workers_serve(members: Iterable[Member], pools: Iterable[PoolFacts], beat_s
     worker."""
     has_none = not any(member.role is Role.WORKER for member in members)
     if has_none and any(pool.scaling and pool.scaling["max"] and not pool.desired for pool in pools):
-        return HealthCheck("worker_serves", ok=True, seen="no worker is needed now: the pool is scaled to zero")
+        return HealthCheck("worker_serves", ok=True, seen="no worker is needed now, because the pool is scaled to zero")
     return _one_serves(Role.WORKER, members, beat_seconds)
 
 

@@ -91,7 +91,7 @@ def sentence(row: Mapping[str, Any]) -> str:
     what = f"pool {row['pool']}" if row["role"] == Role.WORKER else f"the {row['role']}"
     failed = f"{row['failures_in_a_row']} failures in a row"
     next_try = f"next try in {row['next_try_seconds']:g} s"
-    return f"{what} is in {row['state']}: {failed}, {next_try}; last: {row['last_error'] or 'unknown'}"
+    return f"{what} is in {row['state']}: {failed}, {next_try}; last error: {row['last_error'] or 'unknown'}"
 
 
 class ClosedRow(TypedDict):

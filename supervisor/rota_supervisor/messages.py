@@ -255,7 +255,7 @@ def receive_first(channel: socket.socket) -> tuple[First, Descriptors]:
         raise EOFError("the master exited before it sent anything")
     raw = json.loads(packet)
     if raw.get("abi") != ABI:
-        raise WrongAbi(f"the master has abi {raw.get('abi')}, but this package has {ABI}: restart the master")
+        raise WrongAbi(f"the master has ABI {raw.get('abi')}, but this package has ABI {ABI}: restart the master")
     first = decode(packet)
     assert isinstance(first, First)
     fds = array.array("i", b"".join(data for _, _, data in ancillary))

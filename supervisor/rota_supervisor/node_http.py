@@ -83,11 +83,11 @@ def _what_to_do(error: Exception) -> str:
     if isinstance(error, ConnectionRefusedError):
         return ": start a fleet there with `rota run`, or see [http]"
     if getattr(error, "verify_code", None) in _UNKNOWN_ISSUER:
-        return ": set SSL_CERT_FILE to the file with its certificate or with that of its authority"
+        return ": set SSL_CERT_FILE to a file with the certificate of the server or of its authority"
     if getattr(error, "reason", None) == "WRONG_VERSION_NUMBER":
-        return ": it has no TLS, use http://"
+        return ": the server does not use TLS: use http://"
     if isinstance(error, http.client.RemoteDisconnected):
-        return ": does it need https://?"
+        return ": does the server require https://?"
     return ""
 
 

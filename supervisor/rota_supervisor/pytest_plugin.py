@@ -19,7 +19,7 @@ _SHOWN_CHARACTERS = 20_000
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option `rota_redis_url` to pytest's configuration. It names the server to test with."""
-    parser.addini(_URL, "The URL of the server for tests (default: an embedded server is started)", default="")
+    parser.addini(_URL, "The URL of the Redis server for tests (default: start an embedded server)", default="")
 
 
 @pytest.fixture

@@ -95,7 +95,9 @@ def faults_of_server(info: Mapping[str, str]) -> list[str]:
     version = version_of(info)
     faults = []
     if _numbers(version.release) < (OLDEST_VALKEY if version.product == "Valkey" else OLDEST_REDIS):
-        faults.append(f"the server is {version}, which is too old: Rota needs Redis 7.0 or Valkey 7.2, or newer")
+        faults.append(
+            f"the server is {version}, which is too old: Rota needs Redis 7.0 or later, or Valkey 7.2 or later"
+        )
     return faults + faults_of_eviction(info)
 
 
@@ -119,7 +121,7 @@ def faults_of_durability(info: Mapping[str, str], durability: Durability) -> lis
     if durability != "waitaof":
         return []
     if version.product != "Valkey" and _numbers(version.release) < OLDEST_REDIS_WITH_WAITAOF:
-        needs = "Redis 7.2 or Valkey 7.2, or newer"
+        needs = "Redis or Valkey 7.2 or later"
         return [f'the server is {version}, but durability = "waitaof" needs {needs}: upgrade it, or use "wait"']
     if info.get("aof_enabled") != "1":
         return ['durability = "waitaof" needs an append-only file, but the server writes none: set appendonly yes']
@@ -219,18 +221,21 @@ _ENDED: Final = ("the connection broke", "the server closed the connection")
 # For each kind of error, the text that says what is wrong with the server, and what to do.
 _WHAT_IS_WRONG: Final = {
     REASON_SENTINEL: (
-        "cannot be found: {error}: check that the sentinels and servers are running, and that redis_url has their names"
+        "cannot be found: {error}: check that the sentinels and servers are running, and that redis_url names them "
+        "correctly"
     ),
     REASON_PROTOCOL: f"does not reply like a Redis server: {{error}}: {_SET_ADDRESS}",
-    "readonly": "is a replica and accepts no writes: set redis_url (or ROTA_REDIS_URL) to its primary",
-    "misconf": "refuses writes: {error}: fix the cause in its log, such as a full disk or a missing folder",
+    "readonly": "is a replica and accepts no writes: set redis_url (or ROTA_REDIS_URL) to the primary",
+    "misconf": "refuses writes: {error}: fix the cause that the server's log shows, such as a full disk or a missing "
+    "folder",
     "noauth": (
-        "needs a password, and redis_url has none: write it as redis://:PASSWORD@HOST:PORT/0, with the user before the "
-        "colon if there is one, or have redis_url_file name a file with such a URL"
+        "needs a password, but redis_url contains none: write redis://:PASSWORD@HOST:PORT/0, with the user before the "
+        "colon if there is one, or set redis_url_file to a file with such a URL"
     ),
     **dict.fromkeys(
         (_NO_PERMISSION, "wrongpass"),
-        "cannot be used: {error}: check the user, the password and its permissions in {credentials_in}",
+        "cannot be used: {error}: check the user and the password in {credentials_in}, and the permissions "
+        "(ACL) of that user on the server",
     ),
 }
 
@@ -239,13 +244,16 @@ def _what_is_wrong(error: ServerError, credentials_in: str) -> str:
     if error.reason in _WHAT_IS_WRONG:
         return _WHAT_IS_WRONG[error.reason].format(error=first_sentence(str(error)), credentials_in=credentials_in)
     if _NO_DATABASE in str(error):
-        return f"has no such database: {error}: use a lower number, usually 0 to 15, or raise databases in its settings"
+        return (
+            f"has no such database: {error}: use a lower number, usually 0 to 15, or raise `databases` in the "
+            "configuration of the server"
+        )
     if isinstance(error, ConnectionLost) and not isinstance(error, TlsFault):
         has_ended = str(error).startswith(_ENDED)
-        advice = "if it requires TLS, write redis_url with rediss://, else see its log" if has_ended else "start it"
-        return f"is not reachable: {error}: {advice}, or {_SET_ADDRESS}"
+        see = "see the server's log, begin redis_url with rediss:// if the server requires TLS"
+        return f"is not reachable: {error}: {see if has_ended else 'start the server'}, or {_SET_ADDRESS}"
     if isinstance(error, PushedBack):
-        return f"refuses commands for now ({error}): try again when it has recovered"
+        return f"refuses commands for now ({error}): try again when the server has recovered"
     return f"cannot be used: {error}"
 
 

@@ -169,13 +169,13 @@ def warnings(expected_sockets: frozenset[int]) -> Iterator[str]:
     extra = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
     if extra:
         yield (
-            f"a module started threads at import ({', '.join(extra)}): they will not exist in the workers; "
+            f"a module started threads at import ({', '.join(extra)}): these threads will not exist in the workers; "
             "start them in a function marked @rota.on_worker_start"
         )
     elif (threads := len(list(Path("/proc/self/task").iterdir()))) > 1:
         yield (
-            f"a module left {threads - 1} native threads running at import: they will not exist in the workers; "
-            "start them in a function marked @rota.on_worker_start"
+            f"a module left {threads - 1} native threads running at import: these threads will not exist in the "
+            "workers; start them in a function marked @rota.on_worker_start"
         )
     for peer in _connected_sockets(expected_sockets):
         yield (

@@ -180,7 +180,7 @@ def fork_worker(forks: Forks, request: messages.Fork, stack_fd: int | None) -> N
             os.close(stack_fd)
     _, status = os.waitpid(pid, 0)
     if status != 0:  # The intermediate died before its report. Its worker, if any, will find its slot closed.
-        _refuse(forks, request, f"the intermediate ended with wait status {status}")
+        _refuse(forks, request, f"the intermediate process ended with wait status {status}")
 
 
 def _refuse(forks: Forks, request: messages.Fork, reason: str) -> None:

@@ -107,7 +107,7 @@ def a_program_with_only_redis_py_enqueues_and_claims(fleet: RunningFleet, slim: 
     assert done.returncode == 0, done.stderr
     output = json.loads(done.stdout)
     assert (output["doubled"], output["awaited"], output["taken"]) == (42, 16, [4])
-    assert "converting it requires msgspec, which is not installed: pip install msgspec" in output["typed"]
+    assert "its conversion requires msgspec, which is not installed: pip install msgspec" in output["typed"]
     status = fleet.client.wait(output["wrong"], DEADLINE_SECONDS)
     assert (status.state, status.attempt) == ("dead", 1)
     assert status.death is not None

@@ -109,7 +109,7 @@ def test_the_demo_loses_nothing_when_a_worker_is_killed(start: Start) -> None:
     assert summary["ok"] is True
     assert summary["accepted"] > 300
     assert seen["every task ran"] == f"{summary['accepted']:,} accepted, all done, none lost"
-    assert seen["none ran twice"].startswith("1 from the killed worker ran again")
+    assert seen["none ran twice"].startswith("1 of the killed worker ran again")
     assert seen["kill noticed"] == "1 worker killed, 1 restarted for it, 1 task recovered"
     assert seen["audit"] == "0 missing in Redis, 0 counted as early"
     assert "started again" in seen["killed in mid-task"]

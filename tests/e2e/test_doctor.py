@@ -60,7 +60,7 @@ def test_doctor_examines_the_limits_of_the_running_master(fleets: Fleets) -> Non
     process = document["facts"]["process"]
     assert (process["is_master"], process["pid"]) == (True, fleet.pid)
     assert process["open_files"] == 90
-    assert found_in(document)["open-files-low"].startswith(f"90 open files are allowed to the master, pid {fleet.pid}")
+    assert found_in(document)["open-files-low"].startswith(f"90 open files are allowed for the master, pid {fleet.pid}")
     assert "fleet-not-seen" not in found_in(document)
     assert document["code"] == 0
 
@@ -86,7 +86,7 @@ def test_doctor_reports_a_refused_reload_until_the_file_is_repaired(fleets: Flee
 def test_doctor_finds_a_service_manager_with_a_short_stop_timeout(fleets: Fleets) -> None:
     fleet = fleets.start(limits={"drain_seconds": 60})
     document = examined(fleet, "--grace", "30s")
-    assert found_in(document)["grace-too-short"] == "the manager waits 30 s for a stop, and limits.drain_seconds is 60"
+    assert found_in(document)["grace-too-short"] == "the manager waits 30 s for a stop, but limits.drain_seconds is 60"
     assert document["code"] == 1
     assert "grace-too-short" not in found_in(examined(fleet, "--grace", "75"))
 
@@ -201,7 +201,7 @@ def test_the_doctor_archive_names_its_missing_parts_with_the_reason(fleets: Flee
     (tmp_path / "own.log").write_text("x" * 2_000_000 + "\nthe last line, password=s3cr3t\n")
     done = fleet.rota("doctor", "--bundle", "a.tar.gz", "--log", "own.log")
     assert done.returncode == 0, done.stdout
-    assert done.stderr.endswith("rota: wrote a.tar.gz: read it before you send it\n")
+    assert done.stderr.endswith("rota: wrote a.tar.gz: read the archive before you send it\n")
     texts = members(fleet.folder / "a.tar.gz")
     missing = json.loads(texts["missing.json"])
     assert missing.keys() == {"status.json", "page.json", "metrics.txt"}

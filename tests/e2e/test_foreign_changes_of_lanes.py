@@ -150,6 +150,6 @@ def test_items_with_impossible_times_or_options_are_dead_with_the_reason(
     assert "'retires'" in dead["odd"]["error"]
     fleet.wait_for("end", label="own")
     refused = fleet.rota("task", "enqueue", "note", "x", "--queue", "default", "--delay", str(DECADE_SECONDS))
-    assert (refused.returncode, "milliseconds?" in refused.stderr) == (2, True)
+    assert (refused.returncode, "milliseconds instead of seconds?" in refused.stderr) == (2, True)
     until(lambda: fleet.metrics().total("rota_tasks_dead_total", reason="too_far_ahead") == 1)
     assert fleet.books_balance()

@@ -55,9 +55,9 @@ def test_only_a_holder_of_the_token_may_scale_a_pool(fleets: Fleets, tmp_path: P
     assert json.loads(shown.stdout)["actions"] is True, shown.stderr
     (tmp_path / "other").write_text("a-token-of-somebody-else")
     refused_top = fleet.rota("top", "--once", "--token-file", "other")
-    assert (refused_top.returncode, "has another token: with --token-file, name" in refused_top.stderr) == (69, True)
+    assert (refused_top.returncode, "has another token: use --token-file" in refused_top.stderr) == (69, True)
     without_token = fleet.rota("top", "--once", "--url", f"http://{fleet.status()['listen']}")
-    assert (without_token.returncode, "requires a token: with --token-file" in without_token.stderr) == (69, True), (
+    assert (without_token.returncode, "requires a token: use --token-file" in without_token.stderr) == (69, True), (
         without_token.stderr
     )
 
@@ -65,7 +65,7 @@ def test_only_a_holder_of_the_token_may_scale_a_pool(fleets: Fleets, tmp_path: P
 def test_a_fleet_that_listens_to_other_machines_without_a_token_warns(fleets: Fleets, tmp_path: Path) -> None:
     fleet = fleets.start(http={"listen": "0.0.0.0:0"})
     [line] = [line for line in fleet.log("config.warning") if "http.listen" in line["warning"]]
-    assert "other machines may read /metrics, /livez and /readyz only" in line["warning"]
+    assert "other machines may read only /metrics, /livez and /readyz" in line["warning"]
     checked = run_rota(tmp_path, "check")
     assert (checked.returncode, line["warning"] in checked.stderr) == (0, True), checked.stderr
     # The command may read everything, because it runs on the same machine.
@@ -125,15 +125,18 @@ def http_status(get: Callable[[str], NodeResponse], path: str) -> int:
 @pytest.mark.parametrize(
     ("http", "message"),
     [
-        ({"actions": True}, "http.actions: actions need a token: set http.token_file"),
+        ({"actions": True}, "http.actions: actions require a token: set http.token_file"),
         (
             {"read_token_file": "token"},
-            "http.read_token_file: set http.token_file too: a token that only reads is an addition to it",
+            (
+                "http.read_token_file: set http.token_file too: a read-only token is used in addition to that of "
+                "http.token_file"
+            ),
         ),
         ({"allowed_hosts": ["rota.example.com:80"]}, "http.allowed_hosts[0]: expected a host name without a port"),
         ({"token_file": "nothing"}, "nothing cannot be read: No such file or directory"),
         ({"token_file": "short"}, "short contains no token"),
-        ({"tls_cert": "fleet.pem"}, "http.tls_key: TLS needs both tls_cert and tls_key"),
+        ({"tls_cert": "fleet.pem"}, "http.tls_key: for TLS, set both tls_cert and tls_key"),
         ({"tls_cert": "fleet.pem", "tls_key": "other.key"}, "expected a certificate and its key in PEM format"),
     ],
 )

@@ -48,5 +48,5 @@ def test_the_lateness_of_a_queue_is_its_worst_lag_and_later_shown_as_past(fleets
     line = row_of(fleet)["line"]
     assert line["level"] == "warn"
     assert re.fullmatch(
-        rf"queue default was late until [\d:]{{8}} UTC: {worst:.1f} s, its objective is 1.0 s", line["text"]
+        rf"queue default was late until [\d:]{{8}} UTC: {worst:.1f} s, but its objective is 1.0 s", line["text"]
     )

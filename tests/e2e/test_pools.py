@@ -86,4 +86,4 @@ def test_check_warns_about_a_queue_without_workers(fleets: Fleets) -> None:
     fleet = fleet_of(fleets, mail={"workers": 0, "queues": ["high", "low"]}, rest={"queues": ["default"]})
     checked = fleet.rota("check", "--no-imports")
     assert checked.returncode == 0
-    assert 'no worker takes queue "high": its pools have no workers (mail)' in checked.stderr
+    assert 'no worker takes queue "high": the pools that serve it have no workers (mail)' in checked.stderr

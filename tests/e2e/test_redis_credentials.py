@@ -122,7 +122,7 @@ def test_a_reload_accepts_only_a_provider_that_returns_a_login(vault: Vault, fle
     fleet.edit(redis_credentials="auth:broken")
     refused = fleet.rota("reload")
     assert refused.returncode == 78, refused.stderr
-    assert "the provider returned str: make it return (user, password)" in refused.stderr
+    assert "the provider returned str, but must return (user, password)" in refused.stderr
     vault.lifetime = 3600  # the other provider uses this value, so its login differs
     vault.publish()
     fleet.edit(redis_credentials="auth:other")
@@ -150,8 +150,8 @@ def test_a_hanging_provider_blocks_neither_status_nor_shutdown(
 
 REFUSED = {
     "no module": ("nothing:login", "", 78, "module 'nothing' cannot be imported: ModuleNotFoundError"),
-    "no such name": ("auth:nothing", "", 78, "the module 'auth' has no 'nothing'"),
-    "no login": ("auth:broken", "", 78, "the provider returned str: make it return (user, password)"),
+    "no such name": ("auth:nothing", "", 78, "module 'auth' has no 'nothing'"),
+    "no login": ("auth:broken", "", 78, "the provider returned str, but must return (user, password)"),
     "a failure": ("auth:login", "sealed", 69, "the provider failed: ConnectionError: sealed"),
     "a wrong form": ("auth.login", "", 78, 'redis_credentials: expected "module:name", such as "shop.auth:login"'),
 }
@@ -175,7 +175,7 @@ def test_a_login_that_the_server_refuses_is_reported_with_its_setting(vault: Vau
     checked = fleet.rota("check", "--no-imports")
     assert checked.returncode == 69
     assert "WRONGPASS" in checked.stderr
-    assert "its permissions in redis_credentials" in checked.stderr
+    assert "check the user and the password in redis_credentials" in checked.stderr
     assert fleet.launch().exit_code() == 69
 
 
@@ -186,5 +186,5 @@ def test_a_redis_url_with_a_password_is_refused_if_there_is_a_provider(namespace
     )
     checked = rota(tmp_path, "check", "--no-imports")
     assert checked.returncode == 78
-    assert "redis_credentials: redis_url has a user or a password: remove them from it" in checked.stderr
+    assert "redis_credentials: redis_url contains a user or a password: remove them from the URL" in checked.stderr
     assert "hunter2" not in checked.stderr

@@ -104,7 +104,7 @@ def test_the_audit_refuses_files_without_usable_records(restored: Restored) -> N
     (restored.fleet.folder / "text.log").write_text("12:00:00 info task.done worker 1 note\n")
     lines = (restored.fleet.folder / "new.jsonl").read_text().splitlines(keepends=True)
     (restored.fleet.folder / "part.jsonl").write_text("".join(lines[:-1]))
-    for file, fault in (("text.log", "no line is a task event"), ("part.jsonl", "without its last record")):
+    for file, fault in (("text.log", "none of its lines is a task event"), ("part.jsonl", "without its last record")):
         code, _, message = restored.audit(file)
         assert (code, fault in message) == (1, True), message
 

@@ -95,12 +95,12 @@ def test_clients_take_tls_files_from_arguments_and_configuration(
 
 
 FAULTS = {
-    "nobody": ({}, (69, "name a file with its authority's certificate in redis_tls_ca")),
+    "nobody": ({}, (69, "set redis_tls_ca (ROTA_REDIS_TLS_CA) to a file")),
     "ours": (
         {"redis_tls_ca": "shown"},
-        (69, "name one that it trusts, and its key, in redis_tls_cert and redis_tls_key"),
+        (69, "set redis_tls_cert and redis_tls_key to a client certificate that the server trusts"),
     ),
-    "wrong": ({"redis_tls_ca": "client"}, (69, "name a file with its authority's certificate in redis_tls_ca")),
+    "wrong": ({"redis_tls_ca": "client"}, (69, "set redis_tls_ca (ROTA_REDIS_TLS_CA) to a file")),
     "no PEM": ({"redis_tls_ca": "nothing"}, (78, "nothing.pem: expected a certificate in PEM format")),
 }
 
@@ -117,7 +117,7 @@ def test_a_refused_certificate_is_reported_with_the_setting(
     (tmp_path / "rota.toml").write_text(toml({"redis_url": secure.url, "namespace": namespace, **files}))
     checked = run_rota(tmp_path, "check", "--no-imports")
     assert (checked.returncode, message in checked.stderr) == (code, True), checked.stderr
-    assert "start it" not in checked.stderr
+    assert "start the server" not in checked.stderr
     with rota.Client(secure.url, namespace, **files) as client, pytest.raises(rota.Unavailable) as refused:
         client.enqueue("work", queue="q")
     assert message in str(refused.value)
@@ -143,7 +143,7 @@ def test_a_refused_connection_is_not_reported_as_a_tls_error(namespace: str, tmp
     assert "redis_tls" not in str(refused.value)
     (tmp_path / "rota.toml").write_text(toml({"redis_url": url}))
     checked = run_rota(tmp_path, "check", "--no-imports")
-    assert (checked.returncode, "Connection refused: start it" in checked.stderr) == (69, True), checked.stderr
+    assert (checked.returncode, "Connection refused: start the server" in checked.stderr) == (69, True), checked.stderr
 
 
 @pytest.mark.parametrize(
@@ -152,15 +152,15 @@ def test_a_refused_connection_is_not_reported_as_a_tls_error(namespace: str, tmp
         ({"redis_tls_ca": "none.pem"}, "none.pem cannot be read: No such file or directory"),
         (
             {"redis_tls_cert": "some.pem"},
-            "redis_tls_key: a client certificate needs both redis_tls_cert and redis_tls_key",
+            "redis_tls_key: for a client certificate, set both redis_tls_cert and redis_tls_key",
         ),
         (
             {"redis_tls_ca": "some.pem", "redis_tls_key": "some.pem"},
-            "redis_tls_cert: a client certificate needs both redis_tls_cert and redis_tls_key",
+            "redis_tls_cert: for a client certificate, set both redis_tls_cert and redis_tls_key",
         ),
         (
             {"redis_tls_ca": "some.pem", "redis_url": "redis://127.0.0.1"},
-            "redis_tls_ca is for TLS: write redis_url with rediss://",
+            "redis_url does not use TLS, so redis_tls_ca must not be set: begin redis_url with rediss://",
         ),
     ],
 )

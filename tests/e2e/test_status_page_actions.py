@@ -91,7 +91,7 @@ def test_actions_of_the_page_take_effect_and_are_shown(fleet: RunningFleet, tab:
     do(tab, "#/queues/mail", "Pause", "mail is paused")
     tab.page.wait_for_selector("main button:has-text('Resume')")
     waits = client.enqueue("note", args=["waits"], queue="mail")
-    do(tab, f"#/task/{waits.id}", "Cancel", "is cancelled")
+    do(tab, f"#/task/{waits.id}", "Cancel", "was cancelled")
     # The page shows the change by itself, without "Refresh".
     tab.page.wait_for_selector("article .mark:has-text('cancelled')")
     do(tab, "#/queues/mail", "Resume", "mail is resumed")

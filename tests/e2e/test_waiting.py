@@ -43,7 +43,7 @@ def a_result_is_returned_unchanged(fleet: RunningFleet) -> None:
     with pytest.raises(rota.TaskDead, match="ArithmeticError: 5 is odd") as raised:
         fleet.client.enqueue("judge", args=[5], queue="default").result(SECONDS)
     assert "ArithmeticError" in raised.value.death["traceback"]
-    with pytest.raises(rota.ResultNotStored, match="the task does not store it"):
+    with pytest.raises(rota.ResultNotStored, match="the task does not store its result"):
         fleet.client.enqueue("note", queue="default").result(SECONDS)
 
 

@@ -75,7 +75,7 @@ def test_tasks_enqueued_with_waitaof_survive_a_server_crash_after_a_disk_stall(
         hurried.status("nothing")
         logging.stall_in_a_sync()
         at_once = {_enqueue(plain, f"plain-{number}") for number in range(50)}
-        with pytest.raises(rota.Uncertain, match="not written them to its disk") as caught:
+        with pytest.raises(rota.Uncertain, match="not written the tasks to its disk") as caught:
             _enqueue(hurried, "unconfirmed")
         logging.kill_and_start()
         kept = logging.kept(namespace)

@@ -213,7 +213,7 @@ def test_a_hanging_resolver_uses_one_thread_and_does_not_delay_the_exit(monkeypa
     async def main() -> None:
         connection = AioConnection(Opener(Address(host="redis.example"), "rota:test"), lambda: 0.1)
         for _ in range(3):
-            with pytest.raises(ConnectionLost, match="took longer"):
+            with pytest.raises(ConnectionLost, match="did not reply within"):
                 await connection.execute("PING")
 
     ending = threading.Thread(target=asyncio.run, args=(main(),))

@@ -158,7 +158,7 @@ def test_tasks_in_flight_return_like_those_of_a_lost_node(move: Move) -> None:
     exported = move.at_old("export", "all.jsonl")
     imported = move.at_new("import", "all.jsonl", "--json")
 
-    assert "3 tasks in flight will run again" in exported.err
+    assert "3 tasks that were in flight will run again" in exported.err
     assert imported.json["returned"] == 2
     (claim,) = move.new.turn(move.new.register(), one_tier("q")).claims
     assert (claim.entry.id, claim.entry.losses, claim.entry.kind.label) == ("runs", 1, "recovered")
@@ -297,16 +297,19 @@ def of_another_program(_: list[bytes]) -> list[bytes]:
     ("change", "message"),
     [
         (without_end, "all.jsonl: the file ends at line 6 without its last record"),
-        (cut, "all.jsonl: line 4: the line has no end"),
+        (cut, "all.jsonl: line 4: the line does not end with a newline"),
         (without_a_task, "all.jsonl: the file does not match its last record: lines: 5 of 6, tasks and items: 2 of 3"),
         (with_another_body, "all.jsonl: the file does not match its last record: sha256: "),
-        (twice, "all.jsonl: line 8: it comes after the last record"),
-        (garbled, "all.jsonl: line 3: it is not a record of an export: expected one of header, task, item, key, end"),
-        (with_a_foreign_key, "all.jsonl: line 2: 'tasks' is not a key of an export"),
+        (twice, "all.jsonl: line 8: the line comes after the last record"),
+        (
+            garbled,
+            "all.jsonl: line 3: the line is not a record of an export: expected one of header, task, item, key, end",
+        ),
+        (with_a_foreign_key, "all.jsonl: line 2: 'tasks' is not a key that an export contains"),
         (of_another_protocol, "line 1: the file has protocol 2, but this version of Rota uses 1: import it with Rota"),
         (of_another_format, "line 1: the file has format 2, but this version of Rota reads 1"),
         (nothing, "all.jsonl: the file is empty"),
-        (of_another_program, "all.jsonl: line 1: it is not a record of an export"),
+        (of_another_program, "all.jsonl: line 1: the line is not a record of an export"),
     ],
 )
 def test_an_incomplete_file_is_refused_with_the_line(
@@ -408,7 +411,7 @@ def test_keys_of_another_type_are_left_out_with_a_warning(move: Move) -> None:
 
     assert (exported.code, exported.json["tasks"]) == (0, 1)
     assert sorted(exported.json["left_out"]) == ["rates", "result:x"]
-    assert "the key 'rates' has another type than Rota gives it: it was left out" in exported.err
+    assert "the key 'rates' has a type that Rota does not use for it, so the key was left out" in exported.err
 
 
 def test_a_group_ends_if_its_last_member_ended_while_the_export_ran(move: Move) -> None:

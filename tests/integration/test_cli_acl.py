@@ -108,7 +108,11 @@ def test_users_are_saved_if_the_server_has_an_acl_file(
         (("--apply", "--sentinel", "--passwords", "p"), ExitCode.USAGE, "create the users of sentinels by hand"),
         (("--apply", "--passwords", "p"), ExitCode.USAGE, "confirm it with --yes"),
         (("--passwords", "none"), ExitCode.CONFIG, "cannot be read"),
-        (("--passwords", "two-words"), ExitCode.CONFIG, "does not contain a password: write one word into it"),
+        (
+            ("--passwords", "two-words"),
+            ExitCode.CONFIG,
+            "does not contain a password: write a single word into the file",
+        ),
         (("writer",), ExitCode.USAGE, "'writer' is not one of 'producer', 'fleet', 'observer', 'operator'"),
     ],
 )

@@ -83,6 +83,9 @@ def test_cron_run_enqueues_the_task_unless_an_earlier_run_has_not_ended(cron: Ro
 @pytest.mark.parametrize("verb", ["show", "run", "pause", "resume"])
 def test_unknown_and_invalid_schedule_names_are_errors(cron: Rota, verb: str) -> None:
     unknown = cron(verb, "nope")
-    assert (unknown.code, unknown.err) == (1, "rota: error: there is no schedule 'nope': `rota cron ls` lists all\n")
+    assert (unknown.code, unknown.err) == (
+        1,
+        "rota: error: there is no schedule 'nope': `rota cron ls` lists all schedules\n",
+    )
     assert "did you mean 'nightly'?" in cron(verb, "nihtly").err
     assert cron(verb, "two words").code == 2

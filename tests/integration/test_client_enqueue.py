@@ -150,7 +150,7 @@ class TestByName:
         assert body(fleet, "r-1") == ["r-1", "images", "resize", [1]]
 
     def test_options_beside_a_call_object_are_refused(self, client: Client) -> None:
-        with pytest.raises(TypeError, match="pass them where you make it"):
+        with pytest.raises(TypeError, match="pass them where the Call is created"):
             client.enqueue(rota.Call("resize", queue="images"), delay=5)  # type: ignore[call-overload]  # the claim
 
     def test_refused_calls_send_nothing(self, client: Client, fleet: Fleet) -> None:
@@ -223,7 +223,7 @@ def test_a_namespace_without_any_fleet_warns_once(server: Server, fleet: Fleet, 
         typo.enqueue("work", queue="other")
     [warning] = caught
     assert issubclass(warning.category, rota.UnseenNamespace)
-    assert f"no fleet was ever seen in namespace '{namespace}-typo' on {typo._driver.endpoint.place}" in str(
+    assert f"no fleet has ever run in namespace '{namespace}-typo' on {typo._driver.endpoint.place}" in str(
         warning.message
     )
     assert warning.filename == __file__

@@ -98,7 +98,7 @@ def test_reading_events_that_no_master_writes_raises_how_to_enable_them(fleet: F
 
 def test_invalid_requests_are_refused(client: Client) -> None:
     for wanted in ({"queue": "no queue"}, {"task": "no task"}):
-        with pytest.raises(rota.InvalidName, match="is not usable"):
+        with pytest.raises(rota.InvalidName, match="is not valid"):
             client.events(**wanted, timeout=0)
     with pytest.raises(ValueError, match="must be the id of an event"):
         client.events(5, timeout=0)  # type: ignore[arg-type]  # what a caller without types may do
@@ -141,7 +141,7 @@ def test_a_reader_that_fell_behind_gets_events_lost_and_can_continue(followed: F
     next(events)
     for batch in range(5):
         followed.push(*(f"{batch}-{number}" for number in range(500)))
-    with pytest.raises(rota.EventsLost, match="no longer kept"):
+    with pytest.raises(rota.EventsLost, match="no longer stored"):
         next(events)
     oldest: Any = followed.redis.xrange(followed.keys.events, count=1)
     assert next(events).id == oldest[0][0]
@@ -152,7 +152,7 @@ def test_a_position_after_the_end_of_the_stream_raises_events_lost(followed: Fle
     """Such a position occurs after a failover to a replica that has not received the last writes."""
     followed.push("a")
     with client.events("99999999999999-0", timeout=0) as events:
-        with pytest.raises(rota.EventsLost, match="lost its last writes"):
+        with pytest.raises(rota.EventsLost, match="lost its latest writes"):
             next(events)
         followed.push("b")
         assert [event.task_id for event in events] == ["b"]

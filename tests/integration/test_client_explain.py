@@ -46,7 +46,7 @@ def test_the_next_claims_of_each_pool_are_listed_with_reasons(client: Client, fl
         (1, "h1", 1, "work"),
         (2, "l1", 2, "work"),
     ]
-    assert everything.claims[1].why.startswith("tier 2: no queue above it is ready")
+    assert everything.claims[1].why.startswith("tier 2: no queue above has a ready task")
     assert everything.of_queue("low").outlook is Outlook.CAP
     assert [each.id for each in mail.claims] == ["m1"]
     assert found.unserved == ("nobodys",)
@@ -65,12 +65,15 @@ def test_the_explanation_of_a_queue_says_why_its_tasks_wait(client: Client, flee
     fleet.push("f1", queue="free")
     fleet.run(fleet.store.pause("free"))
     fleet.push("late", queue="high", due="+60000000")
-    assert "in pool all: 0 of 1 ready tasks are among the next 0; it is paused" in client.explain(queue="free").about
+    assert (
+        "in pool all: 0 of 1 ready tasks are among the next 0 claims; it is paused"
+        in client.explain(queue="free").about
+    )
     assert "pool mail does not serve it" in client.explain(queue="free").about
     scheduled = client.explain(queue="high").about
     assert "none of its tasks is ready" in scheduled
-    assert "scheduled tasks: 1; the next one is ready at" in scheduled
-    unserved = "queue nobodys: no pool of a running fleet serves it: add it to `tiers`"
+    assert "scheduled tasks: 1; the next one becomes ready at" in scheduled
+    unserved = "queue nobodys: no pool of a running fleet serves it; add it to `tiers` in rota.toml"
     assert client.explain(queue="nobodys").about == unserved
 
 
@@ -83,12 +86,14 @@ def test_the_explanation_of_a_task_says_when_it_will_be_claimed(client: Client, 
     [runs] = fleet.turn(owner, serving, (claim, DeadOutcome(b'{"reason":"retries"}'))).claims
     assert client.explain(2, task_id="w1").about.startswith("it is claim 2 of pool all: ")
     behind = client.explain(2, task_id="w3").about
-    assert "it is ready but not among these claims: 3 tasks of its queue come before it" in behind
-    assert "2 of 4 ready tasks are among the next 2; its other tasks come after these" in behind
-    assert client.explain(task_id=runs.entry.id).about == f"it has been claimed, by {owner}"
-    assert client.explain(task_id="late").about.startswith("it is scheduled, and ready at ")
+    assert "it is ready, but is not among these claims: 3 tasks of its queue come before it" in behind
+    assert "2 of 4 ready tasks are among the next 2 claims; its other tasks come after these claims" in behind
+    assert client.explain(task_id=runs.entry.id).about == f"it has already been claimed by {owner}"
+    assert client.explain(task_id="late").about.startswith("it is scheduled and becomes ready at ")
     assert "it is dead and will not be claimed: `rota dead revive dies`" in client.explain(task_id="dies").about
-    assert client.explain(task_id="unheard").about.startswith("nothing is known about it: never enqueued")
+    assert client.explain(task_id="unheard").about.startswith(
+        "the server knows nothing about it: it was never enqueued"
+    )
 
 
 def test_without_a_master_no_claims_are_expected(client: Client, fleet: Fleet) -> None:
@@ -96,8 +101,8 @@ def test_without_a_master_no_claims_are_expected(client: Client, fleet: Fleet) -
     fleet.redis.delete(fleet.keys.nodes)
     found = client.explain(queue="mail")
     assert found.pools == ()
-    assert "no master announces a pool, so no worker claims tasks" in found.about
-    with pytest.raises(UnknownPool, match="no master announces a pool"):
+    assert "no running master has a pool, so no worker claims tasks" in found.about
+    with pytest.raises(UnknownPool, match="no running master has a pool, so"):
         client.explain(pool="mail")
 
 
@@ -111,7 +116,7 @@ def test_an_invalid_number_of_claims_is_refused(client: Client, number: int, err
 
 
 def test_a_queue_and_a_task_together_are_refused(client: Client) -> None:
-    with pytest.raises(ValueError, match="not both"):
+    with pytest.raises(ValueError, match="name either a queue or a task"):
         client.explain(queue="mail", task_id="m1")
     with pytest.raises(rota.InvalidName):
         client.explain(queue="a b")

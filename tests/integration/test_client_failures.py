@@ -73,7 +73,11 @@ def test_the_error_about_a_missing_server_does_not_show_the_password(namespace: 
 def test_a_wrong_password_raises_unavailable(server: Server, namespace: str) -> None:
     with (
         Client(server.url.replace("redis://", "redis://nobody:wrong@"), namespace) as client,
-        pytest.raises(rota.Unavailable, match=r"check user, password and its permissions \(ACL\) in redis_url"),
+        pytest.raises(
+            rota.Unavailable,
+            match=r"check the user and the password in redis_url, and the permissions \(ACL\) of that user on the "
+            r"server",
+        ),
     ):
         client.enqueue(call("a"))
 
@@ -84,7 +88,7 @@ REFUSALS = {
     "MISCONF Redis is configured to save RDB snapshots, but it's unable to persist to disk": "unable to persist",
     "READONLY You can't write against a read only replica": "read only replica: set redis_url (or ROTA",
     "NOPERM this user has no permissions to run the 'evalsha' command": "no permissions to run",
-    "NOAUTH Authentication required": "it needs a password: write it in redis_url (or ROTA_REDIS_URL) as redis://:PASSWORD@HOST:PORT/0",
+    "NOAUTH Authentication required": "it needs a password: put it into redis_url (or ROTA_REDIS_URL), as in redis://:PASSWORD@HOST:PORT/0",
 }
 
 
@@ -315,7 +319,7 @@ def test_an_uncertain_enqueue_cannot_be_repeated_too_late(
 def test_an_unpickled_uncertain_error_has_its_ids_but_cannot_be_repeated(client: Client, link: FaultyLink) -> None:
     doubt = pickle.loads(pickle.dumps(uncertain(client, link, "a")))
     assert (doubt.ids, doubt.accepted) == (("a",), ())
-    with pytest.raises(ValueError, match="in the process that made it"):
+    with pytest.raises(ValueError, match="only by the process that sent it"):
         doubt.repeat()
 
 

@@ -38,7 +38,7 @@ def test_a_pending_task_shows_which_task_or_group_it_follows(client: Client) -> 
         ["task", "one,"], ["task", "one,"], ["task", "a,"], ["group", "g,"], ["group", "g,"],
     ]  # fmt: skip
     assert client.status("one,").state == client.status("tw").state == client.status("wo").state == "unknown"
-    with pytest.raises(rota.WaitTimeout, match=r"^task last has not ended within 0\.05 s: it follows group g$"):
+    with pytest.raises(rota.WaitTimeout, match=r"^task last has not ended within 0\.05 s, because it follows group g$"):
         client.result("last", timeout=0.05)
 
 
@@ -80,4 +80,4 @@ def test_a_wait_for_a_dropped_chain_task_returns_unknown(client: Client, fleet: 
         take(client, 1, lambda task: task.dead("no use"))
         status = waiting.result(timeout=30)
     assert status.state == "unknown"
-    assert "to follow a task that was not done" in status.why
+    assert "would have followed a task that did not succeed" in status.why

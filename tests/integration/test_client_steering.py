@@ -139,7 +139,7 @@ def test_status_returns_every_error_and_never_raises(client: Client, fleet: Flee
     assert client.status("nobody").state is State.UNKNOWN
     odd = client.status("{no} name")
     assert odd.state is State.UNKNOWN
-    assert "not usable" in odd.error
+    assert "not valid" in odd.error
     assert "id must be a string" in client.status(7).error  # type: ignore[arg-type]  # that is the claim
     fleet.redis.set(fleet.keys.tasks, "text")
     assert "refused" in client.status("a").error

@@ -45,7 +45,9 @@ def test_an_undeclared_task_name_warns_once(client: Client, fleet: Fleet) -> Non
         client.enqueue_many([rota.Call("charg", queue="default")])
         client.enqueue(rota.chain(rota.Call("one", queue="default"), rota.Call("resize", queue="default")))
     assert [each.partition(":")[0] for each in told] == ["UnknownTask"] * 4
-    assert "no running fleet has a task named 'resiz', did you mean 'resize'? its calls will be dead" in told[0]
+    assert (
+        "no running fleet has a task named 'resiz', did you mean 'resize'? tasks with this name become dead" in told[0]
+    )
     assert "named 'wholly-other': its calls" in told[1]
     assert "named 'charg', did" in told[2]
     assert "named 'one':" in told[3]

@@ -215,9 +215,9 @@ class TestResults:
 
     def test_a_missing_result_raises_with_the_reason(self, client: Client, fleet: Fleet) -> None:
         self.ended(fleet, DONE)
-        with pytest.raises(ResultNotStored, match="the task does not store it"):
+        with pytest.raises(ResultNotStored, match="the task does not store its result"):
             client.result("a", SECONDS)
-        with pytest.raises(ResultNotStored, match="nothing is known"):
+        with pytest.raises(ResultNotStored, match="the server knows nothing"):
             client.result("nobody", SECONDS)
 
     def test_large_results_are_fetched_in_several_calls(

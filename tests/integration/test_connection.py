@@ -171,7 +171,7 @@ def test_a_silent_tls_handshake_times_out_and_uses_the_given_wait() -> None:
 
     with _listener(lambda _accepted: _ignore(done.wait(20))) as address:
         secure = dataclasses.replace(address, tls=True)
-        with pytest.raises(ConnectionLost, match=r"no TLS within 0\.2 s"):
+        with pytest.raises(ConnectionLost, match=r"no TLS handshake within 0\.2 s"):
             Connection(secure, ConnectionOptions(connect_seconds=0.2, wait=wait))
         done.set()
     assert waited

@@ -163,7 +163,7 @@ def test_a_task_settled_in_its_block_is_not_settled_again(client: Client, consum
     with next(consumer) as task:
         task.dead("enough")
     assert client.status("a").state == "dead"
-    with pytest.raises(RuntimeError, match="task a was settled before"):
+    with pytest.raises(RuntimeError, match="task a was already settled"):
         task.done()
 
 
@@ -352,7 +352,7 @@ def test_closing_a_consumer_returns_its_tasks_in_order(client: Client, fleet: Fl
     assert fleet.run(fleet.store.consumers()).total == 0
     before = fleet.snapshot()
     for task in tasks:
-        with pytest.raises(rota.LeaseLost, match="the consumer was closed"):
+        with pytest.raises(rota.LeaseLost, match="because it was closed"):
             task.done()
     assert fleet.snapshot() == before
     assert list(consumer) == []

@@ -76,8 +76,8 @@ def test_an_unknown_request_is_refused_with_suggestions(control_socket: ControlS
 @pytest.mark.parametrize(
     ("verb", "fields", "error"),
     [
-        ("scale", {}, "scale takes one of workers (the new number), more (the number to add) and auto"),
-        ("scale", {"workers": 1, "more": 1}, "scale takes one of workers (the new number)"),
+        ("scale", {}, "scale takes exactly one of workers (the new number), more (the number to add) and auto"),
+        ("scale", {"workers": 1, "more": 1}, "scale takes exactly one of workers (the new number)"),
         ("scale", {"workers": "8"}, 'workers must be a whole number, got "8"'),
         ("scale", {"workers": True}, "workers must be a whole number, got true"),
         ("scale", {"more": 1.5}, "more must be a whole number, got 1.5"),
@@ -150,7 +150,7 @@ def test_a_file_that_is_not_a_socket_is_not_replaced(tmp_path: Path) -> None:
     path = tmp_path / "c.sock"
     path.write_text("mine")
 
-    with pytest.raises(Failure, match="that is not a socket"):
+    with pytest.raises(Failure, match="exists and is not a socket"):
         claim_control_socket(path)
 
     assert path.read_text() == "mine"
@@ -191,7 +191,9 @@ def test_a_master_of_another_user_is_not_reported_as_missing(tmp_path: Path) -> 
         os.seteuid(65534)
     try:
         with (
-            pytest.raises(Failure, match="belongs to another user: run this as the user of the master") as caught,
+            pytest.raises(
+                Failure, match="belongs to another user: run this command as the user of the master"
+            ) as caught,
             master_of(others),
         ):
             pass
@@ -232,7 +234,9 @@ def test_members_of_the_services_group_can_use_its_control_socket(
             assert found.master_pid == os.getpid()
         with (
             as_user(stranger, stranger),
-            pytest.raises(Failure, match=f"start one .* may not search .*{folder}: .* member of its group"),
+            pytest.raises(
+                Failure, match=f"start a master .* may not search .*{folder}: .* member of the group of that unit"
+            ),
             master_of(config),
         ):
             pass

@@ -92,7 +92,7 @@ def test_with_durability_wait_an_async_enqueue_returns_once_a_replica_has_it(
                 assert replica.hexists(f"{{{namespace}}}:tasks", "a")
             with stopped(second):
                 with pytest.raises(
-                    rota.Uncertain, match=r"has accepted .* no replica has them .*await arepeat\(\)"
+                    rota.Uncertain, match=r"has accepted .* no replica has the tasks .*await arepeat\(\)"
                 ) as caught:
                     await client.enqueue(call("b"))
                 assert (await client.status("b")).state == "ready", "looking waits for no confirmation"
@@ -109,7 +109,9 @@ def test_an_enqueue_that_no_replica_confirms_raises_a_repeatable_uncertain(
     fleet = Fleet(first, namespace)
     with waiting(first, namespace) as client:
         with stopped(second):
-            with pytest.raises(rota.Uncertain, match=r"has accepted .* no replica has them .*repeat\(\)") as caught:
+            with pytest.raises(
+                rota.Uncertain, match=r"has accepted .* no replica has the tasks .*repeat\(\)"
+            ) as caught:
                 client.enqueue(call("a"))
             assert (caught.value.ids, caught.value.accepted) == (("a",), ())
             assert fleet.lane() == ["a"]
@@ -128,10 +130,10 @@ def test_repeating_an_enqueue_on_a_new_connection_does_not_confirm_it(
         with pytest.raises(rota.Uncertain) as caught:
             client.enqueue(call("a"))
         client.close()
-        with pytest.raises(rota.Uncertain, match="no replica has them"):
+        with pytest.raises(rota.Uncertain, match="no replica has the tasks"):
             caught.value.repeat()
         client.close()
-        with pytest.raises(rota.Uncertain, match="no replica has them"):
+        with pytest.raises(rota.Uncertain, match="no replica has the tasks"):
             client.enqueue(call("a"))  # the task is already live, but no other server has it yet
 
 
@@ -182,7 +184,7 @@ def test_an_enqueue_needs_confirmation_even_if_its_script_was_just_loaded(
         asking.script_flush()
         client.close()
     hasty = waiting(first, namespace, seconds=HASTY_SECONDS)
-    with hasty, stopped(second), pytest.raises(rota.Uncertain, match="no replica has them"):
+    with hasty, stopped(second), pytest.raises(rota.Uncertain, match="no replica has the tasks"):
         hasty.enqueue(call("b"))
 
 

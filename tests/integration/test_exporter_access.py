@@ -199,7 +199,7 @@ def test_an_action_cancels_a_task_and_refuses_tasks_in_the_wrong_state(
     with closing(Connection(parse_address(server.url))) as connection:
         connection.run(Store(namespace).enqueue("nonce", [NewTask("a", "mail", b'["a","mail","t",[]]', "")]))
     assert act(acting, verb="revive", task_id="a")[0] == 409
-    assert act(acting, verb="cancel", task_id="a") == (200, {"ok": True, "text": "the task a is cancelled"})
+    assert act(acting, verb="cancel", task_id="a") == (200, {"ok": True, "text": "task a was cancelled"})
     status, answer = act(acting, verb="cancel", task_id="b")
     assert (status, answer["ok"]) == (409, False)
 
@@ -236,7 +236,7 @@ def test_invalid_actions_are_refused_with_a_message(acting: Exporter) -> None:
     assert acting.get("/actions", "POST", b"{}", Authorization=BEARER).status == 415
     assert acting.get("/actions", "POST", b"{}", **JSON).status == 401
     refused = acting.get("/actions", "POST", b"x" * 10_000, Authorization=BEARER, **JSON)
-    assert (refused.status, "a body has at most 8,192 bytes" in refused.body) == (413, True)
+    assert (refused.status, "a body may have at most 8,192 bytes" in refused.body) == (413, True)
 
 
 def test_actions_are_refused_unless_they_are_enabled(locked: Exporter) -> None:

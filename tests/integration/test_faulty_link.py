@@ -88,7 +88,7 @@ def test_silencing_one_direction_of_the_link_keeps_connections_open(
     connection = connect()
     assert connection.execute("SET", namespace, "before")
     link.silence(**{direction: True})
-    with pytest.raises(ConnectionLost, match="took longer"):
+    with pytest.raises(ConnectionLost, match="did not reply within"):
         connection.execute("SET", namespace, "after")
     link.heal()
     with pytest.raises(ConnectionLost):
@@ -102,7 +102,7 @@ def test_held_requests_arrive_late_even_after_the_sender_closed(
     connection = connect()
     assert connection.execute("PING")
     link.hold(requests=True)
-    with pytest.raises(ConnectionLost, match="took longer"):
+    with pytest.raises(ConnectionLost, match="did not reply within"):
         connection.execute("SET", namespace, "late")
     connection.close()
     link.heal()
@@ -117,7 +117,7 @@ def test_the_link_can_hold_one_connection_at_a_given_message(
         port = same.getsockname()[1]
     link.gate = lambda name, is_reply, of: (name, is_reply, of) != ("incr", True, port)
     assert free.execute("INCR", namespace) == 1
-    with pytest.raises(ConnectionLost, match="took longer"):
+    with pytest.raises(ConnectionLost, match="did not reply within"):
         held.execute("INCR", namespace)
     assert free.execute("GET", namespace) == b"2"
     link.heal()

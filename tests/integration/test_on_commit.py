@@ -95,7 +95,7 @@ def test_an_on_commit_that_takes_no_callback_is_refused(resize: Resize, wrong: A
 def test_a_coroutine_function_is_refused_for_on_commit(resize: Resize) -> None:
     async def on_commit(_: Callable[[], None]) -> None: ...
 
-    with pytest.raises(TypeError, match="which would not be awaited"):
+    with pytest.raises(TypeError, match="that would never be awaited"):
         resize.using(on_commit=on_commit).enqueue(7)
 
 
@@ -151,5 +151,5 @@ def test_enqueue_many_waits_for_one_commit_with_all_its_calls(
     assert (len(transaction.callbacks), fleet.lane("images")) == (1, [])
     transaction.commit()
     assert fleet.lane("images") == [handle.id for handle in handles]
-    with pytest.raises(TypeError, match="pass on_commit to enqueue_many"):
+    with pytest.raises(TypeError, match="pass it to enqueue_many"):
         resize.using(on_commit=transaction.on_commit).call(1)

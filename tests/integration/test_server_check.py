@@ -55,7 +55,7 @@ def test_rota_check_reports_a_server_that_refuses_writes(own_server: Server, tmp
     own_server.stop()
     assert code == ExitCode.UNREACHABLE
     assert "refuses writes: MISCONF" in message
-    assert message.endswith(": fix the cause in its log, such as a full disk or a missing folder")
+    assert message.endswith(": fix the cause that the server's log shows, such as a full disk or a missing folder")
 
 
 def test_rota_check_warns_about_a_server_whose_memory_is_full(own_server: Server) -> None:

@@ -97,27 +97,27 @@ def process(folder: Path, at_server: dict[str, str]) -> Rota:
     [
         (["fly"], "No such command 'fly': there are init, run, "),
         (["worker"], "No such command 'worker': see `rota run --help`\n"),
-        (["queue", "ls", "ten*ant"], "pattern 'ten*ant' is not usable: * may only appear at its end"),
+        (["queue", "ls", "ten*ant"], "pattern 'ten*ant' is not valid: * may appear only at its end"),
         (["check", "--no-import"], """No such option '--no-import', did you mean "--no-imports"? (see"""),
         (
             ["queue", "fly"],
             "there are explain, ls, pause, purge, resume (see `rota queue --help`)",
         ),
         (["queue", "purge"], "Missing argument 'QUEUE' (see `rota queue purge --help`)"),
-        (["queue", "pause", "a b"], "queue name 'a b' is not usable: names are 1 to 128 of the characters"),
-        (["task", "show", "{x}"], "id '{x}' is not usable: names are 1 to 128 of the characters"),
-        (["queue", "explain", "a b"], "queue name 'a b' is not usable"),
+        (["queue", "pause", "a b"], "queue name 'a b' is not valid: a name has 1 to 128 of the characters"),
+        (["task", "show", "{x}"], "id '{x}' is not valid: a name has 1 to 128 of the characters"),
+        (["queue", "explain", "a b"], "queue name 'a b' is not valid"),
         (["queue", "explain", "q", "--id", "a"], "name a queue or use --id, not both"),
-        (["queue", "explain", "--id", "a b"], "id 'a b' is not usable"),
+        (["queue", "explain", "--id", "a b"], "id 'a b' is not valid"),
         (["queue", "explain", "-n", "1001"], "'-n': expected a whole number from 1 to 1000, got '1001'"),
         (["task", "enqueue", "greet", "--kwargs", "{"], "--kwargs is not JSON"),
         (["task", "enqueue", "greet", "--kwargs", "[]"], "--kwargs is not a JSON object"),
         (["task", "enqueue", "greet", "x", "--wait", "--timeout", "nan"], "'nan' is not a duration"),
-        (["task", "ls", "--task", "{x}"], "task name '{x}' is not usable"),
-        (["events", "--queue", "{x}"], "queue name '{x}' is not usable"),
+        (["task", "ls", "--task", "{x}"], "task name '{x}' is not valid"),
+        (["events", "--queue", "{x}"], "queue name '{x}' is not valid"),
         (["events", "--after", "then"], '--after must be the id of an event, "0" for all that are kept, or "now", got'),
-        (["dead", "revive"], "name the ids, or use --all (with --queue, --task, --reason to select)"),
-        (["dead", "purge", "x", "--all"], "pass ids, or --all with filter options, not both"),
+        (["dead", "revive"], "pass ids, or use --all, with --queue, --task or --reason to select tasks"),
+        (["dead", "purge", "x", "--all"], "pass either ids, or --all with filter options"),
         (["run", "-w", "many"], "-w must be a number, a range as in 2..16, or POOL=NUMBER, not 'many'"),
         (["run", "-w", "9" * 5000], "-w must be a number, a range as in 2..16, or POOL=NUMBER, not '9999"),
         (["status", "--fast"], "No such option '--fast' (see `rota status --help`)"),
@@ -160,7 +160,7 @@ def test_faults_of_variables_and_flags_do_not_name_the_file(inside: Rota) -> Non
     assert inside("check", ROTA_WORKERS="many").err == fault
     assert (
         inside("run", "--pool", "none").err
-        == "rota: error: --pool none: there is no such pool: the only one is default\n"
+        == "rota: error: --pool none: there is no such pool: the only pool is default\n"
     )
 
 
@@ -295,8 +295,8 @@ def test_check_warns_of_schedule_arguments_that_do_not_fit(rota: Rota, folder: P
         ("import nowhere", "module tasks cannot be imported: ModuleNotFoundError: No module named 'nowhere'"),
         ("def f(:", "module tasks cannot be imported: SyntaxError: "),
         ("raise SystemExit(3)", "module tasks cannot be imported: SystemExit: 3"),
-        ("import os; os._exit(4)", "importing tasks ended the process: it exited with 4"),
-        ("import os; os.kill(os.getpid(), 9)", "importing tasks ended the process: it died of SIGKILL"),
+        ("import os; os._exit(4)", "importing tasks ended the process: the process exited with 4"),
+        ("import os; os.kill(os.getpid(), 9)", "importing tasks ended the process: the process died of SIGKILL"),
         ("import time; time.sleep(600)", "importing tasks took longer than 1 s (limits.boot_seconds)"),
         (
             "import rota\n@rota.task(queue='lost')\ndef f(): ...",
@@ -356,7 +356,7 @@ def test_a_task_is_enqueued_shown_and_cancelled(rota: Rota, process: Rota) -> No
     assert rota("task", "cancel", task_id).err == f"rota: cancelled {task_id}\n"
 
     again = process("task", "cancel", task_id)
-    assert (again.code, again.err) == (1, f"rota: error: {task_id} has ended already: it is cancelled\n")
+    assert (again.code, again.err) == (1, f"rota: error: {task_id} has already ended: it is cancelled\n")
 
 
 def test_arguments_that_are_not_json_are_text(rota: Rota, redis_client: "redis.Redis", namespace: str) -> None:
@@ -372,7 +372,7 @@ def test_enqueue_at_the_front_warns_if_no_fleet_exists(rota: Rota, redis_client:
     redis_client.rpush(lane, '["waits","default","any",[]]')
     sent = rota("task", "enqueue", "any", "--queue", "default", "--id", "a1", "--front")
     assert (sent.code, sent.out) == (0, "a1\n")
-    assert "rota: warning: no fleet was ever seen in namespace" in sent.err
+    assert "rota: warning: no fleet has ever run in namespace" in sent.err
     head = redis_client.lindex(lane, 0)
     assert isinstance(head, bytes)
     assert head.startswith(b"a1 ")
@@ -401,8 +401,8 @@ def test_an_enqueue_that_does_not_match_the_imported_tasks_exits_with_2(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["a b", "--queue", "default"], "task name 'a b' is not usable"),
-        (["greet", "x", "--queue", "{x}"], "queue name '{x}' is not usable"),
+        (["a b", "--queue", "default"], "task name 'a b' is not valid"),
+        (["greet", "x", "--queue", "{x}"], "queue name '{x}' is not valid"),
         (["greet", "x" * 3000, "--queue", "default"], "the limit is 2 KiB"),
     ],
 )
@@ -466,24 +466,25 @@ def test_queues_are_listed_paused_and_purged(rota: Rota, process: Rota) -> None:
 def test_queue_explain_lists_the_next_claims(rota: Rota, server: Server, namespace: str) -> None:
     for number in range(3):
         rota("task", "enqueue", "resize", str(number), "--queue", "default", "--id", f"a{number}")
-    nobody = "pools: no master announces a pool, so no worker claims tasks\nserved by no fleet: default\n"
+    nobody = "pools: no running master has a pool, so no worker claims tasks\nserved by no fleet: default\n"
     assert rota("queue", "explain").out == nobody
 
     pools = {"all": [domain_of([QueueShare("default", cap=2), QueueShare("bulk")])]}
     with closing(Connection(parse_address(f"unix://{server.socket_path}"))) as connection:
         connection.run(Store(namespace).announce("web-1", heartbeat_of(7, pools), 60_000, ["default", "bulk"]))
     unserved = rota("queue", "explain", "defalt")
-    assert unserved.out == "queue defalt: no pool of a running fleet serves it: add it to `tiers`\n\n"
+    assert unserved.out == "queue defalt: no pool of a running fleet serves it; add it to `tiers` in rota.toml\n\n"
     assert 'the queue "defalt" is not known, did you mean "default"?' in unserved.err
     shown = rota("queue", "explain", "-n", "5").out.splitlines()
     assert shown[0] == "pool all on web-1: the next 2 claims"
     assert shown[1].split() == ["#", "QUEUE", "TASK", "ID", "TIER", "LANE", "ATTEMPT", "WHY"]
     assert shown[2].split()[:6] == ["1", "default", "resize", "a0", "1", "ready"]
-    assert shown[2].endswith("no other queue of its tier is ready, 1 of 2 running")
+    assert shown[2].endswith("no other queue of its tier has a ready task, task 1 of at most 2 that run at once")
     assert "its cap is reached until a task ends: 2 of 2 tasks are running" in shown[-2]
 
     told = rota("queue", "explain", "--id", "a2").out
-    assert told.startswith("it is ready but not among these claims: 2 tasks of its queue come before it\nqueue default")
+    behind = "it is ready, but is not among these claims: 2 tasks of its queue come before it\nqueue default"
+    assert told.startswith(behind)
     found = json.loads(rota("queue", "explain", "default", "--json").out)
     assert [claim["id"] for claim in found["pools"][0]["claims"]] == ["a0", "a1"]
     assert found["pools"][0]["queues"][0]["outlook"] == "cap"
@@ -492,7 +493,7 @@ def test_queue_explain_lists_the_next_claims(rota: Rota, server: Server, namespa
     assert 'no running master has a pool "mail": the pools are all' in refused.err
     unknown = rota("queue", "explain", "--id", "unheard")
     assert (unknown.code, unknown.out) == (1, "")
-    assert 'nothing is known about a task "unheard"' in unknown.err
+    assert 'the server knows nothing about a task "unheard"' in unknown.err
 
 
 def test_audit_with_a_missing_task_exits_with_1(
@@ -532,7 +533,7 @@ def test_audit_names_lists_that_only_resemble_queues(rota: Rota, redis_client: "
     listed = rota("queue", "ls")
     for key in strays:
         assert f'from the list "{key}"' in listed.err
-    assert f"the key of that queue is {ours}email" in listed.err
+    assert f"the key of queue email is {ours}email" in listed.err
     assert redis_client.lrange(strays[0], 0, -1) == [item.encode()], "nothing is lost"
 
     adopted = rota("audit", "--json", ROTA_ADOPT=json.dumps({f"{namespace}:queue:email": {}}))
@@ -575,7 +576,7 @@ def test_events_are_shown_as_text_and_json(rota: Rota, redis_client: "redis.Redi
     assert rota("events", "--after", "yesterday").code == 2
     lost = rota("events", "--after", f"1{event['id']}")
     assert (lost.code, lost.out) == (0, "")
-    assert "lost its last writes" in lost.err
+    assert "lost its latest writes" in lost.err
 
 
 def test_tasks_are_listed_by_state(rota: Rota, dead_task: str) -> None:
@@ -590,7 +591,7 @@ def test_tasks_are_listed_by_state(rota: Rota, dead_task: str) -> None:
         assert [(row["id"], row["state"]) for row in rows] == [(task_id, state) for task_id in ids]
     first = rota("task", "ls", "--limit", "1", "--task", "any")
     assert [line.split()[0] for line in first.out.splitlines()[1:]] == ["r1"]
-    assert first.err == "rota: there are more: these are the first 1, see --limit\n"
+    assert first.err == "rota: there are more tasks: these are the first 1, see --limit\n"
     wrong = rota("task", "ls", "default-delayed")
     assert (wrong.code, "may not end in" in wrong.err) == (2, True)
 
@@ -655,7 +656,7 @@ def test_a_dead_item_that_names_no_queue_cannot_be_revived(
 def test_purging_dead_tasks_needs_confirmation(rota: Rota, process: Rota, dead_task: str) -> None:
     refused = process("dead", "purge", "--all", "--reason", "SMTP")
     assert refused.code == 2
-    assert "this would forget 1 dead task permanently: confirm it with --yes" in refused.err
+    assert "this would permanently delete 1 dead task: confirm it with --yes" in refused.err
 
     assert rota("dead", "purge", dead_task, "--yes").err == "rota: purged 1 task\n"
     assert rota("dead", "show", dead_task).code == 1

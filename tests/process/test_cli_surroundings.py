@@ -75,11 +75,11 @@ def test_characters_outside_the_encoding_are_escaped(fleets: Fleets) -> None:
 @pytest.mark.parametrize(
     ("place", "message"),
     [
-        ("/dev/zero", "it is neither a regular file nor a pipe"),
-        ("/dev/urandom", "it is neither a regular file nor a pipe"),
-        ("pipe", "the pipe has not ended within 0.05 s"),
+        ("/dev/zero", "the path is neither a regular file nor a pipe"),
+        ("/dev/urandom", "the path is neither a regular file nor a pipe"),
+        ("pipe", "the pipe was not closed by its writer within 0.05 s"),
         (".", "Is a directory"),
-        ("endless", "it has more than 1048576 bytes"),
+        ("endless", "the file has more than 1048576 bytes"),
     ],
 )
 @pytest.mark.parametrize("key", ["-c", "redis_url_file", "redis_tls_ca", "lua", "http.token_file"])
@@ -105,7 +105,7 @@ def test_endless_file_is_a_configuration_fault(
 
 def test_check_of_an_endless_file_terminates(tmp_path: Path) -> None:
     done = run_rota(tmp_path, "-c", "/dev/zero", "check", "--no-imports")
-    expected = "rota: error: /dev/zero: cannot be read: it is neither a regular file nor a pipe\n"
+    expected = "rota: error: /dev/zero: cannot be read: the path is neither a regular file nor a pipe\n"
     assert (done.returncode, done.stderr) == (CONFIG, expected)
 
 
@@ -136,4 +136,4 @@ def test_a_machine_without_proc_is_reported(tmp_path: Path) -> None:
     if shutil.which("unshare") is None or subprocess.run([*hidden, "true"], check=False).returncode:
         pytest.skip("/proc cannot be hidden here: that takes unshare, and a namespace of its own")
     done = subprocess.run([*hidden, ROTA, "run"], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (done.returncode, "there is no /proc: mount it" in done.stderr) == (CONFIG, True), done.stderr
+    assert (done.returncode, "/proc is not mounted: run mount" in done.stderr) == (CONFIG, True), done.stderr

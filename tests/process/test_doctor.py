@@ -113,16 +113,21 @@ def test_doctor_has_no_findings_for_a_healthy_server(
         Case({"appendfsync": "no"}, "redis-never-syncs", "appendfsync is no", 0),
         Case({"timeout": "60"}, "redis-timeout", "timeout is 60", 0),
         Case({"tcp_keepalive": "0"}, "redis-keepalive-off", "tcp-keepalive is 0", 0),
-        Case({"maxmemory": "600kb"}, "redis-memory-full", "of maxmemory 1 MB", 1),
+        Case({"maxmemory": "600kb"}, "redis-memory-full", "of 1 MB (maxmemory)", 1),
         Case({"maxmemory": "0"}, "redis-memory-unlimited", "maxmemory is 0, and ", 0),
         Case({"maxmemory_policy": "allkeys-lru"}, "redis-evicts-keys", "maxmemory-policy is allkeys-lru", 78),
         Case(
             {"maxclients": "5"},
             "redis-clients-low",
-            " of maxclients 5 are in use, and this fleet needs up to 6 more",
+            " of 5 connections (maxclients) are in use, but this fleet needs up to 6 more",
             0,
         ),
-        Case({"min_replicas_to_write": "1"}, "redis-replicas-missing", "min-replicas-to-write is 1, and 0 are up", 69),
+        Case(
+            {"min_replicas_to_write": "1"},
+            "redis-replicas-missing",
+            "min-replicas-to-write is 1, but only 0 replicas",
+            69,
+        ),
     ],
     ids=lambda case: case.name,
 )
@@ -319,7 +324,7 @@ def test_doctor_reports_accepted_tasks_that_are_missing(
     with redis.Redis(port=server.port) as client:
         client.delete(f"{{{namespace}}}:tasks")
     ran = rota("doctor", "--no-imports", "--json")
-    assert found_in(ran)["tasks-missing"] == "accepted tasks that are neither live nor ended: 1"
+    assert found_in(ran)["tasks-missing"] == "accepted tasks are neither live nor ended: 1"
     assert ran.code == 1
 
 
@@ -485,7 +490,7 @@ def test_doctor_exits_with_73_if_the_folder_of_the_archive_is_missing(tmp_path: 
 def test_doctor_refuses_a_log_if_no_archive_is_written(tmp_path: Path, rota: Rota) -> None:
     (tmp_path / "a.log").write_text("")
     ran = rota("doctor", "--log", "a.log")
-    assert (ran.code, "--log adds a log to the archive of --bundle: use --bundle too" in ran.err) == (2, True)
+    assert (ran.code, "--log adds a log to the archive that --bundle writes: also use --bundle" in ran.err) == (2, True)
 
 
 def test_the_unknown_command_diagnose_suggests_doctor(rota: Rota) -> None:

@@ -98,7 +98,7 @@ def test_the_error_about_a_failed_embedded_server_names_its_log(tmp_path: Path) 
     (tmp_path / ".rota" / "appendonlydir" / "appendonly.aof.manifest").write_text("garbage")
 
     with (
-        pytest.raises(Failure, match=r"its log is .*valkey\.log") as failed,
+        pytest.raises(Failure, match=r"see its log, .*valkey\.log") as failed,
         embedded_server(f"redis://127.0.0.1:{free_port()}", tmp_path),
     ):
         pass

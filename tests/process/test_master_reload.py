@@ -87,7 +87,7 @@ BROKEN = {
     "hangs": ("import time\n\ndef wait():\n    time.sleep(600)\n\nwait()", "imports: hangs: importing it took longer"),
     "hook_raises": (
         "import rota\n@rota.on_worker_start\ndef start(): 1 / 0",
-        "2 starts in a row failed, at last: exited with code 1 before it was ready: hook_raises.start raised",
+        "2 starts in a row failed, most recently: exited with code 1 before it was ready: hook_raises.start raised",
     ),
     "hook_exits": ("import rota, os\n@rota.on_worker_start\ndef start(): os._exit(3)", "exited with code 3"),
     "hook_hangs": (

@@ -36,12 +36,19 @@ TYPED: list[Row] = [
     ("run -A tasks", 2, "'-A'", "Name only the modules"),
     ("run --concurrency 4", 2, "'--concurrency'", "-w 4"),
     ("run --loglevel info", 2, "'--loglevel'", "[log] level"),
-    ("check", 69, "is not reachable", "rota: everything else is usable: 2 queues, 1 task\n"),
-    ("init --force", 2, "'--force'. `rota init` overwrites nothing: move the files away first"),
+    ("check", 69, "is not reachable", "rota: everything else can be used: 2 queues, 1 task\n"),
+    ("init --force", 2, "'--force'. `rota init` does not overwrite files: move the existing ones away first"),
     ("stop --force", 2, "'--force'. Write --now (see `rota stop --help`)"),
     ("queue purge mail --force", 2, "'--force'. Write --yes"),
     ("check --force", 2, "'--force' (see `rota check --help`)"),
-    ("health --url http://x", 2, "'--url'. It queries the address in [http] listen; `rota top --once --url URL`"),
+    (
+        "health --url http://x",
+        2,
+        (
+            "'--url'. This command queries the address in [http] listen; to query another node, "
+            "use `rota top --once --url URL`"
+        ),
+    ),
     ("run -w", 2, "'-w' requires an argument (see `rota run --help`)"),
     ("top --url", 2, "'--url' requires an argument (see `rota top --help`)"),
     ("queue explain -n x", 2, "'-n': expected a whole number from 1 to 1000, got 'x'"),
@@ -49,7 +56,7 @@ TYPED: list[Row] = [
     ("dead ls --limit 0", 2, "'--limit': expected a whole number, 1 or more, got '0'"),
     ("demo --seconds x", 2, "'--seconds': expected a number from ", " to 3600, got 'x'"),
     ("completion", 2, "Missing argument SHELL: bash, zsh or fish (see `rota completion --help`)"),
-    ("config show", 2, "'show': the only one is print"),
+    ("config show", 2, "'show': the only command is print"),
     ("check --jsno", 2, "'--jsno'", "--json"),
     ("-c nosuch.toml check", 78, "nosuch.toml"),
     ("run -w many", 2, "POOL=NUMBER", "'many'"),
@@ -63,19 +70,23 @@ TYPED: list[Row] = [
     ("task enqueue grete you", 2, 'did you mean "greet"? To enqueue it for another fleet, use --queue QUEUE'),
     ("task enqueue greet you --dely 5", 2, "'--dely'", 'did you mean "--delay"?'),
     ("task enqueue greet you --delay 1x", 2, "--delay", "'1x'", "s, m, h or d"),
-    ("task enqueue greet you --delay -5", 2, "--delay", "'-5'", "90 or 1.5h; it cannot be negative"),
-    ("task enqueue greet you --delay 5 --at 2030-01-01T09:00Z", 2, "use --delay or --at, not both"),
+    ("task enqueue greet you --delay -5", 2, "--delay", "'-5'", "90 or 1.5h; a duration cannot be negative"),
+    ("task enqueue greet you --delay 5 --at 2030-01-01T09:00Z", 2, "use either --delay or --at, not both"),
     ("task enqueue greet you --at tomorrow", 2, "--at", "'tomorrow'", "2027-01-31T09:00+01:00"),
     ("task enqueue greet you --at 2030-01-01", 2, "no time zone", "Z for UTC"),
     ("task enqueue greet you --retries -1", 2, "--retries", "-1"),
     ("task enqueue greet you --expires 0", 2, "--expires must be more than 0 seconds"),
     ("task enqueue greet you --timeout 5", 2, "--timeout", "add --wait"),
     ("task enqueue greet you --kwargs [1]", 2, "--kwargs", "JSON object"),
-    ("task cancel x --kill-after -1", 2, "--kill-after", "it cannot be negative"),
-    ("task enqueue greet you", 69, "Redis at redis://127.0.0.1:1/0 is not reachable: Connection refused: start it"),
+    ("task cancel x --kill-after -1", 2, "--kill-after", "a duration cannot be negative"),
+    (
+        "task enqueue greet you",
+        69,
+        "Redis at redis://127.0.0.1:1/0 is not reachable: Connection refused: start the server",
+    ),
     ("queue ls", 69, "is not reachable", "redis_url"),
     ("status", 69, "rota run"),
-    ("dead revive", 2, "name the ids, or use --all"),
+    ("dead revive", 2, "pass ids, or use --all"),
     ("completion csh", 2, "'csh'", "'bash'"),
 ]
 
@@ -89,7 +100,7 @@ CONFIGURED: list[Row] = [
     ("drain_seconds = 5", "drain_seconds", 'did you mean "limits.drain_seconds"?'),
     ("[limits]\ntime_limit = 5", "limits.time_limit", 'did you mean "time_limit_seconds"?'),
     ('broker_url = "redis://h"', "broker_url", 'did you mean "redis_url"?'),
-    ('redis_url = "localhost:6379"', "redis_url", "must begin with redis://"),
+    ('redis_url = "localhost:6379"', "redis_url", "begins with redis://"),
     ('tiers = ["high"]', "tiers[0]", "a list of texts"),
     ('tiers = [["mail"]]\n[queues.mial]\nweight = 3', "queues.mial", "no tier", 'did you mean "mail"?'),
     ('[queues.default]\nrate = "5 per minute"', "queues.default.rate", '"100/m"'),
@@ -100,7 +111,7 @@ CONFIGURED: list[Row] = [
     ('[schedules.night]\ntask = "greet"', "schedules.night", "cron", "every"),
     ('[schedules.night]\ntask = "greet"\ncron = "0 3 * *"', "schedules.night.cron", "4 fields"),
     ('[schedules.night]\ntask = "greet"\nevery = "5m"', "schedules.night.every", "a number", '"5m"'),
-    ("workers = 2\n[pools.mail]\nworkers = 1", "workers", "not both"),
+    ("workers = 2\n[pools.mail]\nworkers = 1", "workers", "set either workers or [pools]"),
     ("[lease]\nseconds = 5\nrenew_seconds = 5", "lease.renew_seconds", "less than lease.seconds"),
     ('[http]\nlisten = "9477"', "http.listen", "127.0.0.1:9477"),
     ('[log]\nlevel = "verbose"', "log.level", '"info"', '"verbose"'),
@@ -171,7 +182,7 @@ def test_rota_top_reports_another_web_server_without_printing_its_page(run_rota:
         url = f"http://127.0.0.1:{other.server_port}"
         code, _, err = run_rota("top", "--once", "--url", url)
         thread.join()
-    said = f"rota: error: {url}/status.json returned 404: this server is not a node of Rota\n"
+    said = f"rota: error: {url}/status.json returned 404: this server is not a node of a Rota fleet\n"
     assert (code, err) == (69, said)
 
 

@@ -305,7 +305,7 @@ def moved(place: Place) -> str:
     target = place.target()
     assert target != Config().http.listen
     assert starting["listen"] == target
-    assert f"{Config().http.listen} is taken: this fleet listens at {target}" in warning["warning"]
+    assert f"{Config().http.listen} is already in use, so this fleet listens at {target}" in warning["warning"]
     return target
 
 

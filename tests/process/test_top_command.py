@@ -17,7 +17,7 @@ from support.fleet_process import rota
             "HTTP server, which is turned off: set [http] listen, or name another node with --url",
         ),
         (["--once"], {"http": {"listen": "127.0.0.1:1"}}, 69, "no server responds at http://127.0.0.1:1/status.json"),
-        ([], {}, 2, "needs a terminal: use --once or --json"),
+        ([], {}, 2, "needs a terminal: without a terminal, use --once or --json"),
         (["--once", "--token-file", "rota.toml"], {}, 2, "rota.toml cannot be used: expected one word of ASCII"),
         (["--once", "--url", "ftp://x"], {}, 2, "expected a URL such as http://host:9477"),
     ],

@@ -36,13 +36,13 @@ ANSWERS: Final[dict[str, Answer]] = {
         headline=r"queue work: (\d+) of \1 attempts failed in the last 5 m, \d+ dead task",
     ),
     "failing_hook": _answer(
-        "RotaStartsHeld", headline=r"pool default is in \w+: \d+ failures in a row, .+; last: .+\.connect raised"
+        "RotaStartsHeld", headline=r"pool default is in \w+: \d+ failures in a row, .+; last error: .+\.connect raised"
     ),
     "saturation": _answer(
         "RotaLagBurn1h",
-        headline=r"queue work is late: .+, its objective is 1.5 s; all workers are busy \(2\): tasks arrive faster",
+        headline=r"queue work is late: .+, but its objective is 1.5 s; all workers are busy \(2\): tasks arrive faster",
     ),
-    "rare_late_queue": _answer("RotaLagBurn1h", headline=r"queue rare (is|was) late.*: .+, its objective is 50 ms"),
+    "rare_late_queue": _answer("RotaLagBurn1h", headline=r"queue rare (is|was) late.*: .+, but its objective is 50 ms"),
     "unserved_queue": _answer(
         "RotaQueueUnserved", headline=r"queue wrok: no worker serves it, 5 tasks waiting, the oldest for "
     ),

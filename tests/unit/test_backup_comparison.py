@@ -24,5 +24,5 @@ def test_the_newest_log_line_or_event_of_a_task_decides_its_known_state() -> Non
 
 
 def test_a_log_file_without_task_events_is_refused() -> None:
-    with pytest.raises(FileFault, match="no line is a task event"):
+    with pytest.raises(FileFault, match="none of its lines is a task event"):
         read_file(io.BytesIO(b"12:00:00 task.done\n"), Evidence())

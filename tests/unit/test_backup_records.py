@@ -66,16 +66,25 @@ def test_exporting_and_importing_sets_and_hashes_preserves_any_bytes(values: lis
 @pytest.mark.parametrize(
     ("record", "reason"),
     [
-        ({"record": "task", "in": "queue:q", "id": "a", "entry": 7, "body": ""}, "its fields are not those"),
-        ({"record": "task", "in": "queue:q", "id": "a", "body": ""}, "its fields are not those"),
-        ({"record": "task", "in": "totals", "id": "a", "entry": "", "body": ""}, "'totals' is not a key for tasks"),
+        (
+            {"record": "task", "in": "queue:q", "id": "a", "entry": 7, "body": ""},
+            "the line does not have the fields of the record",
+        ),
+        ({"record": "task", "in": "queue:q", "id": "a", "body": ""}, "the line does not have the fields of the record"),
+        (
+            {"record": "task", "in": "totals", "id": "a", "entry": "", "body": ""},
+            "'totals' is not a key that holds tasks",
+        ),
         ({"record": "item", "in": "delayed", "text": "", "score": "nan"}, "the score 'nan' is not a number"),
         ({"record": "key", "key": "groups", "fields": {"g": "1e"}}, "a score is not a number"),
         ({"record": "key", "key": "totals", "fields": {"done": "many"}}, "a count is not a whole number"),
-        ({"record": "key", "key": "queues", "values": []}, "its fields are not those"),
-        ({"record": "key", "key": "queues", "values": ["q"], "expires_ms": "7"}, "its fields are not those"),
-        ({"record": "end"}, "its fields are not those"),
-        ([], "it is not a record of an export"),
+        ({"record": "key", "key": "queues", "values": []}, "the line does not have the fields of the record"),
+        (
+            {"record": "key", "key": "queues", "values": ["q"], "expires_ms": "7"},
+            "the line does not have the fields of the record",
+        ),
+        ({"record": "end"}, "the line does not have the fields of the record"),
+        ([], "the line is not a record of an export"),
     ],
 )
 def test_an_invalid_export_record_is_refused_with_the_reason(record: Any, reason: str) -> None:

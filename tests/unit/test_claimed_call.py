@@ -60,7 +60,7 @@ def test_a_body_that_cannot_be_run_is_reported_with_its_fault_and_task_name(
 def test_a_body_with_unknown_options_is_refused_but_other_fields_are_ignored() -> None:
     unfit = _prepare(b'["id","q","resize",[1],{"options":{"retires":1,"retries":2}}]')
     assert isinstance(unfit, Unfit)
-    assert unfit.error.startswith("unknown options: 'retires'; the options of a body are retries, expires")
+    assert unfit.error.startswith("unknown options: 'retires'; a body may have the options retries, expires")
     own = _prepare(b'["id","q","resize",[1],{"options":{"retries":2,"expires":5},"retires":1,"trace":"x"}]')
     assert isinstance(own, Runnable)
     assert own.settings.options.retries == 2

@@ -101,7 +101,9 @@ def test_a_pool_of_concurrent_workers_shows_how_many_tasks_may_run(capsys: pytes
 def test_rota_status_describes_pools_in_back_off(capsys: pytest.CaptureFixture[str]) -> None:
     row = {"role": "worker", "pool": "mail", "state": "fatal", "failures_in_a_row": 12, "next_try_seconds": 3.1}
     said = shown(capsys, held=[{**row, "last_error": "exit code 3"}])
-    assert "held back    pool mail is in fatal: 12 failures in a row, next try in 3.1 s; last: exit code 3" in said
+    assert (
+        "held back    pool mail is in fatal: 12 failures in a row, next try in 3.1 s; last error: exit code 3" in said
+    )
 
 
 def test_control_characters_in_names_do_not_reach_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:

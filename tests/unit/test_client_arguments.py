@@ -46,14 +46,14 @@ def test_json_values_are_accepted_as_arguments(value: Any) -> None:
         (Decimal(1), "is of type Decimal (pass it as str)"),
         (b"raw", "is of type bytes"),
         ({1, 2}, "is of type set (pass a list)"),
-        ((1, 2), "is of type tuple (pass a list, because it would arrive as one)"),
-        (Point(1, 2), "is of type Point (pass a list, because it would arrive as one)"),
+        ((1, 2), "is of type tuple (pass a list, because a tuple would arrive as a list)"),
+        (Point(1, 2), "is of type Point (pass a list, because a tuple would arrive as a list)"),
         (object(), "is of type object"),
         (Colour.RED, "is of type Colour (pass its .value)"),
         (float("nan"), "is nan, not a finite number"),
         (float("-inf"), "is -inf, not a finite number"),
-        ("\ud800", "is text with a lone surrogate"),
-        pytest.param(10**5000, "is a number of thousands of digits", id="huge"),
+        ("\ud800", "contains a lone surrogate"),
+        pytest.param(10**5000, "is a number with thousands of digits", id="huge"),
     ],
 )
 def test_arguments_that_are_not_json_values_are_refused_with_path_and_type(value: Any, what: str) -> None:
@@ -115,7 +115,7 @@ def test_an_error_names_a_keyword_argument_by_its_key() -> None:
 def test_keys_of_objects_in_arguments_must_be_text() -> None:
     assert "args[0] has a key 1 that is of type int, not str" in fault({1: "a"})
     assert "lone surrogate" in fault({"\ud800": 1})
-    assert "kwargs has a key '\\ud800' that is text with a lone surrogate" in fault(**{"\ud800": 1})
+    assert "kwargs has a key '\\ud800' that contains a lone surrogate" in fault(**{"\ud800": 1})
 
 
 def test_an_argument_that_contains_itself_is_refused() -> None:

@@ -77,8 +77,8 @@ def test_text_before_and_after_a_body_is_handled_as_json_loads_does(value: objec
         (b'["i","q","f"]', "not an array"),
         (b'["i","q","f",[],{},1]', "not an array"),
         (b'["i","q",7,[]]', "name is not a string but a number"),
-        (b'["i","q","send mail",[]]', "task name 'send mail' is not usable"),
-        (b'["i","q","os.system; rm",[]]', "not usable"),
+        (b'["i","q","send mail",[]]', "task name 'send mail' is not valid"),
+        (b'["i","q","os.system; rm",[]]', "not valid"),
         (b'["i","q","f",{"a":1}]', "arguments of f are not an array but an object"),
         (b'[1,"q","f",[]]', "id is not a string but a number"),
         (b'["i",["q"],"f",[]]', "queue is not a string but an array"),
@@ -113,7 +113,7 @@ def test_decoding_any_bytes_raises_no_error_other_than_body_error(raw: bytes) ->
 
 
 def test_a_body_over_the_size_limit_is_refused() -> None:
-    with pytest.raises(BodyError, match="has 23 bytes, more than the 20 allowed"):
+    with pytest.raises(BodyError, match="has 23 bytes, but the limit is 20"):
         decode_body(b'["i","q","f",[1234567]]', max_bytes=20)
 
 

@@ -138,7 +138,7 @@ def test_a_coroutine_or_generator_function_is_refused_as_a_hook(log: list[str]) 
         yield
 
     for hook in (connect, connections, functools.partial(log.append, "partial")):
-        with pytest.raises(TypeError, match="a hook is a plain function"):
+        with pytest.raises(TypeError, match="a hook must be a plain function"):
             rota.on_worker_start(hook)
     with pytest.raises(TypeError, match="takes a generator function"):
         rota.around_task(lambda _: connections())

@@ -90,7 +90,7 @@ def test_an_error_about_a_url_file_names_the_file_without_quoting_it(tmp_path: P
         ({"ROTA_TIMEOUT_SECONDS": "0"}, "", "ROTA_TIMEOUT_SECONDS must be a number of seconds above 0, got '0'"),
         ({"ROTA_DURABILITY": "much"}, "", 'ROTA_DURABILITY: durability: expected one of "none", "wait", "waitaof"'),
         ({}, 'durability = "much"', "rota.toml: durability: expected one of"),
-        ({}, "redis_url = ", "is not TOML"),
+        ({}, "redis_url = ", "is not valid TOML"),
         ({}, "redis_url = 7", "rota.toml: redis_url: expected text, got a value of type int"),
         ({}, "redis_url = ['redis://:pw@h']", "rota.toml: redis_url: expected text, got a value of type list"),
         ({}, "limits.max_payload_kb = '1'", "limits.max_payload_kb: expected a whole number, got a value of type str"),
@@ -144,7 +144,7 @@ class TestDefaultClient:
         assert default_client().namespace == "shop"
 
     def test_an_invalid_namespace_is_refused(self) -> None:
-        with pytest.raises(rota.InvalidName, match=r"namespace '\{shop\}' is not usable"):
+        with pytest.raises(rota.InvalidName, match=r"namespace '\{shop\}' is not valid"):
             Client("redis://localhost", namespace="{shop}")
         rota.configure(redis_url="redis://one", namespace="a b")
         with pytest.raises(rota.InvalidName):
@@ -167,7 +167,7 @@ def test_blocking_and_asyncio_default_clients_use_separate_redis_clients() -> No
     async def place() -> str:
         return rota.default_async_client()._driver.endpoint.place
 
-    with pytest.raises(rota.NotConfigured, match="that blocks, but this call needs a client for asyncio"):
+    with pytest.raises(rota.NotConfigured, match="that blocks, but this call needs one for asyncio"):
         asyncio.run(place())
     rota.configure(redis=redis.asyncio.Redis(port=2))
     assert (default_client()._driver.endpoint.place, asyncio.run(place())) == ("localhost:1", "localhost:2")
@@ -185,14 +185,14 @@ def test_a_redis_client_and_a_url_together_are_refused() -> None:
         Client("redis://here", redis=own)
     with pytest.raises(TypeError, match="either redis or redis_tls_ca"):
         Client(redis=own, redis_tls_ca="ca.pem")
-    with pytest.raises(TypeError, match="pass redis_url, or your own Redis client"):
+    with pytest.raises(TypeError, match="pass redis_url=, or your own Redis client"):
         Client()
 
 
 def test_an_unusable_redis_client_is_refused_with_advice() -> None:
-    with pytest.raises(TypeError, match="pass your own Redis client as redis="):
+    with pytest.raises(TypeError, match="to use your own Redis client, pass redis="):
         Client(redis.Redis())  # type: ignore[arg-type]  # that is the claim
-    with pytest.raises(TypeError, match="expected a client, got str: pass a Redis client"):
+    with pytest.raises(TypeError, match="expected a Redis client, got str: pass a Redis client"):
         Client(redis="redis://here")  # type: ignore[arg-type]  # likewise
     with pytest.raises(TypeError, match=r"use rota\.AsyncClient for this one"):
         Client(redis=redis.asyncio.Redis())

@@ -48,7 +48,7 @@ def pool_outlook(queues: list[QueueInOrder], *claims: EntryInOrder) -> PoolOutlo
         (
             queue("q"),
             Outlook.BEHIND,
-            "other tasks come first: other queues of tier 1 were served less for their weights",
+            "other tasks come first: other queues of tier 1 have been served less for their weights",
         ),
         (queue("q", left=0), Outlook.EMPTY, "none of its tasks is ready"),
         (queue("q", paused=True, is_open=False), Outlook.PAUSED, "it is paused, until `rota queue resume q`"),
@@ -100,29 +100,32 @@ def test_each_predicted_claim_is_explained() -> None:
     first, second = pool_outlook([shut, capped, queue("other", tier=2)], expected("a", "low"), crashed).claims
     assert (first.number, first.id, first.lane, first.attempt) == (1, "a", "ready", 1)
     assert first.why == (
-        "tier 2: all queues above it are closed (high), never served before, 2 of 3 running, its rate permits it"
-    )  # fmt: skip
+        "tier 2: all queues in the tiers above are closed (high), queue never served before, "
+        "task 2 of at most 3 that run at once, its rate permits it"
+    )
     assert (second.number, second.lane, second.attempt, second.running) == (2, "delayed", 2, 3)
     assert second.why == (
-        "tier 2: all queues above it are closed (high), served least for its weight of 3, the delayed lane goes first, "
-        "3 of 3 running, its rate permits it, claimed alone, because of a recorded crash or loss"
+        "tier 2: all queues in the tiers above are closed (high), queue served least for its weight of 3, "
+        "the delayed lane is served before the ready lane, task 3 of at most 3 that run at once, its rate permits it, "
+        "claimed alone, because of a recorded crash or loss"
     )
 
 
 def test_a_predicted_claim_of_an_item_that_is_not_yet_adopted_has_no_id() -> None:
     [claim] = pool_outlook([queue("q")], expected(f"adopted-{NOW}-1", "q")).claims
     assert claim.id == ""
-    assert claim.why == "no other queue of its tier is ready"
+    assert claim.why == "no other queue of its tier has a ready task"
 
 
 def test_a_ready_task_shows_its_predicted_claim_or_the_tasks_before_it() -> None:
     pool = pool_outlook([queue("q", left=4)], expected("a", "q"))
     ready = TaskStatus("a", State.READY, "q")
-    assert list(about_ready(ready, [pool], 0)) == ["it is claim 1 of pool mail: no other queue of its tier is ready"]
+    first = "it is claim 1 of pool mail: no other queue of its tier has a ready task"
+    assert list(about_ready(ready, [pool], 0)) == [first]
     later = TaskStatus("b", State.READY, "q")
     assert list(about_ready(later, [pool], 3)) == [
-        "it is ready but not among these claims: 3 tasks of its queue come before it",
-        "queue q in pool mail: 1 of 5 ready tasks are among the next 1; its other tasks come after these",
+        "it is ready, but is not among these claims: 3 tasks of its queue come before it",
+        "queue q in pool mail: 1 of 5 ready tasks are among the next 1 claims; its other tasks come after these claims",
     ]
 
 
@@ -139,5 +142,6 @@ def test_a_closed_queue_is_explained_even_if_none_of_its_tasks_is_ready() -> Non
 def test_a_scheduled_task_is_explained_by_its_due_time() -> None:
     due = datetime(2026, 1, 2, 3, 5, 5, tzinfo=UTC)
     words = about_scheduled(TaskStatus("a", State.SCHEDULED, "q", due_at=due), AT)
-    assert words == "it is scheduled, and ready at 2026-01-02T03:05:05Z, in 60.0 s, before the ready lane of queue q"
+    when = "2026-01-02T03:05:05Z, in 60.0 s"
+    assert words == f"it is scheduled and becomes ready at {when}, ahead of the ready lane of queue q"
     assert "now: it is due" in about_scheduled(TaskStatus("a", State.SCHEDULED, "q", due_at=AT), AT)

@@ -54,9 +54,13 @@ MISUSES: list[tuple[Any, type[Exception], str]] = [
     ({"cron": "0 25 * * *"}, ValueError, 'cron "0 25 \\* \\* \\*": "25" at character 3 is not a valid hour: expected'),
     ({"cron": "* * * * *", "timezone": "Mars/Olympus"}, ValueError, 'no time zone "Mars/Olympus"'),
     ({"cron": 5}, TypeError, 'expression must be a string such as "0 3 .*", got 5'),
-    ({"cron": "* * * * *", "every": 5}, ValueError, "set cron or every, not both: write several as schedules"),
-    ({"timezone": "UTC"}, ValueError, "timezone is the time zone of cron: also pass cron"),
-    ({"every": 0.5}, ValueError, "every must be 1 second to 100 years, got 0.5 s"),
+    (
+        {"cron": "* * * * *", "every": 5},
+        ValueError,
+        "pass either cron or every, not both; for several schedules, use schedules",
+    ),
+    ({"timezone": "UTC"}, ValueError, "timezone has no effect without cron: pass both"),
+    ({"every": 0.5}, ValueError, "every must be from 1 second to 100 years, got 0.5 s"),
     ({"every": "30s"}, TypeError, "every must be seconds or a timedelta, got '30s'"),
     ({"schedules": ["* * * * *"]}, TypeError, "schedules takes a list, for example .rota.Cron"),
     ({"schedules": rota.Every(30)}, TypeError, "schedules takes a list"),
@@ -79,7 +83,7 @@ MISUSED_EVERY: list[tuple[Any, type[Exception], str]] = [
     ({"jitter": 31}, ValueError, "no longer than the interval"),
     ({"start": datetime(2027, 1, 1)}, ValueError, "start has no time zone"),  # noqa: DTZ001 - on purpose
     ({"start": "2027-01-01"}, TypeError, "start must be a datetime"),
-    ({"name": "two words"}, ValueError, "name of a schedule 'two words' is not usable"),
+    ({"name": "two words"}, ValueError, "name of a schedule 'two words' is not valid"),
     ({"name": 3}, TypeError, "name must be a string"),
     ({"queue": "mail-delayed"}, ValueError, "may not end in '-delayed'"),
 ]

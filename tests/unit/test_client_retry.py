@@ -63,7 +63,9 @@ def test_a_backoff_function_that_calls_exit_ends_only_its_task() -> None:
     def leaving(_: int) -> float:
         sys.exit("no more")
 
-    assert end(TaskOptions(backoff=leaving), 1, BOOM).why.startswith("its backoff returned no valid delay: SystemExit")
+    assert end(TaskOptions(backoff=leaving), 1, BOOM).why.startswith(
+        "the task's backoff returned no valid delay: SystemExit"
+    )
 
 
 class Mute(Exception):
@@ -135,7 +137,9 @@ def test_subclasses_of_dead_and_retry_need_not_call_init() -> None:
     assert delay_seconds(TaskOptions(jitter=False), 1, Busy("db")) == 2
     negative = Busy("db")
     negative.delay = -1
-    why = "it was raised without a valid delay: ValueError: the delay of rota.Retry must be 0 seconds or more, got -1"
+    why = (
+        "Retry was raised without a valid delay: ValueError: the delay of rota.Retry must be 0 seconds or more, got -1"
+    )
     assert end(TaskOptions(), 1, negative).why.startswith(why)
 
 

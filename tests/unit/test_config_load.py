@@ -91,41 +91,41 @@ FAULTS = {
     'durability = "some"': 'durability: expected one of "none", "wait", "waitaof", got "some"',
     "watch_config = 1": "watch_config: expected true or false, got 1",
     "tiers = []": 'tiers: expected at least one tier, as in [["default"]]',
-    "tiers = [[]]": "tiers[0]: a tier without a queue: remove it or name a queue",
+    "tiers = [[]]": "tiers[0]: the tier has no queue: remove the tier, or add a queue",
     'tiers = ["a"]': 'tiers[0]: expected a list of texts, as in ["default"], got "a"',
     'tiers = [["a"], ["b", "a"]]': 'tiers[1][1]: queue "a" is already in tiers[0][0]: remove one of them',
     'tiers = [["a", "a"]]': 'tiers[0][1]: queue "a" is already in tiers[0][0]: remove one of them',
     'tiers = [["a b"]]': (
-        "tiers[0][0]: queue name 'a b' is not usable: names are 1 to 128 of the characters A-Z a-z 0-9 _ . : -"
+        "tiers[0][0]: queue name 'a b' is not valid: a name has 1 to 128 of the characters A-Z a-z 0-9 _ . : -"
     ),
     'tiers = [["{a}"]]': (
-        "tiers[0][0]: queue name '{a}' is not usable: names are 1 to 128 of the characters A-Z a-z 0-9 _ . : -"
+        "tiers[0][0]: queue name '{a}' is not valid: a name has 1 to 128 of the characters A-Z a-z 0-9 _ . : -"
     ),
     'tiers = [["mail-delayed"]]': (
         "tiers[0][0]: queue name 'mail-delayed' may not end in '-delayed': "
         "that suffix names the delayed lane of a queue"
     ),
     'namespace = "a{b}"': (
-        "namespace: namespace 'a{b}' is not usable: names are 1 to 128 of the characters A-Z a-z 0-9 _ . : -"
+        "namespace: namespace 'a{b}' is not valid: a name has 1 to 128 of the characters A-Z a-z 0-9 _ . : -"
     ),
     'tiers = [["mail"]]\n[queues.mial]\nweight = 2': 'queues.mial: this queue is in no tier, did you mean "mail"?',
     "[queues.other]\nweight = 2": "queues.other: this queue is in no tier: add it to tiers",
     'tiers = [["*"]]': ('tiers[0][0]: "*" would take every queue of the namespace: add a prefix, as in "tenant-*"'),
-    'tiers = [["*-tenant"]]': "tiers[0][0]: pattern '*-tenant' is not usable: * may only appear at its end",
-    'tiers = [["tenant-**"]]': "tiers[0][0]: pattern 'tenant-**' is not usable: * may only appear at its end",
+    'tiers = [["*-tenant"]]': "tiers[0][0]: pattern '*-tenant' is not valid: * may appear only at its end",
+    'tiers = [["tenant-**"]]': "tiers[0][0]: pattern 'tenant-**' is not valid: * may appear only at its end",
     'tiers = [["a b*"]]': (
-        "tiers[0][0]: pattern 'a b' is not usable: names are 1 to 128 of the characters A-Z a-z 0-9 _ . : -"
+        "tiers[0][0]: pattern 'a b' is not valid: a name has 1 to 128 of the characters A-Z a-z 0-9 _ . : -"
     ),
     'tiers = [["t-*"], ["t-*"]]': 'tiers[1][0]: queue "t-*" is already in tiers[0][0]: remove one of them',
     'tiers = [["t-*"]]\n[queues.t-7]\nweight = 2': (
-        'queues.t-7: this queue is in no tier itself: name "t-*", which includes it, or add it to tiers'
+        'queues.t-7: this queue is in no tier itself: use "t-*", which includes it, or add it to tiers'
     ),
     'tiers = [["t-*"]]\n[queues."s-*"]\nweight = 2': 'queues.s-*: this queue is in no tier, did you mean "t-*"?',
     'tiers = [["t-*"], ["a"]]\n[pools.all]\n[pools.one]\nqueues = ["t-7"]': (
-        'pools.one.queues[0]: queue "t-7" is in no tier itself: name "t-*", which includes it, or add it to tiers'
+        'pools.one.queues[0]: queue "t-7" is in no tier itself: use "t-*", which includes it, or add it to tiers'
     ),
     'tiers = [["t-*"], ["a"]]\n[pools.one]\nqueues = ["a"]': (
-        'pools: no pool takes queue "t-*": add it to the queues of one, or "*" for every queue'
+        'pools: no pool takes queue "t-*": add it to the queues of a pool, or use "*" for every queue'
     ),
     'tiers = [["t-*"]]\n[queues."t-*"]\nrate = "often"': (
         'queues.t-*.rate: expected a rate such as "100/m" (a whole number > 0, then /s, /m or /h), got "often"'
@@ -146,7 +146,7 @@ FAULTS = {
         'queues.default.rate: expected a rate such as "100/m" (a whole number > 0, then /s, /m or /h), got "1e400/s"'
     ),
     "workers = 2\n[pools.mail]": (
-        "workers: set workers or [pools], not both: with pools, each pool sets its number of workers"
+        "workers: set either workers or [pools]: with pools, each pool sets its own number of workers"
     ),
     '[pools.mail]\nqueues = ["defualt"]\n[pools.rest]': (
         'pools.mail.queues[0]: queue "defualt" is in no tier, did you mean "default"?'
@@ -156,14 +156,14 @@ FAULTS = {
         'pools.mail.queues: expected at least one queue, or "*" for every queue'
     ),
     'tiers = [["a", "b"]]\n[pools.mail]\nqueues = ["a"]': (
-        'pools: no pool takes queue "b": add it to the queues of one, or "*" for every queue'
+        'pools: no pool takes queue "b": add it to the queues of a pool, or use "*" for every queue'
     ),
     "[pools.mail]\nworkers = -1": 'pools.mail.workers: expected a whole number >= 0 or a range, as in "2..16", got -1',
     "[pools.mail]\nworkers = 300\n[pools.rest]\nworkers = 300": (
         "pools: expected at most 500 workers on a node, got 600: start a master on another node"
     ),
     '[pools."a b"]': (
-        "pools.a b: pool name 'a b' is not usable: names are 1 to 128 of the characters A-Z a-z 0-9 _ . : -"
+        "pools.a b: pool name 'a b' is not valid: a name has 1 to 128 of the characters A-Z a-z 0-9 _ . : -"
     ),
     "[lease]\nseconds = 5": "lease.renew_seconds: expected less than lease.seconds (5), ideally a quarter of it, got 5",
     "[restarts]\nbackoff_seconds = 60": (
@@ -187,16 +187,16 @@ FAULTS = {
         "tasks.a.soft_time_limit_seconds: expected less than time_limit_seconds (8), got 9"
     ),
     'redis_url = "http://localhost"': (
-        "redis_url: 'http://***' is not a Redis URL: it must begin with redis://, rediss:// or unix://, or with "
+        "redis_url: 'http://***' is not a Redis URL: a Redis URL begins with redis://, rediss:// or unix://, or with "
         "redis+sentinel:// to query sentinels for the primary"
     ),
-    'redis_url = "redis://a"\nredis_url_file = "b"': "redis_url_file: set redis_url or redis_url_file, not both",
+    'redis_url = "redis://a"\nredis_url_file = "b"': "redis_url_file: set either redis_url or redis_url_file, not both",
     f'[control]\nsocket = "/{"x" * 120}"': (
         "control.socket: expected a path of at most 107 bytes, the limit for sockets, got 121"
     ),
     '[control]\npid_file = "/run/a\\u0000b"': "control.pid_file: a path cannot contain a NUL character",
     '[tasks."a b"]\nretries = 1': (
-        "tasks.a b: task name 'a b' is not usable: names are 1 to 128 of the characters A-Z a-z 0-9 _ . : -"
+        "tasks.a b: task name 'a b' is not valid: a name has 1 to 128 of the characters A-Z a-z 0-9 _ . : -"
     ),
     "workers = 2026-01-02": 'workers: expected a whole number >= 0 or a range, as in "2..16", got 2026-01-02',
 }
@@ -585,43 +585,61 @@ def test_a_printed_configuration_with_a_pattern_can_be_read_again(tmp_path: Path
 @pytest.mark.parametrize(
     ("content", "what"),
     [
-        ("workers = 1\nimports = []\nworkers = 2", "workers is set in line 1 and again in line 3: keep one"),
-        ("[pools.a]\nworkers = 1\n[pools.b]\nworkers = 1\n\nworkers = 2\n", "pools.b.workers is set in line 4 and"),
-        ("[limits]\n[http]\nlisten = ''\n[limits]  # again", "[limits] is set in line 1 and again in line 4: keep one"),
-        ('tiers = [\n  ["a"],\n]\ntiers = [\n["b"],\n["c"],\n]\n', "tiers is set in line 1 and again in line 4"),
+        ("workers = 1\nimports = []\nworkers = 2", "workers is set on line 1 and again on line 3: keep one of them"),
+        ("[pools.a]\nworkers = 1\n[pools.b]\nworkers = 1\n\nworkers = 2\n", "pools.b.workers is set on line 4 and"),
+        (
+            "[limits]\n[http]\nlisten = ''\n[limits]  # again",
+            "[limits] is set on line 1 and again on line 4: keep one of them",
+        ),
+        ('tiers = [\n  ["a"],\n]\ntiers = [\n["b"],\n["c"],\n]\n', "tiers is set on line 1 and again on line 4"),
         ("[queues.a]\nrate = 10", 'queues.a.rate: expected text, as in "10/s", got 10'),
-        ("namespace = shop", 'column 13): text is written in quotes, as in namespace = "shop"'),
-        ("namespace = 'shop", "a quote is opened and not closed"),
-        ('namespace = "shop\n', "a quote is opened and not closed"),
-        ('namespace = "shop', "a quote is opened and not closed"),
+        ("namespace = shop", 'column 13): put text into quotes, as in namespace = "shop"'),
+        ("namespace = 'shop", "a quote is opened but not closed"),
+        ('namespace = "shop\n', "a quote is opened but not closed"),
+        ('namespace = "shop', "a quote is opened but not closed"),
         ("workers = ", "(at end of document): a value is missing"),
         ("workers =  # none", "column 12): a value is missing"),
-        ("workers: 4", "column 8): a line is KEY = VALUE, [TABLE] or # COMMENT"),
-        ("// workers", "column 1): a line is KEY = VALUE, [TABLE] or # COMMENT"),
-        ("[limits\nmax_tasks = 3", "close the bracket; a name with special characters is written in quotes"),
-        ("[queues.tenant-*]\r\ncap = 3", 'is written in quotes, as in [queues."tenant-*"]'),
-        ("watch_config = True", "true and false are in lower case"),
-        ("# a comment\r\nworkers = null", "column 11): TOML has no such value: leave the key out"),
-        ("[queues.a]\nweight = 50%", "after a value, only a comment may follow on its line"),
-        ('tiers = [["a"]', "a [ is opened and not closed"),
+        ("workers: 4", "column 8): each line must be KEY = VALUE, [TABLE] or # COMMENT"),
+        ("// workers", "column 1): each line must be KEY = VALUE, [TABLE] or # COMMENT"),
+        ("[limits\nmax_tasks = 3", "close the bracket; put a name with special characters into quotes"),
+        ("[queues.tenant-*]\r\ncap = 3", 'into quotes, as in [queues."tenant-*"]'),
+        ("watch_config = True", "write true and false in lower case"),
+        ("# a comment\r\nworkers = null", "column 11): TOML has no value for this: leave the key out"),
+        ("[queues.a]\nweight = 50%", "only a comment may follow a value on the same line"),
+        ('tiers = [["a"]', "a [ is opened but not closed"),
         (
             "[limits]\nworkers = 3",
-            "limits.workers: unknown key: it belongs to no table: write it above the first [table]",
+            "limits.workers: unknown key: this key belongs to no table: move it above the first [table]",
         ),
         ("[queues]\nmail = 3", "queues.mail: expected a table, as [queues.mail], got 3"),
         ('imports = ["shop:app"]', "got ***: name only the module, which is the part before the colon"),
-        ('redis_url = ""', "redis_url: '' is not a Redis URL: it must begin with"),
-        ('redis_tls_cert = "rota.toml"', "redis_tls_cert: redis_tls_cert is for TLS: write redis_url with rediss://"),
+        ('redis_url = ""', "redis_url: '' is not a Redis URL: a Redis URL begins with"),
+        (
+            'redis_tls_cert = "rota.toml"',
+            (
+                "redis_tls_cert: redis_url does not use TLS, so redis_tls_cert must not be "
+                "set: begin redis_url with rediss://"
+            ),
+        ),
         ("redis_url = 5", 'redis_url: expected text, as in "redis://127.0.0.1:6379/0", got a number'),
-        ("[tasks.a]\ntimeout = 5", "tasks.a.timeout: unknown key: write time_limit_seconds"),
-        ("[queues.a]\npriority = 5", "priority: unknown key: the order of the queues in tiers is their priority"),
+        ("[tasks.a]\ntimeout = 5", "tasks.a.timeout: unknown key: use time_limit_seconds"),
+        ("[queues.a]\npriority = 5", "priority: unknown key: the position of a queue in `tiers` is its priority"),
         ("[queues.default]\nweight = 2e6", "queues.default.weight: expected a number >= 0.001 and <= 10000, got"),
         ("[conditions.c]", 'conditions.c: set hours, as in "Mon-Fri 08:00-18:00 Europe/Zurich", or lua'),
-        ('[conditions.c]\nhours = "x"\nlua = "true"', "conditions.c: set hours or lua, not both"),
-        ('redis_url = "redis://host:99999/0"', "a port is a number from 1 to 65535, a database a number from 0"),
-        ('redis_url = "redis://host/-1"', "a port is a number from 1 to 65535, a database a number from 0"),
-        ('redis_url = "unix://"', "redis_url: 'unix://' names no socket: write its path"),
-        ('redis_tls_ca = "rota.toml"', "redis_tls_ca: redis_tls_ca is for TLS: write redis_url with rediss://"),
+        ('[conditions.c]\nhours = "x"\nlua = "true"', "conditions.c: set either hours or lua, not both"),
+        (
+            'redis_url = "redis://host:99999/0"',
+            "the port must be a number from 1 to 65535, and the database a number from 0",
+        ),
+        (
+            'redis_url = "redis://host/-1"',
+            "the port must be a number from 1 to 65535, and the database a number from 0",
+        ),
+        ('redis_url = "unix://"', "redis_url: 'unix://' names no socket: add the path"),
+        (
+            'redis_tls_ca = "rota.toml"',
+            "redis_tls_ca: redis_url does not use TLS, so redis_tls_ca must not be set: begin redis_url with rediss://",
+        ),
         ('[pools.a]\nqueues = ["zzz"]', 'pools.a.queues[0]: queue "zzz" is in no tier: add it to tiers'),
     ],
 )

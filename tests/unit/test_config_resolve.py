@@ -118,8 +118,8 @@ def test_queues_of_pools_without_workers_do_not_count_as_served() -> None:
 def test_queues_without_workers_cause_a_warning() -> None:
     pools = {"mail": PoolConfig(workers=0, queues=("a",)), "rest": PoolConfig(queues=("b",))}
     told = warnings_of_pools(Config(tiers=(("a", "b"),), pools=pools))
-    assert told == ['no worker takes queue "a": its pools have no workers (mail)']
-    assert warnings_of_pools(Config(workers=0)) == ["no pool has workers: this node will run no task"]
+    assert told == ['no worker takes queue "a": the pools that serve it have no workers (mail)']
+    assert warnings_of_pools(Config(workers=0)) == ["no pool has workers, so this node runs no tasks"]
     assert warnings_of_pools(Config(workers=1)) == []
 
 
@@ -143,7 +143,9 @@ def test_a_pool_can_select_a_pattern_by_its_name() -> None:
 
     assert [tier.name for tier in worker_settings(config)["own"].tiers] == ["tenant-*"]
     assert taken_queues(config, {"own": 2, "all": 0}) == ["tenant-*"]
-    assert warnings_of_pools(config) == ['no worker takes queue "default": its pools have no workers (all)']
+    assert warnings_of_pools(config) == [
+        'no worker takes queue "default": the pools that serve it have no workers (all)'
+    ]
     assert len(pattern_domains(config)) == 1
 
 

@@ -88,7 +88,7 @@ def test_an_environment_variable_can_change_a_schedule_of_the_file(tmp_path: Pat
 FAULTS = {
     "every = 30": "schedules.n.task: is missing: set it to the name of the task to enqueue",
     'task = "t"': 'schedules.n: set cron, as in "0 3 * * *", or every, in seconds',
-    'task = "t"\ncron = "* * * * *"\nevery = 3': "schedules.n: set cron or every, not both",
+    'task = "t"\ncron = "* * * * *"\nevery = 3': "schedules.n: set either cron or every, not both",
     'task = "t"\nevery = 3\ntimezone = "UTC"': "schedules.n.timezone: applies only to cron: set cron",
     'task = "t"\ncron = "0 25 * * *"': 'schedules.n.cron: cron "0 25 * * *": "25" at character 3 is not a valid hour',
     'task = "t"\ncron = "0 2 * * *"\ntimezone = "Mars"': 'schedules.n.timezone: there is no time zone "Mars"',
@@ -98,7 +98,7 @@ FAULTS = {
     'task = "t"\nevery = 5\nstart = 2027-01-31T08:00:00': (
         "schedules.n.start: expected a date and time with its offset, as in 2027-01-31T08:00:00+01:00, got 2027-01-31T"
     ),
-    'task = "t t"\nevery = 3': "schedules.n.task: task name 't t' is not usable",
+    'task = "t t"\nevery = 3': "schedules.n.task: task name 't t' is not valid",
     'task = "t"\nevery = 0.5': "schedules.n.every: expected a number >= 1, got 0.5",
     'task = "t"\nevery = "3"': 'schedules.n.every: expected a number >= 1, got "3"',
     'task = "t"\nevery = 3\njitter = 4': "schedules.n.jitter: jitter must be no longer than the interval",

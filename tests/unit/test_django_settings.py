@@ -13,12 +13,12 @@ from support.django_project import set_up_again
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ("redis://", "ROTA must be a dict, got str. Write ROTA = {"),
+        ("redis://", "ROTA must be a dict, got str. For example: ROTA = {"),
         ({"redis_ulr": "redis://h"}, "ROTA has no setting 'redis_ulr'. Did you mean 'redis_url'?"),
-        ({"celery": 1}, "ROTA has no setting 'celery'. Its settings are redis_url, namespace,"),
+        ({"celery": 1}, "ROTA has no setting 'celery'. The settings in ROTA are redis_url, namespace,"),
         ({"redis_url": "http://h"}, 'ROTA["redis_url"]: '),
         ({"redis_url": 6379}, 'ROTA["redis_url"]: redis_url must be a string, got a value of type int. Correct'),
-        ({"redis_url": "redis://h", "namespace": "a b"}, "ROTA[\"namespace\"]: namespace 'a b' is not usable"),
+        ({"redis_url": "redis://h", "namespace": "a b"}, "ROTA[\"namespace\"]: namespace 'a b' is not valid"),
         (
             {"redis_url": "redis://h", "max_payload_kb": 0},
             'ROTA["max_payload_kb"]: max_payload_kb must be 1 or more, got 0',
@@ -26,7 +26,7 @@ from support.django_project import set_up_again
         ({"redis_url": "redis://h", "durability": "some"}, 'ROTA["durability"]: '),
         ({"redis_url": "redis://h", "timeout_seconds": 0}, 'ROTA["timeout_seconds"]: timeout_seconds must be'),
         ({"redis_url": "redis://h", "on_commit": None}, "on_commit must be True or False, got None"),
-        ({}, "No server is configured: enqueueing will fail. Set ROTA["),
+        ({}, "No server is configured, so enqueueing tasks will fail. Set ROTA["),
     ],
 )
 def test_errors_in_the_django_settings_name_the_fault_and_the_remedy(
@@ -54,7 +54,7 @@ def test_invalid_settings_are_refused_without_a_system_check() -> None:
     [
         ({"retires": 3}, 'TASKS["mail"]["OPTIONS"]: '),
         ({"retries": -1}, 'TASKS["mail"]["OPTIONS"]: retries must be 0 or more, got -1'),
-        ({"queue": "mail"}, "each task names its queue in queue_name"),
+        ({"queue": "mail"}, "set the queue of each task with queue_name"),
         ({"priority_queues": {"high": "urgent"}}, "must map priorities to queues, for example {50: "),
         ({"priority_queues": {50: "a b"}}, "must map priorities to queues, for example {50: "),
     ],

@@ -106,5 +106,5 @@ def test_malformed_heartbeats_of_other_nodes_cause_no_findings() -> None:
 
 
 def test_doctor_reports_more_ended_tasks_than_accepted_ones() -> None:
-    assert seen_in(with_fleet(missing_tasks=-2), "tasks-missing") == "more ends than accepted tasks: 2"
+    assert seen_in(with_fleet(missing_tasks=-2), "tasks-missing") == "more tasks have ended than were accepted: 2"
     assert ids_in(with_fleet(missing_tasks=None)) == []

@@ -189,9 +189,9 @@ def test_doctor_names_the_process_limit_that_has_the_least_room() -> None:
 
 def test_without_a_lower_cgroup_limit_the_memory_of_the_machine_applies() -> None:
     small = with_machine(memory=GIGABYTE, memory_available=50 * MEGABYTE)
-    assert seen_in(small, "memory-low") == "974 MB are in use of 1,024 MB of memory on this machine"
+    assert seen_in(small, "memory-low") == "974 MB of 1,024 MB of memory on this machine are in use"
     above = replace(small, process=replace(PROCESS, cgroup=CgroupReading(memory_limit=2 * GIGABYTE, memory_used=0)))
-    assert seen_in(above, "memory-low") == "974 MB are in use of 1,024 MB of memory on this machine"
+    assert seen_in(above, "memory-low") == "974 MB of 1,024 MB of memory on this machine are in use"
 
 
 def test_doctor_expects_each_worker_to_grow_to_at_most_max_rss_mb() -> None:
@@ -318,7 +318,7 @@ def test_doctor_reads_the_settings_of_a_unit_from_systemctl(tmp_path: Path, monk
     ("text", "why"),
     [
         ("#!/bin/sh\necho 'System has not been booted with systemd' >&2\nexit 1\n", "not been booted with systemd"),
-        ("#!/bin/sh\necho LoadState=not-found\n", "systemd has no such unit: not-found"),
+        ("#!/bin/sh\necho LoadState=not-found\n", "systemd does not have this unit: not-found"),
     ],
 )
 def test_doctor_reports_a_systemd_unit_that_it_cannot_read(
@@ -335,4 +335,4 @@ def test_without_systemctl_the_systemd_unit_is_not_read(monkeypatch: pytest.Monk
     monkeypatch.setenv("PATH", str(tmp_path))
     unread: list[Unread] = []
     assert read_unit("rota.service", is_of_user=False, unread=unread) is None
-    assert unread == [Unread("the unit rota.service", "there is no systemctl here")]
+    assert unread == [Unread("the unit rota.service", "this machine has no systemctl")]

@@ -53,7 +53,7 @@ def test_an_aof_failure_is_ignored_once_the_aof_is_disabled(field: str) -> None:
 def test_redis_memory_counts_as_low_when_four_fifths_are_used() -> None:
     assert ids_in(with_info(maxmemory=str(1000 * MEGABYTE), used_memory=str(800 * MEGABYTE))) == []
     low = with_info(maxmemory=str(1000 * MEGABYTE), used_memory=str(801 * MEGABYTE))
-    assert seen_in(low, "redis-memory-low") == "801 MB are in use of maxmemory 1,000 MB"
+    assert seen_in(low, "redis-memory-low") == "801 MB of 1,000 MB (maxmemory) are in use"
 
 
 def test_a_long_client_timeout_of_the_server_causes_no_finding() -> None:
@@ -67,7 +67,7 @@ def test_doctor_counts_the_connections_that_workers_will_need() -> None:
     assert ids_in(found) == []
     to_start = replace(found, process=replace(found.process, is_master=False))
     assert seen_in(to_start, "redis-clients-low") == (
-        "20 connections of maxclients 28 are in use, and this fleet needs up to 10 more"
+        "20 of 28 connections (maxclients) are in use, but this fleet needs up to 10 more"
     )
 
 

@@ -41,16 +41,16 @@ def test_a_timeout_below_a_millisecond_does_not_wait_forever() -> None:
     [
         ("wait", False, 1, ""),
         ("wait", True, 2, ""),
-        ("wait", False, 0, "no replica has them"),
+        ("wait", False, 0, "no replica has the tasks"),
         ("waitaof", False, [1, 0], ""),
-        ("waitaof", False, [0, 2], "the server has not written them to its disk"),
+        ("waitaof", False, [0, 2], "the server has not written the tasks to its disk"),
         ("waitaof", True, [1, 1], ""),
-        ("waitaof", True, [1, 0], "no replica has them on its disk"),
+        ("waitaof", True, [1, 0], "no replica has the tasks on its disk"),
         (
             "waitaof",
             True,
             [0, 0],
-            "the server has not written them to its disk and no replica has them on its disk",
+            "the server has not written the tasks to its disk and no replica has the tasks on its disk",
         ),
     ],
 )

@@ -66,7 +66,10 @@ def test_a_pool_in_back_off_makes_the_fleet_not_ready() -> None:
     held = PoolInBackoff("worker", "mail", "fatal", 12, 105.0, "exited with code 3 before it was ready")
     found = verdict_on(MASTER, POLLER, WORKER, held=(held,))
     assert [check.seen for check in found.checks if not check.ok] == [
-        "pool mail is in fatal: 12 failures in a row, next try in 5 s; last: exited with code 3 before it was ready"
+        (
+            "pool mail is in fatal: 12 failures in a row, next try in 5 s; last error: exited with code 3 before it "
+            "was ready"
+        )
     ]
 
 

@@ -45,7 +45,7 @@ def test_an_internal_error_of_the_exporter_returns_500_and_is_logged(
     request = HttpRequest("GET", path, "", {})
     answer = site.immediate_response(request) or site.page(request)
     assert answer.status is HTTPStatus.INTERNAL_SERVER_ERROR
-    assert b"its log has the error" in answer.body
+    assert b"see the log for the error" in answer.body
     logged = "".join(capfd.readouterr())
     assert "exporter.request_failed" in logged
     assert "no slot" in logged

@@ -37,7 +37,7 @@ IS_QUIET = [("master_serves", "the master is quiet"), ("worker_serves", "0 of 1 
 QUIET = {"ok": False, "checks": [{"name": name, "ok": False, "seen": seen} for name, seen in IS_QUIET]}
 
 CASES: list[tuple[Callable[[Status], None], str, str, str]] = [
-    (with_(), "good", "all is well: 1 worker, 1 queue, none is late", "fleet"),
+    (with_(), "good", "all is well: 1 worker, 1 queue, no queue is late", "fleet"),
     (
         with_(events=[death(200, task="img.cut"), death(100, task="img.cut"), death(10, task="img.cut")]),
         "bad",
@@ -72,7 +72,7 @@ CASES: list[tuple[Callable[[Status], None], str, str, str]] = [
     (
         check("redis", "the master does not reach Redis"),
         "bad",
-        "Redis does not respond: no task starts, running tasks continue",
+        "Redis does not respond: no task starts, but running tasks continue",
         "redis",
     ),
     (
@@ -102,19 +102,19 @@ CASES: list[tuple[Callable[[Status], None], str, str, str]] = [
     (
         with_(queues=[LATE], processes=[process(8, "worker", task())]),
         "bad",
-        f"queue mail is late: 1 m 34 s, its objective is 5.0 s; {ALL_BUSY}",
+        f"queue mail is late: 1 m 34 s, but its objective is 5.0 s; {ALL_BUSY}",
         "queues/mail",
     ),
     (
         with_(queues=[{**LATE, "state": {**LATE["state"], "inflight": 1}}]),  # the worker is between two tasks
         "bad",
-        f"queue mail is late: 1 m 34 s, its objective is 5.0 s; {ALL_BUSY}",
+        f"queue mail is late: 1 m 34 s, but its objective is 5.0 s; {ALL_BUSY}",
         "queues/mail",
     ),
     (
         with_(queues=[LATE]),
         "bad",
-        "queue mail is late: 1 m 34 s, its objective is 5.0 s; 0 of 1 worker slots are busy",
+        "queue mail is late: 1 m 34 s, but its objective is 5.0 s; 0 of 1 worker slots are busy",
         "queues/mail",
     ),
     (
@@ -124,13 +124,13 @@ CASES: list[tuple[Callable[[Status], None], str, str, str]] = [
             processes=[process(8, "worker", task()), process(9, "worker") | {"pool": "fast"}],
         ),
         "bad",
-        "queue mail is late: 1 m 34 s, its objective is 5.0 s; all workers of pool default are busy",
+        "queue mail is late: 1 m 34 s, but its objective is 5.0 s; all workers of pool default are busy",
         "queues/mail",
     ),
     (
         with_(queues=[WAS_LATE]),
         "warn",
-        "queue mail was late until 13:42:40 UTC: 42 s, its objective is 5.0 s",
+        "queue mail was late until 13:42:40 UTC: 42 s, but its objective is 5.0 s",
         "queues/mail",
     ),
     (
@@ -144,7 +144,10 @@ CASES: list[tuple[Callable[[Status], None], str, str, str]] = [
     (
         with_(held=[HELD]),
         "bad",
-        "pool default is in fatal: 9 failures in a row, next try in 3 s; last: hook on_worker_start failed: no key",
+        (
+            "pool default is in fatal: 9 failures in a row, next try in 3 s; last error: hook on_worker_start failed: "
+            "no key"
+        ),
         "pools/default",
     ),
     (
@@ -200,16 +203,16 @@ CASES: list[tuple[Callable[[Status], None], str, str, str]] = [
     (
         with_(evicts_keys=True),
         "bad",
-        f"{EVICTS_KEYS}, and tasks with them: its maxmemory-policy is not noeviction",
+        f"{EVICTS_KEYS}, so tasks may be lost: set its maxmemory-policy to noeviction",
         "redis",
     ),
     (with_(unplaced_tasks=1), "bad", "1 live task in no lane, so no worker will run it: see rota audit", "fleet"),
-    (with_(missing_tasks=-1), "bad", "1 task more ended than were accepted: see rota audit", "fleet"),
-    (with_(orphans=2), "warn", "2 in-flight lists of owners that are not registered", "fleet"),
+    (with_(missing_tasks=-1), "bad", "1 task more have ended than were accepted: see rota audit", "fleet"),
+    (with_(orphans=2), "warn", "2 in-flight lists without a registered owner", "fleet"),
     (
         with_(queues=[queue(overdue=3, oldest_overdue_age_seconds=12.0)]),
         "bad",
-        "queue mail: 3 due tasks not promoted, the oldest was due 12 s ago",
+        "queue mail: 3 due tasks not promoted, the oldest of them was due 12 s ago",
         "queues/mail",
     ),
     (
@@ -269,7 +272,7 @@ CASES: list[tuple[Callable[[Status], None], str, str, str]] = [
     (
         with_(series_dropped=3),
         "warn",
-        "3 label sets over the limit and counted as _other: see [metrics] max_series",
+        "3 label sets over the limit of series, now counted as _other: see [metrics] max_series",
         "fleet",
     ),
     (with_(log_lines_dropped=7), "warn", "7 log lines lost: the reader of the log is too slow", "log"),
@@ -290,7 +293,7 @@ CASES: list[tuple[Callable[[Status], None], str, str, str]] = [
     (
         check("master_serves", "the master is draining"),
         "warn",
-        "this node takes no new tasks: the master is draining",
+        "this node accepts no new tasks: the master is draining",
         "fleet",
     ),
     (
@@ -337,13 +340,13 @@ def test_a_headline_quotes_only_the_first_sentence_of_a_refusal() -> None:
     status = healthy() | {"events": [lost]}
     check("redis", "the master does not reach Redis")(status)
     assert headlines(status)[0]["text"] == (
-        "Redis has refused for 12 s: MISCONF it cannot save RDB snapshots: no task starts, running tasks continue"
+        "Redis has refused for 12 s: MISCONF it cannot save RDB snapshots: no task starts, but running tasks continue"
     )
 
 
 def test_a_quiet_node_is_the_first_headline_and_the_stated_cause_of_lateness() -> None:
     status = healthy() | {"quiet_seconds": 90.0, "ready": QUIET, "queues": [LATE]}
-    late = "queue mail is late: 1 m 34 s, its objective is 5.0 s; this node is quiet"
+    late = "queue mail is late: 1 m 34 s, but its objective is 5.0 s; this node is quiet"
     assert [row["text"] for row in headlines(status)] == [
         "this node has been quiet for 1 m 30 s: it starts no tasks",
         late,
@@ -358,7 +361,7 @@ def test_a_headline_reports_late_local_starts_even_without_redis() -> None:
 def test_headlines_do_not_claim_that_queues_in_an_unknown_state_are_on_time() -> None:
     for changes in ({"queue_states_age_seconds": None}, {"queue_states_age_seconds": None, "redis_asked": False}):
         status = healthy() | {"queues": [queue() | {"state": None}]} | changes
-        assert not any("none is late" in row["text"] for row in headlines(status))
+        assert not any("no queue is late" in row["text"] for row in headlines(status))
 
 
 def test_missing_status_values_cause_no_warning_headlines() -> None:

@@ -30,8 +30,8 @@ def test_a_queue_name_may_not_have_the_suffix_of_a_delayed_lane() -> None:
 def test_the_error_for_an_invalid_name_quotes_it_and_states_the_rule() -> None:
     fault = keys.fault_in_name("task name", "send mail")
     assert fault is not None
-    assert fault.startswith("task name 'send mail' is not usable")
-    assert "names are 1 to 128 of the characters" in fault
+    assert fault.startswith("task name 'send mail' is not valid")
+    assert "a name has 1 to 128 of the characters" in fault
 
 
 @given(st.text(max_size=140))

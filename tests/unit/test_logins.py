@@ -62,7 +62,7 @@ WRONG = {
     "four things": (("shop", SECRET, 1, 2), "returned (str, str, int, int)"),
     "a text as the time": (("shop", SECRET, "soon"), "returned (str, str, str)"),
     "a time that is no number": (("shop", SECRET, math.nan), "expired nan s ago"),
-    "what has expired": (("shop", SECRET, UNIX_NOW - 12), "expired 12 s ago: check this machine's clock"),
+    "what has expired": (("shop", SECRET, UNIX_NOW - 12), "expired 12 s ago: check the clock of this machine"),
 }
 
 
@@ -77,9 +77,9 @@ def test_an_invalid_result_of_a_provider_is_described_but_not_quoted(returned: o
 FAULTS = {
     "no module": ("", "shop_nothing:login", "ModuleNotFoundError: No module named 'shop_nothing'"),
     "a module that fails": ("1 / 0", "shop_auth:login", "cannot be imported: ZeroDivisionError: division by zero ("),
-    "no such name": ("", "shop_auth:login", "the module 'shop_auth' has no 'login'"),
-    "no function": ("login = 5", "shop_auth:login", "it is a int: name a function"),
-    "a list": ("def login(): return []", "shop_auth:login", "returned list: make it return (user, password)"),
+    "no such name": ("", "shop_auth:login", "module 'shop_auth' has no 'login'"),
+    "no function": ("login = 5", "shop_auth:login", "got a value of type int: name a function"),
+    "a list": ("def login(): return []", "shop_auth:login", "returned list, but must return (user, password)"),
 }
 
 
@@ -199,7 +199,7 @@ def test_only_a_login_that_redis_refused_is_replaced() -> None:
 
 def test_a_url_with_a_password_and_a_provider_are_refused() -> None:
     access = ServerAccess(logins=logins_of("shop:login"))
-    with pytest.raises(ValueError, match=r"redis://:\*\*\*@here' has a user or a password") as told:
+    with pytest.raises(ValueError, match=r"redis://:\*\*\*@here' contains a user or a password") as told:
         address_with(f"redis://:{SECRET}@here", access)
     assert SECRET not in str(told.value)
 

@@ -139,7 +139,7 @@ def test_a_worker_killed_after_a_cancel_counts_as_neither_crash_nor_failure(core
         "kill_after",
         0.5,
     )
-    assert "the task was cancelled, and did not end in time" in fields["words"]
+    assert "the task was cancelled, but did not end in time" in fields["words"]
     assert core.state.backoffs == {}
     assert core.state.last_death is None
 

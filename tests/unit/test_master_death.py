@@ -24,7 +24,7 @@ TASK = TaskInSlot(b"id mail i 1 1 0 0 0 0 -", "send", started_ns=1_000_000_000, 
 STACK = 'Current thread 0x01 (most recent call first):\n  File "/shop/tasks.py", line 7 in send\n'
 FATAL = f"Fatal Python error: Segmentation fault\n\n{STACK}"
 SAID = f"{STACK}Exit reason: a.b raised OSError\n"
-UNWANTED = "its generation or its pool is no longer in use"
+UNWANTED = "the generation or the pool of the process is no longer in use"
 LIMITS = Limits(beat_seconds=20, boot_seconds=40, drain_seconds=10, max_tasks=1000, max_rss_mb=300)
 KILLED = ProcessEnd(signal.SIGKILL, max_rss_kb=2048)
 LEAVING = Stop(Stage.WORKERS)
@@ -128,11 +128,11 @@ def test_the_exceeded_limit_is_named_with_its_value(death: Death, limit: tuple[s
         (died(child(), exited(3), task=TASK), "3: the process ended itself, for example with os._exit"),
         (
             died(child(ChildState.KILLED, Reason.HUNG, stopped_at=2.0)),
-            "it had been stopped, for example by SIGSTOP, for 20 s",
+            "the process had been stopped, for example by SIGSTOP, for 20 s",
         ),
-        (died(child(ChildState.KILLED, Reason.HUNG)), "it gave no sign of life for 20 s"),
-        (died(child(ChildState.KILLED, Reason.BOOT, ready_at=None)), "it was not ready within 40 s"),
-        (died(child(ChildState.KILLED, Reason.STOP), stop=AT_ONCE), "the fleet leaves at once"),
+        (died(child(ChildState.KILLED, Reason.HUNG)), "the process sent no heartbeat for 20 s"),
+        (died(child(ChildState.KILLED, Reason.BOOT, ready_at=None)), "the process was not ready within 40 s"),
+        (died(child(ChildState.KILLED, Reason.STOP), stop=AT_ONCE), "the fleet is stopping at once"),
         (
             died(child(ChildState.DRAINING, Reason.SURPLUS), exited(EXIT_DRAINED)),
             "0 as requested: there were more processes than needed",
@@ -142,7 +142,7 @@ def test_the_exceeded_limit_is_named_with_its_value(death: Death, limit: tuple[s
         (died(child(ChildState.DRAINING, Reason.SURPLUS), exited(EXIT_DRAINED), stop=LEAVING), "code 0 as requested"),
         (
             died(child(ChildState.KILLED, Reason.SURPLUS, ready_at=None), stop=LEAVING),
-            "the fleet leaves, and it was still starting",
+            "the fleet is stopping, and the process was still starting",
         ),
         (died(child(ChildState.BOOTING, ready_at=None), exited(1)), "exited with code 1 before it was ready"),
         (
@@ -181,7 +181,7 @@ def test_a_stack_written_long_before_the_death_is_omitted() -> None:
 
 def test_a_missing_stack_is_reported_if_it_was_requested() -> None:
     said = fields_of(died(child(ChildState.KILLED, Reason.TIMEOUT, dumped_at=3.0), task=TASK))
-    assert said["stack"] == "it did not reply: it blocks signals, or hangs in the kernel"
+    assert said["stack"] == "the process did not reply: it blocks signals, or hangs in the kernel"
 
 
 def test_facts_that_do_not_apply_to_a_death_are_omitted() -> None:

@@ -110,7 +110,7 @@ def test_the_exporter_uses_the_next_free_port_if_allowed(listening: ListenSocket
     with socket.create_server(("127.0.0.1", first)), socket.create_server(("127.0.0.1", first + 1)):
         listening.start(wanted, or_next=True)
         assert listening.address == f"127.0.0.1:{first + 2}"
-        assert listening.warning.startswith(f"{wanted} is taken: this fleet listens at {listening.address}")
+        assert listening.warning.startswith(f"{wanted} is already in use, so this fleet listens at {listening.address}")
         listening.probe(wanted)
         listening.prepare(wanted)
         listening.use(wanted)

@@ -96,7 +96,10 @@ REPLACED = "each worker is replaced, one at a time"
     ("new", "steps"),
     [
         (BASE, ["nothing changes"]),
-        (_changed(limits=Limits(drain_seconds=5)), ["no process is replaced: only the master uses the change"]),
+        (
+            _changed(limits=Limits(drain_seconds=5)),
+            ["no process is replaced, because only the master uses the changed settings"],
+        ),
         (_pools(mail=PoolConfig(5, ("sold",))), ["pool mail: 2 -> 5 workers, 3 started"]),
         (_pools(mail=PoolConfig(1, ("sold",))), ["pool mail: 2 -> 1 worker, 1 drained"]),
         (_pools(new=PoolConfig(3, ("low",))), ["pool new: 3 workers will be started, because the pool is new"]),
@@ -118,16 +121,19 @@ REPLACED = "each worker is replaced, one at a time"
             _changed(queues={"low": QueueConfig(condition="night")}, conditions={"night": ConditionConfig(lua="true")}),
             [f"pool rest: {REPLACED}: queues.low.condition"],
         ),
-        (_changed(dead=DeadConfig(max_count=1)), ["pollers: each is replaced: dead.max_count"]),
+        (_changed(dead=DeadConfig(max_count=1)), ["pollers: each poller is replaced: dead.max_count"]),
         (
             _changed(adopt={"queue:mail": AdoptConfig()}),
-            [f"pollers: each is replaced: {ADOPTED}.queue, {ADOPTED}.task"],
+            [f"pollers: each poller is replaced: {ADOPTED}.queue, {ADOPTED}.task"],
         ),
         (
             _changed(alerts=Alerts(forgotten_seconds=60.0)),
             ["exporter: it is replaced: alerts.forgotten_seconds"],
         ),
-        (_changed(conditions=OFFICE_HOURS), ["no process is replaced: only the master uses the change"]),
+        (
+            _changed(conditions=OFFICE_HOURS),
+            ["no process is replaced, because only the master uses the changed settings"],
+        ),
         (_changed(pollers=2), ["pollers: 1 -> 2"]),
         (_changed(http=Http(listen="")), ["exporter: it leaves: http.listen"]),
         (_changed(http=Http(listen="127.0.0.1:1")), ["exporter: it is replaced: http.listen"]),
@@ -139,7 +145,7 @@ REPLACED = "each worker is replaced, one at a time"
             _changed(log=Log(level="debug")),
             [
                 *(f"pool {pool}: {REPLACED}: log.level" for pool in POOLS),
-                "pollers: each is replaced: log.level",
+                "pollers: each poller is replaced: log.level",
                 "exporter: it is replaced: log.level",
             ],
         ),
@@ -167,7 +173,7 @@ def test_a_preview_does_not_replace_a_disabled_exporter() -> None:
     before = _changed(http=Http(listen=""))
     after = msgspec.structs.replace(before, metrics=Metrics(max_series=500))
     preview = _preview(Generation(1, 1, before, ORIGINS), Loaded(after, ORIGINS, ()))
-    assert preview["plan"][-1] == "no process is replaced: only the master uses the change"
+    assert preview["plan"][-1] == "no process is replaced, because only the master uses the changed settings"
 
 
 def test_a_preview_shows_each_changed_key_with_both_values_and_its_origin() -> None:
@@ -195,7 +201,7 @@ def test_a_preview_does_not_show_changed_secrets() -> None:
 def test_a_preview_keeps_an_operators_count_until_the_file_changes_it() -> None:
     scaling = Scaling().with_count("mail", 7, [{"mail": WorkerRange(2, 2), "rest": WorkerRange(4, 4)}])
     assert _steps(_changed(limits=Limits(drain_seconds=5)), scaling) == [
-        "no process is replaced: only the master uses the change"
+        "no process is replaced, because only the master uses the changed settings"
     ]
     assert _steps(_pools(mail=PoolConfig(5, ("sold",))), scaling) == ["pool mail: 7 -> 5 workers, 2 drained"]
 

@@ -438,7 +438,7 @@ def test_a_reload_fails_if_a_new_pool_fails_to_start(reloads: Reloads) -> None:
 @pytest.mark.parametrize(
     ("role", "pool", "words"),
     [
-        (Role.WORKER, "default", "a worker was ready, but then 10 in a row failed"),
+        (Role.WORKER, "default", "a worker was ready, but the next 10 starts in a row failed"),
         (Role.ZYGOTE, "generation-2", "imports"),
     ],
 )

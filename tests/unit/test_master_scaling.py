@@ -113,7 +113,7 @@ def test_a_scale_order_may_omit_the_pool_if_there_is_only_one() -> None:
 @pytest.mark.parametrize(
     ("pool", "error"),
     [
-        (None, "there is more than one pool, name one of them: mail, web"),
+        (None, "there is more than one pool; name one of them: mail, web"),
         ("mial", 'there is no pool "mial", did you mean "mail"?'),
         ("zzz", 'there is no pool "zzz"; the pools are mail, web'),
         ("", 'there is no pool ""; the pools are mail, web'),

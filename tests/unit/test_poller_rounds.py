@@ -427,8 +427,8 @@ def test_lists_mistaken_for_queues_are_reported_until_they_are_gone(poller: Poll
     poller.until_idle()
     faults = {row["key"]: row["fault"] for row in json.loads(poller.shared_text.read())}
     assert faults.keys() == {"n:queue:mail", "{n}:queue:no space"}
-    assert faults["n:queue:mail"] == "the key of that queue is {n}:queue:mail"
-    assert "is not usable" in faults["{n}:queue:no space"]
+    assert faults["n:queue:mail"] == "the key of queue mail is {n}:queue:mail"
+    assert "is not valid" in faults["{n}:queue:no space"]
     poller.clock.now += LEASE_SECONDS
     poller.until_idle()
     assert poller.shared_text.read() == b"[]"

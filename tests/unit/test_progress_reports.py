@@ -36,5 +36,5 @@ def test_a_progress_bar_is_drawn_on_standard_error(
 
 def test_without_rich_the_error_names_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "rich", None)
-    with pytest.raises(ModuleNotFoundError, match=r"pip install 'rota\[progress\]', or pass a callable as progress="):
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'rota\[progress\]', or pass progress= a callable"):
         progress_reporter(True, 3).__enter__()

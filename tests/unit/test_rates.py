@@ -27,12 +27,12 @@ def charge(account: str, shop: int = 1, *more: int, kind: str = "x", **rest: int
         ({"rate": "0/s"}, "rate: expected a rate"),
         ({"rate": "1/s", "rate_key": 7}, 'rate_key must be a string such as "{account}", got 7'),
         ({"rate": "1/s", "rate_key": "account"}, 'in braces, as in rate_key="{account}", got'),
-        ({"rate": "1/s", "rate_key": "{account"}, "rate_key: .* in '{account'; write {{ for a brace"),
+        ({"rate": "1/s", "rate_key": "{account"}, "rate_key: .* in '{account'; for a literal brace, write {{"),
         ({"rate": "1/s", "rate_key": "{}"}, "braces must contain the name of a parameter and nothing else, got '{}'"),
         ({"rate": "1/s", "rate_key": "{account.name}"}, "braces must contain the name"),
         ({"rate": "1/s", "rate_key": "{account!r}"}, "braces must contain the name"),
         ({"rate": "1/s", "rate_key": "{account:>8}"}, "braces must contain the name"),
-        ({"rate_key": "{account}"}, 'also set a rate, as in rate="10/s"'),
+        ({"rate_key": "{account}"}, 'rate_key has no effect without a rate: pass both, as in rate="10/s"'),
     ],
 )
 def test_the_decorator_refuses_an_invalid_rate(options: Any, message: str) -> None:

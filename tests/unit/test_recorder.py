@@ -401,7 +401,9 @@ def test_every_metric_has_reserved_room_for_its_series_of_other_labels() -> None
 
 
 def test_a_metric_with_a_wrong_number_of_labels_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"rota_claims_total has the labels \('queue',\), got the values \(\)"):
+    with pytest.raises(
+        ValueError, match=r"rota_claims_total has the labels \('queue',\), but was given the values \(\)"
+    ):
         Recorder(region()).counter(m.CLAIMS)
 
 

@@ -205,7 +205,7 @@ def _everything_shown(folder: Path, text: str, environment: dict[str, str]) -> s
     "typo", ["localhost", "localhost:6379", "127.0.0.1:6379/0", "redis:/localhost:6379", "redis//localhost"]
 )
 def test_an_error_about_a_mistyped_url_without_a_secret_quotes_it(typo: str) -> None:
-    with pytest.raises(ValueError, match=f"'{typo}' is not a Redis URL: it must begin with redis://"):
+    with pytest.raises(ValueError, match=f"'{typo}' is not a Redis URL: a Redis URL begins with redis://"):
         parse_address(typo)
 
 

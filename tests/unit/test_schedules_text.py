@@ -45,7 +45,7 @@ FOREIGN: list[tuple[Any, str]] = [
     ({"queue": "q", "every_us": 1_000_000}, "task is missing"),
     ({"task": "t", "queue": "q", "every_us": 1.5}, "every_us is of the wrong type"),
     ({"task": "t", "queue": "q", "every_us": True}, "every_us is of the wrong type"),
-    ({"task": "t", "queue": "q", "every_us": 1}, "every must be 1 second"),
+    ({"task": "t", "queue": "q", "every_us": 1}, "every must be from 1 second"),
     ({"task": "t", "queue": "q", "every_us": 1_000_000, "args": {}}, "args is of the wrong type"),
     ({"task": "t", "queue": "q", "every_us": 1_000_000, "missed": "some"}, "missed must be"),
     ({"task": "t", "queue": "q", "every_us": 1_000_000, "colour": "red"}, "unknown key 'colour'"),
@@ -82,7 +82,7 @@ BAD_CRON = [
     ("@daily", "it has 1 field; expected 5"),
     ("0 0 30 2 *", "it never occurs"),
     ("* * */20 * 1L", "it never occurs"),
-    ("* " * 200, "it has 400 characters, but may have at most 250"),
+    ("* " * 200, "it has 400 characters, but the limit is 250"),
     ("9" * 240 + " * * * *", "is not a valid minute"),
 ]
 
@@ -96,9 +96,9 @@ def test_an_invalid_cron_expression_is_refused_with_position_and_valid_values(ex
 
 
 BAD: list[tuple[Rule, dict[str, Any], str]] = [
-    (EveryRule(MICROSECONDS), {"name": "n" * 101}, "names are 1 to 100 of the characters"),
+    (EveryRule(MICROSECONDS), {"name": "n" * 101}, "a name has 1 to 100 of the characters"),
     (EveryRule(MICROSECONDS), {"jitter_us": 2 * MICROSECONDS}, "no longer than the interval"),
-    (CronRule("0 3 * * *"), {"jitter_us": 2 * 86_400 * MICROSECONDS}, "jitter must be 0 s to a day"),
+    (CronRule("0 3 * * *"), {"jitter_us": 2 * 86_400 * MICROSECONDS}, "jitter must be from 0 seconds to one day"),
     (CronRule("0 3 * * *"), {"start_us": 5, "end_us": 5}, "end must be after start"),
     (CronRule("0 3 * * *"), {"end_us": -1}, "between the years"),
     (CronRule("0 3 * * *", "Europe"), {}, 'there is no time zone "Europe"'),

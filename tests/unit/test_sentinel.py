@@ -65,7 +65,8 @@ def test_an_unreachable_server_is_tried_once_even_if_all_sentinels_name_it() -> 
     )
     assert [question.address.host for question in questions] == ["one", "10.0.0.1", "two", "three", "three"]
     assert message_of(error) == (
-        "no primary of 'shop': one:1, two:2, three:3 named 10.0.0.1:6379 (no connection: Connection refused)"
+        "no sentinel named a usable primary of 'shop': one:1, two:2, three:3 named 10.0.0.1:6379 (no connection: "
+        "Connection refused)"
     )
 
 
@@ -81,7 +82,7 @@ def test_an_unknown_sentinel_service_is_reported_with_the_known_ones() -> None:
     questions, error = run_search(None, None, SILENT, masters)
     assert questions[-1].args == ("SENTINEL", "MASTERS")
     assert message_of(error).endswith("two:2 knows 'mymaster', 'cache'")
-    assert "one:1, two:2 did not know it" in message_of(error)
+    assert "one:1, two:2 did not know the service" in message_of(error)
 
 
 @pytest.mark.parametrize(
@@ -107,7 +108,9 @@ def test_an_invalid_address_from_a_sentinel_is_reported_and_skipped(answer: Repl
     assert error is None
     assert [question.address.host for question in questions] == ["one", "two", "10.0.0.1"]
     _, error = run_search(answer, SILENT, SILENT, b"OK")
-    assert message_of(error).startswith(f"no primary of 'shop': one:1 replied {repr(answer)[:20]}")
+    assert message_of(error).startswith(
+        f"no sentinel named a usable primary of 'shop': one:1 replied {repr(answer)[:20]}"
+    )
     assert len(message_of(error)) < 300
 
 
@@ -125,9 +128,9 @@ def test_every_unreachable_sentinel_is_reported_with_its_reason() -> None:
     questions, error = run_search(SILENT, SILENT, Refused("NOAUTH Authentication required."))
     assert len(questions) == 3
     assert message_of(error) == (
-        "no primary of 'shop': one:1 did not reply (no connection: Connection refused); "
-        "two:2 did not reply (no connection to one:1: Connection refused); "
-        "three:3 did not reply (NOAUTH Authentication required.)"
+        "no sentinel named a usable primary of 'shop': one:1 gave no address (no connection: Connection refused); "
+        "two:2 gave no address (no connection to one:1: Connection refused); "
+        "three:3 gave no address (NOAUTH Authentication required.)"
     )
 
 

@@ -142,7 +142,7 @@ def test_a_capture_refuses_the_same_calls_as_a_client(calls: Capture) -> None:
         resize.enqueue(1, "x" * 300_000)
     with pytest.raises(ValueError, match="delay or at, not both"):
         resize.using(delay=1, at=datetime.now(UTC)).enqueue(1)
-    with pytest.raises(rota.InvalidName, match="pass the queue"):
+    with pytest.raises(rota.InvalidName, match="pass its queue"):
         rota.Client("redis://nowhere.invalid").enqueue("nobody_declared_it")
     calls.assert_not_enqueued()
 
@@ -200,9 +200,9 @@ def test_a_failed_assert_enqueued_lists_the_enqueued_calls(calls: Capture) -> No
 
 
 def test_an_assertion_about_an_impossible_call_raises_an_error(calls: Capture) -> None:
-    with pytest.raises(TypeError, match="a call has no property 'countdown': use args, kwargs, queue"):
+    with pytest.raises(TypeError, match="a call has no property 'countdown'; its properties are args, kwargs, queue"):
         calls.assert_enqueued(resize, countdown=3)  # type: ignore[call-arg]
-    with pytest.raises(TypeError, match="name the task that must not be enqueued"):
+    with pytest.raises(TypeError, match="pass the task that must not be enqueued"):
         calls.assert_not_enqueued(delay=60)
     calls.assert_enqueued("captured_resize", times=0)
 

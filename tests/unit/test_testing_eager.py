@@ -135,7 +135,7 @@ def test_tasks_enqueued_by_an_eager_task_run_after_it() -> None:
     with eager():
         outer.enqueue()
         assert seen == ["outer begins", "outer ends", ("eager_double", "immediate", 1)]
-        with pytest.raises(NotRun, match="runs the tasks that a task enqueues after that task"):
+        with pytest.raises(NotRun, match="runs them only after that task has ended"):
             outer.enqueue(waits=True)
 
 

@@ -178,7 +178,7 @@ REFUSED: list[tuple[Any, Any, str]] = [
     (list[datetime], [NOW, NOW.replace(tzinfo=None)], "it[1] is a datetime without a time zone"),
     (UUID, str(UUID(int=1)), "it is of type str, and would arrive as UUID"),
     (Decimal, 1.5, "it is of type float, and would arrive as Decimal"),
-    (Decimal, Decimal("nan"), "it is NaN, not a number"),
+    (Decimal, Decimal("nan"), "it is NaN, which is not a number"),
     (Colour, "red", "it is of type str, and would arrive as Colour"),
     (Level, 1, "it is of type int, and would arrive as Level"),
     (tuple[int, int], [1, 2], "it is of type list, and would arrive as tuple"),
@@ -198,18 +198,29 @@ REFUSED: list[tuple[Any, Any, str]] = [
     (Order, Order(UUID(int=1), (Item(1),)), "it.items is of type tuple, and would arrive as list"),  # type: ignore[arg-type]  # likewise
     (Guest, {"name": "g"}, "it is of type dict, and would arrive as Guest"),
     (Shape, {"kind": "a", "since": NOW.date(), "more": 1}, "it would arrive with different keys"),
-    (tuple[float], (float("nan"),), "it[0] is nan, not a number"),
+    (tuple[float], (float("nan"),), "it[0] is nan, which is not a number"),
     (dict[int, object], {1: NOW}, "it[1] is of type datetime, and would arrive as str"),
     (tuple[object], (Plain(),), "it cannot be written as JSON: TypeError: there is no conversion for Plain"),
     (Annotated[int, msgspec.Meta(ge=1)], 0, "it is refused: expected int >= 1"),
-    (int, (1,), "it is of type tuple (pass a list, because it would arrive as one); arguments must be JSON, or their"),
-    (int, NOW, "it is of type datetime (pass its .isoformat()); arguments must be JSON, or their parameter annotated"),
+    (
+        int,
+        (1,),
+        (
+            "it is of type tuple (pass a list, because a tuple would arrive as a list); arguments must be JSON, "
+            "unless the parameter"
+        ),
+    ),
+    (int, NOW, "it is of type datetime (pass its .isoformat()); arguments must be JSON, unless the parameter"),
     (
         str | date,
         NOW.date(),
-        "but it cannot be used for conversion: Type unions may not contain more than one str-like",
+        "but that type cannot be used for conversion: Type unions may not contain more than one str-like",
     ),
-    ("Hidden", NOW, "it is annotated as Hidden, but that cannot be read here: NameError: name 'Hidden' is not defined"),
+    (
+        "Hidden",
+        NOW,
+        "it is annotated as Hidden, but that annotation cannot be evaluated: NameError: name 'Hidden' is not defined",
+    ),
     (Plain, NOW, "but there is no conversion for Plain"),
     (list[Plain], NOW, "but there is no conversion for Plain"),
 ]

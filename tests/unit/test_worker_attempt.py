@@ -470,8 +470,8 @@ class _Odd(dict[str, int]):
     [
         (object(), "result is of type object; a result must be JSON"),
         ({"a": [1, {2}]}, "result.a[1] is of type set (pass a list); a result must be JSON"),
-        ("x" * 1023, "it has 1,025 bytes, but the limit is 1 KiB (max_result_kb)"),
-        (_Odd(a=1), "it cannot be written as JSON: RuntimeError: nobody looks in here"),
+        ("x" * 1023, "the result has 1,025 bytes, but the limit is 1 KiB (max_result_kb)"),
+        (_Odd(a=1), "the result cannot be written as JSON: RuntimeError: nobody looks in here"),
     ],
 )
 def test_an_invalid_result_is_refused_with_the_reason(value: object, message: str) -> None:

@@ -89,7 +89,9 @@ def read_file(file: BinaryIO, evidence: Evidence) -> None:
     if is_export:
         _read_export(file, evidence)
     elif not _read_events(file, evidence):
-        raise FileFault(["no line is a task event or a log line of a task in JSON, and the file is not an export"])
+        raise FileFault(
+            ["the file is not an export, and none of its lines is a task event or a JSON log line of a task"]
+        )
 
 
 def _is_header(line: bytes) -> bool:

@@ -71,11 +71,11 @@ def _take(reading: _Reading, line: bytes) -> Parsed:
     a second header."""
     parsed = parse_line(line)
     if reading.end is not None:
-        raise RecordError("it comes after the last record")
+        raise RecordError("the line comes after the last record")
     match parsed:
         case Header():
             if reading.lines:
-                raise RecordError("only the first line can be a header")
+                raise RecordError("only the first line may be a header")
             _check_versions(parsed)
             reading.header = parsed
         case End():

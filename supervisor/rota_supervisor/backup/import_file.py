@@ -16,7 +16,7 @@ from rota_supervisor.backup.records import MOST_VALUES, End
 
 _MOST_BYTES: Final = 1 << 20
 HEADER_LINES: Final = 1
-_LOSS: Final = "it was in flight when it was exported: its worker does not belong to this fleet"
+_LOSS: Final = "the task was in flight when it was exported, and its worker does not belong to this fleet"
 _LAST_MEMBERS: Final = "0"
 _START: Final = b"0"
 _SCAN_COUNT: Final = 1000

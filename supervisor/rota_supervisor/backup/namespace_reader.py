@@ -44,7 +44,7 @@ _APART: Final = frozenset({"totals", "ends", "ends:", "ends-sealed", "ends-untol
 _REMEMBERED_IN_META: Final = (b"ended", b"ended_keep")
 
 Take = Callable[[bytes], bool]
-"""Whether to export the task with this id, because it was not exported yet."""
+"""Whether the task with this id still has to be exported."""
 
 
 class BatchSize:

@@ -137,19 +137,19 @@ def _with_data(record: Record, task: TaskData) -> Record:
 def parse_line(line: bytes) -> Parsed:
     """Parse a line. Raises RecordError with the reason if it is not a valid record."""
     if not line.endswith(b"\n"):
-        raise RecordError("the line has no end")
+        raise RecordError("the line does not end with a newline")
     try:
         record = json.loads(line)
     except ValueError as error:
-        raise RecordError(f"it is not JSON: {error}") from None
+        raise RecordError(f"the line is not JSON: {error}") from None
     kind = record.get("record") if isinstance(record, dict) else None
     parse = _PARSERS.get(kind) if isinstance(kind, str) else None
     if parse is None:
-        raise RecordError(f"it is not a record of an export: expected one of {', '.join(_PARSERS)}")
+        raise RecordError(f"the line is not a record of an export: expected one of {', '.join(_PARSERS)}")
     try:
         return parse(record)
     except (KeyError, TypeError, AttributeError):
-        raise RecordError(f"its fields are not those of the record {kind!r}") from None
+        raise RecordError(f"the line does not have the fields of the record {kind!r}") from None
 
 
 def _parse_header(record: Record) -> Header:
@@ -187,7 +187,7 @@ def _checked(item: ImportedItem) -> ImportedItem:
     if not all(type(value) is str for value in item):
         raise TypeError
     if not (item.key in SETS or item.key.startswith(_LISTS)):
-        raise RecordError(f"{item.key!r} is not a key for tasks")
+        raise RecordError(f"{item.key!r} is not a key that holds tasks")
     if item.key in SETS and not _SCORE.fullmatch(str(item.score)):
         raise RecordError(f"the score {item.score!r} is not a number")
     return item
@@ -197,7 +197,7 @@ def _parse_key(record: Record) -> ImportedKey:
     key, expires_ms = record["key"], record.get("expires_ms")
     kind = COPIED.get(family_of(key))
     if kind is None:
-        raise RecordError(f"{key!r} is not a key of an export")
+        raise RecordError(f"{key!r} is not a key that an export contains")
     if not (expires_ms is None or type(expires_ms) is int):
         raise TypeError
     values = _values_in(record, kind)

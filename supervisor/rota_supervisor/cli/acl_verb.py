@@ -37,12 +37,14 @@ class AclUser(NamedTuple):
 
 @click.command(cls=command.RotaCommand)
 @click.argument("roles", type=click.Choice([role.value for role in AclRole]), nargs=-1, metavar="[ROLE]...")
-@click.option("--prefix", metavar="TEXT", help="Begin the users' names with this text [the namespace and a hyphen].")
+@click.option(
+    "--prefix", metavar="TEXT", help="Begin the name of each user with this text [the namespace and a hyphen]."
+)
 @click.option(
     "--passwords",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="FOLDER",
-    help="The folder with a file for each role, for example FOLDER/fleet, that contains its password.",
+    help="The folder that has one file for each role, for example FOLDER/fleet, with the password of that role.",
 )
 @click.option("--sentinel", is_flag=True, help="Print the users of sentinels instead of the users of the server.")
 @click.option("--apply", is_flag=True, help="Create the users on the server, or replace them.")
@@ -56,10 +58,12 @@ def acl(
     passwords that do not exist yet are generated and written to the folder of --passwords.
     """
     command.check_usage(
-        "--apply needs --passwords FOLDER, where the passwords are" if apply and not passwords else None
+        "--apply needs --passwords FOLDER, the folder with the passwords" if apply and not passwords else None
     )
     command.check_usage(
-        "--apply works on the server: create the users of sentinels by hand" if apply and sentinel else None
+        "--apply creates users only on the server: create the users of sentinels by hand"
+        if apply and sentinel
+        else None
     )
     state = command.current_state()
     config = state.load_to_reach()
@@ -152,10 +156,10 @@ def _password_in(file: Path) -> str:
     try:
         password = file.read_text().strip()
     except OSError as error:
-        remedy = "write the password into it, or let --apply generate it"
+        remedy = "write the password into this file, or let --apply generate one"
         raise Failure(ExitCode.CONFIG, f"{file} cannot be read: {error.strerror}: {remedy}") from None
     except UnicodeDecodeError:
-        raise Failure(ExitCode.CONFIG, f"{file} is not text: write a password of one line into it") from None
+        raise Failure(ExitCode.CONFIG, f"{file} is not text: write a password of one line into the file") from None
     if not password or len(password.split()) > 1:
-        raise Failure(ExitCode.CONFIG, f"{file} does not contain a password: write one word into it")
+        raise Failure(ExitCode.CONFIG, f"{file} does not contain a password: write a single word into the file")
     return password

@@ -17,7 +17,7 @@ from rota_supervisor.exits import MEANINGS, ExitCode, Failure
 # quickly.
 COMMANDS = {
     "init": ("config_verbs", "Write a commented rota.toml and tasks.py."),
-    "run": ("run_verbs", "Run a fleet: master, workers, pollers, exporter."),
+    "run": ("run_verbs", "Run a fleet: the master, workers, pollers and the exporter."),
     "demo": ("demo_verb", "Run a fleet, kill a worker, and check that no task is lost."),
     "check": ("config_verbs", "Check the configuration, the server and the imports."),
     "doctor": ("doctor_verb", "Examine the configuration, the machine, the server and the fleet."),
@@ -30,7 +30,7 @@ COMMANDS = {
     "explain": ("explain_verbs", "Explain how many workers a pool with a range gets."),
     "reload": ("master_verbs", "Reload the configuration of the master, as SIGHUP does."),
     "restart": ("master_verbs", "Replace all workers to run freshly imported code."),
-    "quiet": ("master_verbs", "Let the workers claim no more tasks."),
+    "quiet": ("master_verbs", "Stop the workers from claiming more tasks."),
     "resume": ("master_verbs", "Let the workers claim tasks again."),
     "stop": ("master_verbs", "Drain the fleet and stop it."),
     "health": ("node_verbs", "Check whether the fleet is alive or ready, for probes."),
@@ -38,7 +38,7 @@ COMMANDS = {
     "task": ("task_verbs", "Enqueue, list, show and cancel tasks."),
     "group": ("group_verbs", "List, show, close and cancel groups."),
     "cron": ("cron_verbs", "List, show, run, pause and resume schedules."),
-    "events": ("task_verbs", "Show task events, with -f as they happen."),
+    "events": ("task_verbs", "Show task events; with -f, as they happen."),
     "dead": ("dead_verbs", "List, show, revive and purge dead tasks."),
     "completion": ("app", "Write the completion script for a shell."),
     "man": ("app", "Write the manual page."),
@@ -74,17 +74,21 @@ _FOREIGN_COMMANDS = {
 }
 # Options of other systems: the command of Rota ("" for any) with which they are used, the options, and the advice.
 _FOREIGN_OPTIONS = (
-    ("run", "-A --app", "Name only the modules, as in `rota run shop.tasks`"),
+    ("run", "-A --app", "Name only the modules that define the tasks, as in `rota run shop.tasks`"),
     ("run", "--concurrency --processes --workers --num-workers", "Set the number of workers with -w 4"),
-    ("run", "-B --beat", "`rota run` also runs the schedules"),
-    ("health", "--url", "It queries the address in [http] listen; `rota top --once --url URL` queries another node"),
+    ("run", "-B --beat", "`rota run` also enqueues the tasks of the schedules"),
+    (
+        "health",
+        "--url",
+        "This command queries the address in [http] listen; to query another node, use `rota top --once --url URL`",
+    ),
     ("task enqueue", "--countdown", "Write --delay"),
     ("stop", "--force", "Write --now"),
-    ("init", "--force", "`rota init` overwrites nothing: move the files away first"),
+    ("init", "--force", "`rota init` does not overwrite files: move the existing ones away first"),
     ("queue purge", "--force", "Write --yes"),
     ("dead purge", "--force", "Write --yes"),
     ("", "-b -u --broker --url --redis-url", "Set the server with redis_url in rota.toml, or with ROTA_REDIS_URL"),
-    ("", "-l --loglevel --log-level", 'Set the level in rota.toml: [log] level = "debug"'),
+    ("", "-l --loglevel --log-level", 'Set the log level in rota.toml: [log] level = "debug"'),
 )
 
 _SHELLS = ("bash", "zsh", "fish")

@@ -45,7 +45,7 @@ class StrayKey:
 @click.option(
     "--heal",
     is_flag=True,
-    help="First put back live tasks that no worker can find, and recount all queues and groups.",
+    help="First put live tasks that no worker can find back into their queues, and recount all queues and groups.",
 )
 @click.option(
     "--against",
@@ -53,7 +53,7 @@ class StrayKey:
     multiple=True,
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="After a restore: compare with a newer export, stored task events, or a JSON log. May be repeated.",
+    help="After a restore, compare the server with a newer export, stored task events, or a JSON log. May be repeated.",
 )
 def audit(*, heal: bool, files: tuple[Path, ...]) -> None:
     """Check that every accepted task is accounted for and can be found. Exit with 1 if not.
@@ -123,7 +123,9 @@ def _faults_of_restore(found: Comparison) -> list[str]:
     faults = []
     if found.missing:
         tasks = output.counted(len(found.missing), "task")
-        faults.append(f"the server has lost {tasks}: {_some_of(found.missing)}; enqueue what is still needed")
+        faults.append(
+            f"the server has lost {tasks}: {_some_of(found.missing)}; enqueue again those that are still needed"
+        )
     if found.ended:
         tasks = output.counted(len(found.ended), "waiting task")
         ids = _some_of([task.id for task in found.ended])
@@ -160,7 +162,7 @@ def _put_back(store: Store, connection: Connection, ids: Sequence[str]) -> None:
         reply = connection.run(store.restore(ids[start : start + BATCH]))
         counts.update(reply)
     texts = {
-        RestoreStatus.RESTORED: "put back {}, at the end of the lane",
+        RestoreStatus.RESTORED: "put {} back, at the end of the lane",
         RestoreStatus.ENDED: "ended {} that had been cancelled",
         RestoreStatus.DEAD: "set {} aside as dead, because its queue is not known: see `rota dead ls`",
     }
@@ -191,7 +193,7 @@ def _end_members(store: Store, connection: Connection) -> None:
 def _where_to(unplaced: Sequence[str]) -> str:
     tasks = output.counted(len(unplaced), "live task")
     return (
-        f"{tasks} in no lane or set, which no worker will run: {_some_of(unplaced)}; `rota audit --heal` repairs this"
+        f"{tasks} in no lane or set, so no worker will run them: {_some_of(unplaced)}; `rota audit --heal` repairs this"
     )
 
 
@@ -236,6 +238,7 @@ def warn_of_strays(strays: Iterable[StrayKey]) -> None:
     for stray in strays:
         waiting = "an unknown number of items" if stray.items is None else output.counted(stray.items, "item")
         output.print_warning(
-            f'no worker takes {waiting} from the list "{stray.key}": {stray.fault}; nothing there is lost: rename it '
+            f'no worker takes {waiting} from the list "{stray.key}": {stray.fault}; nothing in the list is lost: '
+            "rename it "
             "(RENAMENX) to the key of a queue"
         )

@@ -45,7 +45,7 @@ def export(file: Path, *, exact: bool) -> None:
             if exact and (end.running or not end.is_quiet):
                 raise Failure(ExitCode.NO, _why_not_exact(end))
     for key in left_out:
-        output.print_warning(f"the key {key!r} has another type than Rota gives it: it was left out")
+        output.print_warning(f"the key {key!r} has a type that Rota does not use for it, so the key was left out")
     seconds = round(time.monotonic() - began, 3)
     summary = f"exported {output.counted(end.tasks, 'task')} in {seconds:.1f} s{_notes_on(end)}"
     if file == _STANDARD_OUTPUT:
@@ -84,13 +84,15 @@ def _why_not_exact(end: End) -> str:
 
 
 def _notes_on(end: End) -> str:
-    running = f"; {output.counted(end.running, 'task')} in flight will run again" if end.running else ""
+    running = f"; {output.counted(end.running, 'task')} that were in flight will run again" if end.running else ""
     return running + ("" if end.is_quiet else "; tasks may have changed during the export: see docs/backup.md")
 
 
 @click.command(cls=command.RotaCommand)
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE", required=False)
-@click.option("--prepare", is_flag=True, help="Only close the empty namespace to fleets. Producers may enqueue.")
+@click.option(
+    "--prepare", is_flag=True, help="Only close the empty namespace to fleets, so that producers may already enqueue."
+)
 def import_(file: Path | None, *, prepare: bool) -> None:
     """Write the tasks of an exported file into an empty namespace, and check them. No fleet can start in the namespace
     before the import has ended.
@@ -98,7 +100,7 @@ def import_(file: Path | None, *, prepare: bool) -> None:
     The whole file is checked first. To continue an interrupted import, repeat the command.
     """
     if (file is None) != prepare:
-        raise Failure(ExitCode.USAGE, "name the file to import, or --prepare without a file")
+        raise Failure(ExitCode.USAGE, "name the file to import, or use --prepare without a file")
     with command.failing({ImportRefused: ExitCode.NO}):
         if file is None:
             _prepare()

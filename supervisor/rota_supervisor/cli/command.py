@@ -193,7 +193,7 @@ def check_id(task_id: str) -> None:
 def require_known(found: "TaskStatus") -> None:
     """Raise Failure with code 1 if nothing is known about a task. The message names possible reasons."""
     if found.state is State.UNKNOWN:
-        raise Failure(ExitCode.NO, f'nothing is known about a task "{found.id}": {found.why}')
+        raise Failure(ExitCode.NO, f'the server knows nothing about a task "{found.id}": {found.why}')
 
 
 # The common options
@@ -208,7 +208,7 @@ _OPTIONS = (
     click.Option(
         ["-c", "--config", "config_file"],
         metavar="FILE",
-        help="Configuration file [ROTA_CONFIG, else ./rota.toml].",
+        help="The configuration file [ROTA_CONFIG, otherwise ./rota.toml].",
         expose_value=False,
         callback=_remember,
     ),
@@ -264,7 +264,7 @@ class RotaGroup(click.Group):
 
     def _nearest(self, ctx: click.Context, name: str) -> str:
         known = self.list_commands(ctx)
-        there = f"there are {', '.join(known)}" if len(known) > 1 else f"the only one is {known[0]}"
+        there = f"there are {', '.join(known)}" if len(known) > 1 else f"the only command is {known[0]}"
         return suggestion(name, known) or f": {there}"
 
     def advice(self, name: str) -> str:
@@ -308,7 +308,7 @@ class _DurationOption(click.ParamType):  # type: ignore[type-arg]  # older versi
             return value
         found = _DURATION.fullmatch(str(value).strip().lower())
         if not found or found[2] not in _SECONDS:
-            negative = "; it cannot be negative" * str(value).startswith("-")
+            negative = "; a duration cannot be negative" * str(value).startswith("-")
             what = "seconds, or a number with ms, s, m, h or d, as in 90 or 1.5h"
             self.fail(f"{value!r} is not a duration: {what}{negative}", param, ctx)
         try:
@@ -332,7 +332,7 @@ class _TimeOption(click.ParamType):  # type: ignore[type-arg]  # older versions 
 
 
 DURATION: Final = _DurationOption()
-"""A number of seconds, or a number with its unit, which is converted to seconds."""
+"""A number of seconds, or a number with its unit. The value is converted to seconds."""
 
 MOMENT: Final = _TimeOption()
 """A time in ISO 8601 with its time zone, which is converted to a datetime."""

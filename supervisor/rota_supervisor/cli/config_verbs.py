@@ -82,7 +82,7 @@ FILES = {"rota.toml": CONFIG_TEXT, "tasks.py": TASKS_TEXT}
 
 
 @click.command(cls=command.RotaCommand)
-@click.option("--no-imports", is_flag=True, help="Do not import the modules with the tasks.")
+@click.option("--no-imports", is_flag=True, help="Do not import the modules that define the tasks.")
 def check(*, no_imports: bool) -> None:
     """Check the configuration, the server and the imports.
 
@@ -145,7 +145,7 @@ def _checked_server(config: Config, counts: str) -> str:
         checked = check_server(config, open_namespace=False)
     except Failure as failure:
         if failure.code == ExitCode.UNREACHABLE:
-            output.print_message(f"everything else is usable: {counts}")
+            output.print_message(f"everything else can be used: {counts}")
         raise
     for warning in checked.warnings:
         output.print_warning(warning)
@@ -171,7 +171,7 @@ def check_against_code(
     difference keeps a fleet from running."""
     if config.imports and not tasks:
         modules = ", ".join(config.imports)
-        warn(f"no module of imports ({modules}) declares a task, so none can run: declare functions with @rota.task")
+        warn(f"no module of imports ({modules}) declares a task, so no task can run: declare functions with @rota.task")
     faults, known = compared_with_code(config, tasks)
     for fault in known:
         warn(str(fault))
@@ -200,7 +200,8 @@ def probe_imports(imports: Sequence[str], seconds: float, calls: ScheduledCalls)
     except TookTooLong as late:
         raise Failure(
             ExitCode.CONFIG,
-            f"importing {modules} {late} (limits.boot_seconds): does a module wait for something at import?",
+            f"importing {modules} {late} (limits.boot_seconds): does a module wait for another service while it is "
+            "imported?",
         ) from None
     except ProbeFailed as ended:
         raise Failure(ExitCode.CONFIG, f"importing {modules} {ended}") from None
@@ -231,7 +232,7 @@ def config() -> None:
 
 
 @config.command("print")
-@click.option("--origin", is_flag=True, help="Show the source of each value.")
+@click.option("--origin", is_flag=True, help="Show the source of each value, for example a file or a variable.")
 def print_config(*, origin: bool) -> None:
     """Print the configuration, merged from the defaults, the file and the environment."""
     state = command.current_state()

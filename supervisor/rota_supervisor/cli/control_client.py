@@ -43,12 +43,15 @@ class ControlClient:
         try:
             reply = exchange(self._socket, {"verb": verb, **fields}, seconds)
         except TimeoutError:
-            reason = f" within {seconds:g} s: see its log, and check whether process {self.master_pid} is stopped"
+            reason = (
+                f" within {seconds:g} s: see the log of the master, and check whether process {self.master_pid} "
+                "is stopped"
+            )
             raise self._no_reply(reason) from None
         except OSError as error:
             raise self._no_reply(f": {error}") from error
         if not reply.get("ok"):
-            raise Failure(ExitCode.NO, f"the master refused: {reply.get('error', 'it gave no reason')}")
+            raise Failure(ExitCode.NO, f"the master refused: {reply.get('error', 'it did not give a reason')}")
         return reply
 
     def _no_reply(self, reason: str) -> Failure:
@@ -90,14 +93,17 @@ def master_of(config: Config) -> Iterator[ControlClient]:
 def _why_none(paths: list[Path], refused: list[Path]) -> str:
     """Return why no master was found at these paths. `refused`: the paths that this user may not open."""
     closed = [path for path in refused if not os.access(path.parent, os.X_OK, effective_ids=True)]
-    members = "as root, or, if the fleet is a systemd unit, as a member of its group"
+    members = "as root, or, if the fleet is a systemd unit, as a member of the group of that unit"
     for path in refused:
         if path not in closed:
-            return f"{path} belongs to another user: run this as the user of the master, {members}"
-    why = f"no master is listening at {' or '.join(map(str, paths))}: start one with `rota run`, or see [control]"
+            return f"{path} belongs to another user: run this command as the user of the master, {members}"
+    why = (
+        f"no master is listening at {' or '.join(map(str, paths))}: start a master with `rota run`, or correct the "
+        "paths under [control]"
+    )
     if closed:
         folders = " and ".join(str(path.parent) for path in closed)
-        why += f". This user may not search {folders}: if the master is running, run this {members}"
+        why += f". This user may not search {folders}: if the master is running, run this command {members}"
     return why
 
 

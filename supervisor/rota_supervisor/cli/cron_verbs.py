@@ -117,7 +117,9 @@ def run(name: str) -> None:
     if state.json:
         output.put_json({"id": task_id, "overlaps": overlaps})
     if overlaps:
-        raise Failure(ExitCode.NO, f'{task_id} has not ended, and overlap is "skip": nothing was enqueued')
+        raise Failure(
+            ExitCode.NO, f'{task_id} has not ended, and the schedule has overlap = "skip", so nothing was enqueued'
+        )
     if not state.json:
         output.put(task_id)
 

@@ -89,7 +89,7 @@ def _filters(function: Any) -> Any:
 
 _IDS = click.argument("ids", nargs=-1, metavar="[ID...]")
 _ALL = click.option(
-    "--all", "everything", is_flag=True, help="Select all dead tasks, or all that match the other options."
+    "--all", "everything", is_flag=True, help="Select all dead tasks, or all dead tasks that match the other options."
 )
 
 
@@ -100,7 +100,7 @@ def dead() -> None:
 
 @dead.command("ls")
 @click.option(
-    "--limit", default=100, show_default=True, type=command.WholeNumber(min=1), help="Show at most this many."
+    "--limit", default=100, show_default=True, type=command.WholeNumber(min=1), help="Show at most this many tasks."
 )
 @_filters
 def list_dead(*, limit: int, **filters: str) -> None:
@@ -169,7 +169,7 @@ def purge(*, ids: tuple[str, ...], everything: bool, yes: bool, **filters: str) 
     with state.redis(config) as (_, store, connection):
         chosen = _choose(wanted, store, connection)
         if chosen:
-            output.confirm(f"forget {output.counted(len(chosen), 'dead task')} permanently", yes=yes)
+            output.confirm(f"permanently delete {output.counted(len(chosen), 'dead task')}", yes=yes)
         batches = _batches([task_id for task_id, _ in chosen])
         purged = sum(connection.run(store.purge_dead(batch)) for batch in batches)
     state.report({"purged": purged}, f"purged {output.counted(purged, 'task')}")
@@ -179,9 +179,9 @@ def purge(*, ids: tuple[str, ...], everything: bool, yes: bool, **filters: str) 
 def _wanted(wanted: Wanted, *, everything: bool) -> Wanted:
     """Check that the command line selects tasks. Raises Failure with code 2 if it does not."""
     if wanted.ids and (everything or wanted.queue or wanted.task or wanted.reason):
-        raise Failure(ExitCode.USAGE, "pass ids, or --all with filter options, not both")
+        raise Failure(ExitCode.USAGE, "pass either ids, or --all with filter options")
     if not wanted.ids and not everything:
-        raise Failure(ExitCode.USAGE, "name the ids, or use --all (with --queue, --task, --reason to select)")
+        raise Failure(ExitCode.USAGE, "pass ids, or use --all, with --queue, --task or --reason to select tasks")
     return wanted
 
 

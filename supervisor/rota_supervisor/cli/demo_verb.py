@@ -49,7 +49,7 @@ The fleet stays up. Ctrl-C ends it.
     type=command.DecimalNumber(min=SHORTEST_SECONDS, max=3600),
     default=30.0,
     show_default=True,
-    help="Run for about this many seconds.",
+    help="Run the demo for about this many seconds.",
 )
 @click.option("--keep", is_flag=True, help="Keep the fleet running after the summary, until Ctrl-C.")
 def demo(*, seconds: float, keep: bool) -> int:
@@ -58,12 +58,12 @@ def demo(*, seconds: float, keep: bool) -> int:
     The fleet has four workers and its own server. The demo also resizes its pool.
     """
     if not seconds < float("inf"):  # NaN passes the range check.
-        raise click.BadParameter("--seconds must be a number")
+        raise click.BadParameter("--seconds must be a finite number")
     screen = Screen(command.current_state())
     _check_surroundings(seconds)
     with _folder() as folder:
         settings = {**SETTINGS, **_addresses()}
-        screen.event(f"starting a Valkey and a fleet of {settings['workers']}, in {folder}")
+        screen.event(f"starting a Valkey server and a fleet of {settings['workers']}, in {folder}")
         with embedded_server(settings["redis_url"], folder), _fleet(folder, settings) as (fleet, ending):
             screen.event(f"ready; status page: http://{settings['http']['listen']}/")
             play = Demo(fleet, settings, seconds, screen.event, screen.watch)
@@ -195,7 +195,7 @@ class Screen:
         if code == 0:
             raise KeyboardInterrupt
         if code is not None:
-            raise Failure(ExitCode.NO, "the display of the demo failed: with TERM=dumb it writes lines instead")
+            raise Failure(ExitCode.NO, "the display of the demo failed: set TERM=dumb to write plain lines instead")
 
     @contextlib.contextmanager
     def picture(self, folder: Path) -> Iterator[None]:

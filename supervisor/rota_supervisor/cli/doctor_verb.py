@@ -23,26 +23,29 @@ _INFINITE: Final = "infinity"  # written as text, because JSON has no infinite n
 
 
 @click.command(cls=command.RotaCommand)
-@click.option("--no-imports", is_flag=True, help="Do not import the modules with the tasks.")
-@click.option("--strict", is_flag=True, help="Exit with 1 for warnings too.")
-@click.option("--unit", default="", metavar="NAME", help="The systemd unit [that of the running master].")
+@click.option("--no-imports", is_flag=True, help="Do not import the modules that define the tasks.")
+@click.option("--strict", is_flag=True, help="Exit with 1 also if there are only warnings.")
+@click.option(
+    "--unit", default="", metavar="NAME", help="The systemd unit of the fleet [the unit of the running master]."
+)
 @click.option(
     "--grace",
     type=command.DURATION,
     metavar="DURATION",
-    help="How long the manager waits for a stop, for example terminationGracePeriodSeconds [that of the unit].",
+    help="How long the service manager waits for a stop, for example terminationGracePeriodSeconds [as set in the "
+    "unit].",
 )
 @click.option(
     "--bundle",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Write a support archive without secrets, a .tar.gz, to this new file.",
+    help="Write a support archive without secrets to this new file, in .tar.gz format.",
 )
 @click.option(
     "--log",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="The log whose end is put into the archive [the log of the running master].",
+    help="The log file whose end is added to the archive [the log of the running master].",
 )
 def doctor(
     *, no_imports: bool, strict: bool, unit: str, grace: float | None, bundle: Path | None, log: Path | None
@@ -52,7 +55,9 @@ def doctor(
     Each finding states what it means and what to do. Exit with 78 if the configuration, the code or the server cannot
     be used, with 69 if Redis is not reachable, and with 1 after any other error.
     """
-    command.check_usage("--log adds a log to the archive of --bundle: use --bundle too" if log and not bundle else None)
+    command.check_usage(
+        "--log adds a log to the archive that --bundle writes: also use --bundle" if log and not bundle else None
+    )
     state = command.current_state()
     if bundle is not None and bundle.exists():
         raise Failure(ExitCode.TAKEN, f"{bundle} already exists: nothing was written")
@@ -66,7 +71,7 @@ def doctor(
     else:
         _put(result)
     if bundle is not None:
-        output.print_message(f"wrote {bundle}: read it before you send it")
+        output.print_message(f"wrote {bundle}: read the archive before you send it")
     return code
 
 

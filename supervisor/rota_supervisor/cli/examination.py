@@ -20,8 +20,10 @@ from rota_supervisor.doctor.server_reader import NO_SERVER, FoundServer, examine
 from rota_supervisor.doctor.unit_reader import read_unit, unit_in
 from rota_supervisor.exits import ExitCode, Failure
 
-_GRACE: Final = Unread("how long the manager waits for a stop", "it is not visible in a container: set it with --grace")
-_NOT_IMPORTED: Final = Unread("the modules with the tasks", "--no-imports was given")
+_GRACE: Final = Unread(
+    "how long the service manager waits for a stop", "this is not visible in a container: state it with --grace"
+)
+_NOT_IMPORTED: Final = Unread("the modules that define the tasks", "--no-imports was given")
 _NOT_NAMED: Final = Unread("the server", "the configuration has errors, so it may name the wrong server")
 
 

@@ -40,10 +40,10 @@ def _pool_of(pool: str | None, pools: Mapping[str, _Row]) -> str:
     if not pools:
         raise Failure(ExitCode.NO, 'no pool has a range: set, for example, workers = "2..16" in rota.toml')
     if pool is None and len(pools) > 1:
-        raise Failure(ExitCode.USAGE, f"several pools have a range, name one of them: {', '.join(pools)}")
+        raise Failure(ExitCode.USAGE, f"several pools have a range; name one of them: {', '.join(pools)}")
     name = pool or next(iter(pools))
     if name not in pools:
-        hint = suggestion(name, pools) or f"; those with a range are {', '.join(pools)}"
+        hint = suggestion(name, pools) or f"; the pools with a range are {', '.join(pools)}"
         raise Failure(ExitCode.NO, f'no pool "{name}" has a range{hint}')
     return name
 
@@ -51,7 +51,7 @@ def _pool_of(pool: str | None, pools: Mapping[str, _Row]) -> str:
 def _lines(name: str, row: _Row) -> Iterator[str]:
     yield f"pool {name}: {output.counted(row['workers'], 'worker')} on {row['node']}, range {row['min']}..{row['max']}"
     if "wanted" not in row:
-        yield "no decision yet: the first one follows within a second after the fleet is ready and reaches Redis"
+        yield "no decision yet: the first decision follows within a second after the fleet is ready and reaches Redis"
         return
     yield f"wanted {row['wanted']} in the whole fleet: {row['reason']}"
     yield f"steady {row['steady']}, drain {row['drain']}, tail {row['tail']}; without bounds {row['unbounded']}"

@@ -38,7 +38,7 @@ def group() -> None:
 
 @group.command("ls")
 @click.option(
-    "--limit", default=100, show_default=True, type=command.WholeNumber(min=1), help="Show at most this many."
+    "--limit", default=100, show_default=True, type=command.WholeNumber(min=1), help="Show at most this many groups."
 )
 def list_groups(limit: int) -> None:
     """List the groups that have not ended, the oldest first."""
@@ -88,7 +88,7 @@ def show(group_id: str) -> None:
 def _known(found: GroupStatus) -> GroupStatus:
     """Return the group unchanged if it is known. Raises Failure with code 1 if it is not."""
     if found.state is GroupStanding.UNKNOWN:
-        why = "it ended over a minute ago, or never existed: `rota group ls` lists the groups that have not ended"
+        why = "it ended more than a minute ago, or never existed: `rota group ls` lists the groups that have not ended"
         raise Failure(ExitCode.NO, f'there is no group "{found.id}": {why}')
     return found
 

@@ -82,11 +82,11 @@ def _pool_and_number(arguments: tuple[str, ...]) -> tuple[str | None, str]:
             raise click.UsageError("name the number of workers: `rota scale 8`, `rota scale +2` or `rota scale POOL 8`")
         case (argument,) | (_, argument):
             raise click.UsageError(f"expected a number of workers, as in 8, +2, -2 or auto, got {argument!r}")
-    raise click.UsageError("expected one pool and one number")
+    raise click.UsageError("expected at most one pool and one number")
 
 
 @click.command(cls=command.RotaCommand)
-@click.option("--dry-run", is_flag=True, help="Only show what would be done.")
+@click.option("--dry-run", is_flag=True, help="Only show what the reload would do.")
 def reload(*, dry_run: bool) -> None:
     """Reload the configuration of the master, as SIGHUP does. Exit with 78 if the master refuses the new one."""
     if dry_run:
@@ -143,12 +143,14 @@ def quiet() -> None:
 def resume() -> None:
     """Let the workers claim tasks again."""
     reply = request("resume")
-    text = "resumed" if reply["changed"] else "it was not quiet: nothing changed"
+    text = "resumed" if reply["changed"] else "the fleet was not quiet, so nothing changed"
     command.current_state().report(reply, text)
 
 
 @click.command(cls=command.RotaCommand)
-@click.option("--now", is_flag=True, help="Do not wait for running tasks: kill them and return them to their queues.")
+@click.option(
+    "--now", is_flag=True, help="Do not wait for running tasks, but kill them and return them to their queues."
+)
 def stop(*, now: bool) -> None:
     """Drain and stop the fleet, and wait until it has ended."""
     with _reach() as (config, master):
@@ -156,6 +158,6 @@ def stop(*, now: bool) -> None:
         reply = master.request("stop", now=now)["stop"]
         if not master.wait_for_exit(config.limits.drain_seconds + STOP_MARGIN_SECONDS):
             raise Failure(
-                ExitCode.NO, f"the master, pid {pid}, was requested to stop and is still running: see its log"
+                ExitCode.NO, f"the master, pid {pid}, was requested to stop, but is still running: see its log"
             )
     command.current_state().report({**reply, "pid": pid, "stopped": True}, "stopped")

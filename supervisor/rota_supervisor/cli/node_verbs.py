@@ -27,10 +27,14 @@ STATUS: Final = "/status.json"
 _NO_TEXTUAL: Final = "rota top needs Textual, which is not installed: pip install 'rota[top]', or use --once"
 _NO_HTTP: Final = (
     "rota top queries the HTTP server, which is turned off: set [http] listen, or name another node with --url; "
-    "rota status queries the master itself"
+    "`rota status` works without the HTTP server"
 )
-_UNAUTHENTICATED: Final = "{} requires a token: with --token-file, name a file that contains it and that you may read"
-_REJECTED: Final = "{} has another token: with --token-file, name the file of its [http] token_file"
+_UNAUTHENTICATED: Final = (
+    "{} requires a token: use --token-file with a file that contains the token and that you may read"
+)
+_REJECTED: Final = (
+    "{} has another token: use --token-file with a file that contains the token of that node ([http] token_file)"
+)
 _COLUMNS: Final = 160  # the width of text that is not written to a terminal
 
 LIVE = "/livez"
@@ -43,7 +47,7 @@ HEADLINE_SECONDS: Final = 1.0  # how long a probe may wait for a slow page
 @click.option(
     "--token-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Read the node's bearer token from this file.",
+    help="Read the bearer token of the node from this file.",
 )
 @click.option("--once", is_flag=True, help="Write the status once, as text, and exit.")
 def top(*, url: str | None, token_file: Path | None, once: bool) -> int:
@@ -87,7 +91,7 @@ def status_of(node: NodeHttp) -> dict[str, Any]:
     if response.status == HTTPStatus.UNAUTHORIZED:
         raise NodeUnreachable(_REJECTED.format(node.url) if node.token else _UNAUTHENTICATED.format(node.url))
     if response.status != HTTPStatus.OK:
-        why = "this server is not a node of Rota" if response.status == HTTPStatus.NOT_FOUND else response.line
+        why = "this server is not a node of a Rota fleet" if response.status == HTTPStatus.NOT_FOUND else response.line
         raise NodeUnreachable(f"{node.url}{STATUS} returned {response.status}: {why or 'is it a node of Rota?'}")
     try:
         status: dict[str, Any] = json.loads(response.text)
@@ -107,7 +111,7 @@ def _watch(state: command.CliState, config: Config, node: NodeHttp) -> int:
     """Show the view until the user quits, and return the exit code. Raises Failure with code 78 if Textual is missing,
     Failure with code 2 if there is no terminal, and NodeUnreachable if the node does not reply at the start."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise Failure(ExitCode.USAGE, "rota top needs a terminal: use --once or --json without one")
+        raise Failure(ExitCode.USAGE, "rota top needs a terminal: without a terminal, use --once or --json")
     try:
         from rota_supervisor.top.top_app import Top  # noqa: PLC0415 - Textual may be missing, and its import is slow
     except ModuleNotFoundError:

@@ -160,7 +160,7 @@ def warn_of_unknown(names: Iterable[str], config: Config, store: Store, connecti
     for name in unknown:
         near = suggestion(name, (each for each in known if each != name and not is_pattern(each))) or ":"
         output.print_warning(
-            f'the queue "{name}" is not known{near} no tier contains it, and no task was ever enqueued into it'
+            f'the queue "{name}" is not known{near} no tier contains this queue, and no task was ever enqueued into it'
         )
 
 
@@ -187,7 +187,7 @@ def _is_known(state: QueueState | None) -> bool:
     type=command.WholeNumber(1, MOST_CLAIMS),
     help="Show this many claims.",
 )
-@click.option("--pool", default="", metavar="POOL", help="Show only claims by the workers of this pool.")
+@click.option("--pool", default="", metavar="POOL", help="Show only the claims of the workers in this pool.")
 def explain(*, queue: str | None, task_id: str, count: int, pool: str) -> None:
     """Show the next claims in order, with the reason for each.
 
@@ -211,7 +211,7 @@ def explain(*, queue: str | None, task_id: str, count: int, pool: str) -> None:
 
 def _check_wanted(queue: str | None, task_id: str) -> None:
     if queue and task_id:
-        raise Failure(ExitCode.USAGE, "name a queue or use --id, not both: with --id, the queue is that of the task")
+        raise Failure(ExitCode.USAGE, "name a queue or use --id, not both: --id also explains the queue of the task")
     command.check_usage(queue and fault_in_queue_name(queue), task_id and fault_in_name("id", task_id))
 
 
@@ -242,7 +242,7 @@ def _pools_of(found: Explanation) -> Sequence[PoolOutlook]:
 
 def _heading(pool: PoolOutlook) -> str:
     claims = output.counted(len(pool.claims), "claim")
-    more = "" if pool.is_whole else ": a longer search would block the server"
+    more = "" if pool.is_whole else ", because a longer search would block the server"
     return f"pool {pool.pool} on {', '.join(pool.nodes)}: the next {claims}{more}"
 
 

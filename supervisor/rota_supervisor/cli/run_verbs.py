@@ -31,15 +31,17 @@ _WORKERS: Final = re.compile(r"[0-9]{1,9}(\.\.[0-9]{1,9})?", re.ASCII)  # Python
     metavar="N|POOL=N",
     help="Set the number of workers of the fleet or of one pool, or a range such as 2..16.",
 )
-@click.option("--pool", "pools", multiple=True, metavar="POOL", help="Run only this pool; may be repeated.")
+@click.option("--pool", "pools", multiple=True, metavar="POOL", help="Run only this pool. May be repeated.")
 @click.option(
     "-Q", "--tier", "tiers", multiple=True, metavar="TIER", help="Serve these tiers, highest first: -Q high -Q a,b."
 )
 @click.option("--burst", is_flag=True, help="Exit when no task is ready or running.")
 @click.option("--reload", is_flag=True, help="Restart the workers when code changes, for development.")
-@click.option("--embedded", is_flag=True, help="Start a Valkey at redis_url, which must be on this machine.")
+@click.option("--embedded", is_flag=True, help="Start a Valkey server at redis_url, which must be on this machine.")
 @click.option("--pid-file", default="", metavar="PATH", help="Write the master's pid to this file [control.pid_file].")
-@click.option("--record", default="", hidden=True, help="Record the events of the master, for replay in tests.")
+@click.option(
+    "--record", default="", hidden=True, help="Record the events of the master in this file, for replay in tests."
+)
 @click.argument("imports", nargs=-1)
 def run(*, burst: bool, reload: bool, embedded: bool, record: str, **of_configuration: Any) -> None:
     """Run a fleet until it is stopped. IMPORTS are the modules that define the tasks [imports]."""
@@ -120,7 +122,7 @@ def _current_folder() -> str:
     try:
         return str(Path.cwd())
     except OSError as error:
-        message = f"the current folder cannot be used: {error.strerror}: start in the folder of your code"
+        message = f"the current folder cannot be used: {error.strerror}: start the command in the folder of your code"
         raise Failure(ExitCode.CONFIG, message) from None
 
 
@@ -145,7 +147,9 @@ def _server(config: Config, beside: Path, *, embedded: bool) -> Iterator[None]:
     if config.durability == "wait":
         raise Failure(ExitCode.CONFIG, 'durability = "wait" needs a replica, and --embedded has none: use "waitaof"')
     if config.redis_credentials:
-        raise Failure(ExitCode.CONFIG, "--embedded supports no users: remove redis_credentials from the configuration")
+        raise Failure(
+            ExitCode.CONFIG, "--embedded does not support users: remove redis_credentials from the configuration"
+        )
     # Imported here, because finding the wheel loads importlib.metadata, and the master would keep its 1.9 MB
     # needlessly.
     from rota_supervisor.embedded import embedded_server  # noqa: PLC0415
@@ -170,7 +174,9 @@ def exporter() -> int:
 
     config = command.current_state().load_with_warnings().config
     if not config.http.listen:
-        raise Failure(ExitCode.CONFIG, 'http.listen is "", which turns HTTP off: set the address to listen at')
+        raise Failure(
+            ExitCode.CONFIG, 'http.listen is "", which turns HTTP off: set the address on which the exporter listens'
+        )
     settings = exporter_settings(config)
     try:
         access = AccessRules(settings)

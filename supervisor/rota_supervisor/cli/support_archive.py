@@ -210,7 +210,7 @@ def _add_log(bundle: Bundle, result: ExaminationResult, log: Path | None) -> Non
         _add_journal(bundle, unit.name)
         return
     if file is None:
-        bundle.miss("log.txt", "no running master writes its log to a file: name a file with --log")
+        bundle.miss("log.txt", "no running master writes its log to a file: name a log file with --log")
         return
     try:
         bundle.add_log("log.txt", _end_of(file))
@@ -241,7 +241,7 @@ def _end_of(file: Path) -> str:
 def _add_journal(bundle: Bundle, unit: str) -> None:
     program = shutil.which("journalctl")
     if program is None:
-        bundle.miss("log.txt", "there is no journalctl here")
+        bundle.miss("log.txt", "this machine has no journalctl")
         return
     command = [program, "--no-pager", "--output=cat", f"--lines={LOG_LINES}", f"--unit={unit}"]
     try:

@@ -74,23 +74,26 @@ def task() -> None:
 @click.argument("name")
 @click.argument("args", nargs=-1)
 @click.option("--kwargs", default="{}", metavar="JSON", help="Pass these keyword arguments, as a JSON object.")
-@click.option("--queue", metavar="QUEUE", help="Enqueue into this queue [that of the task in `imports`].")
-@click.option("--delay", type=DURATION, metavar="DURATION", help="Make it due after this time: 90, 1m, 2h, 1d.")
+@click.option("--queue", metavar="QUEUE", help="Enqueue the task into this queue [the declared queue].")
+@click.option("--delay", type=DURATION, metavar="DURATION", help="Make the task due after this time: 90, 1m, 2h, 1d.")
 @click.option(
     "--at",
     type=MOMENT,
     metavar="TIME",
-    help="Make it due at this time, or now if this is in the past: 2027-01-31T09:00+01:00.",
+    help="Make the task due at this time, or now if the time is in the past: 2027-01-31T09:00+01:00.",
 )
-@click.option("--retries", type=WholeNumber(min=0), metavar="N", help="Retry it at most N times [the task's].")
-@click.option("--expires", type=DURATION, metavar="DURATION", help="Let it start at most this late [the task's].")
+@click.option("--retries", type=WholeNumber(min=0), metavar="N", help="Retry the task at most N times [as declared].")
+@click.option("--expires", type=DURATION, metavar="DURATION", help="Start the task at most this late [as declared].")
 @click.option(
-    "--unique", is_flag=True, default=None, help="Enqueue only if no live task has these arguments [the task's]."
+    "--unique",
+    is_flag=True,
+    default=None,
+    help="Enqueue the task only if no live task has these arguments [as declared].",
 )
-@click.option("--front", is_flag=True, help="Put it at the head of its lane, now or when it is due.")
-@click.option("--id", metavar="ID", help="Set its id. If a task with this id is live, enqueue nothing.")
-@click.option("--wait", is_flag=True, help="Wait until it has ended, and write its result.")
-@click.option("--timeout", type=DURATION, metavar="DURATION", help="With --wait, wait no longer than this.")
+@click.option("--front", is_flag=True, help="Put the task at the head of its lane when it is due.")
+@click.option("--id", metavar="ID", help="Set the id of the task. If a task with this id is live, enqueue nothing.")
+@click.option("--wait", is_flag=True, help="Wait until the task has ended, and write its result.")
+@click.option("--timeout", type=DURATION, metavar="DURATION", help="With --wait, wait at most this long.")
 def enqueue(
     *, name: str, args: tuple[str, ...], kwargs: str, wait: bool, timeout: float | None, **options: Any
 ) -> None:
@@ -113,7 +116,7 @@ def enqueue(
     with _client(config) as client:
         handle = _send(client, name, {"args": list(map(_argument, args)), "kwargs": keywords, **options})
         if handle.duplicate:
-            output.print_message(f"a task with the id {handle.id} is already live: it stays, and no task was added")
+            output.print_message(f"a task with the id {handle.id} is already live, so no task was enqueued")
         if wait:
             put_end(handle, timeout, as_json=state.json)
         elif state.json:
@@ -138,7 +141,7 @@ def _check_times(options: Mapping[str, Any]) -> None:
     Failure with code 2."""
     both = options["delay"] is not None and options["at"] is not None
     none = options["expires"] is not None and options["expires"] <= 0
-    command.check_usage("use --delay or --at, not both" * both, "--expires must be more than 0 seconds" * none)
+    command.check_usage("use either --delay or --at, not both" * both, "--expires must be more than 0 seconds" * none)
 
 
 def _keywords(text: str) -> dict[str, Any]:
@@ -240,10 +243,10 @@ def cancel(task_id: str, kill_after: float | None) -> None:
             killed = "" if kill_after is None else f", and it is killed if it has not ended {kill_after:g} s later"
             output.print_message(f"{task_id} is running; its cancellation was requested{killed}")
         case CancelStatus.DEAD:
-            raise Failure(ExitCode.NO, f"{task_id} is dead already: see `rota dead show {task_id}`")
+            raise Failure(ExitCode.NO, f"{task_id} is already dead: see `rota dead show {task_id}`")
         case CancelStatus.UNKNOWN:
             require_known(found)
-            raise Failure(ExitCode.NO, f"{task_id} has ended already: it is {found.state}")
+            raise Failure(ExitCode.NO, f"{task_id} has already ended: it is {found.state}")
 
 
 def put_end(handle: "Handle[Any]", timeout_seconds: float | None, *, as_json: bool) -> None:
@@ -275,7 +278,7 @@ def put_end(handle: "Handle[Any]", timeout_seconds: float | None, *, as_json: bo
 )
 @click.option("--task", default="", metavar="NAME", help="Show only tasks with this name.")
 @click.option(
-    "--limit", default=DEFAULT_LIMIT, show_default=True, type=WholeNumber(min=1), help="Show at most this many."
+    "--limit", default=DEFAULT_LIMIT, show_default=True, type=WholeNumber(min=1), help="Show at most this many tasks."
 )
 def list_tasks(*, queue: str | None, state: str, task: str, limit: int) -> None:
     """List the first tasks of QUEUE, or of all queues.
@@ -336,8 +339,8 @@ def rest_text(found: TasksFound, limit: int) -> str:
     if not found.more:
         return ""
     if len(found.tasks) < limit:
-        return f"searched {output.counted(found.searched, 'task')} and stopped: there may be more"
-    return f"there are more: these are the first {limit}, see --limit"
+        return f"searched {output.counted(found.searched, 'task')} and stopped: there may be more tasks"
+    return f"there are more tasks: these are the first {limit}, see --limit"
 
 
 # One task
@@ -345,7 +348,7 @@ def rest_text(found: TasksFound, limit: int) -> str:
 
 @task.command()
 @TASK_ID
-@click.option("--args", "with_args", is_flag=True, help="Also show its arguments, if it is live or dead.")
+@click.option("--args", "with_args", is_flag=True, help="Also show the arguments of the task, if it is live or dead.")
 def show(*, task_id: str, with_args: bool) -> None:
     """Show the state of a task, or how it ended. Exit with 1 if nothing is known about it."""
     check_id(task_id)
@@ -421,7 +424,10 @@ def _of_another(url: str, config: Config) -> Iterator[RunningAttempt]:
 @click.command(cls=command.RotaCommand)
 @click.option("-f", "--follow", is_flag=True, help="Continue with new events, until Ctrl-C.")
 @click.option(
-    "--after", default="0", metavar="ID", help='Show only events after this one, or with "now" only new ones.'
+    "--after",
+    default="0",
+    metavar="ID",
+    help='Show only the events after the one with this id. With "now", show only new events.',
 )
 @click.option("--queue", help="Show only events of this queue.")
 @click.option("--task", help="Show only events of tasks with this name.")

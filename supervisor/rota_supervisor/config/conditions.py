@@ -116,9 +116,9 @@ def _minutes(word: _Word) -> tuple[int, int]:
     start = hour * 60 + minute
     end = last_hour * 60 + last_minute
     if max(minute, last_minute) >= 60 or start >= _DAY_MINUTES or end > _DAY_MINUTES:  # noqa: PLR2004 - an hour
-        raise word.fault(f"there is no such time, from 00:00 to 24:00: {word.shown}")
+        raise word.fault(f"expected a time from 00:00 to 24:00, got {word.shown}")
     if start == end:
-        raise word.fault(f'{word.text} is an empty time; a whole day is "00:00-24:00"')
+        raise word.fault(f'{word.text} is an empty span of time; to mean the whole day, write "00:00-24:00"')
     return start, end if end > start else end + _DAY_MINUTES
 
 
@@ -261,7 +261,8 @@ def check_chunk(text: str) -> str:
     if is_expression:
         tokens.insert(0, _LuaToken("name", "return", 1, 1))
     _Parser(
-        tokens, "the expression is complete here" if is_expression else "nothing may follow return in its block"
+        tokens,
+        "the expression is already complete here" if is_expression else "no statement may follow return in a block",
     ).parse()
     sent = _joined(tokens)
     if len(sent) > MOST_CONDITION_CHARACTERS:
@@ -439,5 +440,7 @@ class _Parser:
         if token.text in _REFUSED:
             return f"{token.shown} {_NOT_ALLOWED}"
         if token.kind == "name" and token.text not in _WORDS:
-            return f"{token.shown} is not known here: a condition can use {', '.join(GIVEN)}, math, and its own locals"
+            return (
+                f"{token.shown} is unknown here: a condition can use only {', '.join(GIVEN)}, math, and its own locals"
+            )
         return ""

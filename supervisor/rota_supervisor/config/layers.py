@@ -39,25 +39,25 @@ _TOO_DEEP: Final = f"has tables and lists nested more than {MOST_LEVELS} levels 
 _TRUTHS: Final = dict.fromkeys(("true", "1", "yes", "on"), True) | dict.fromkeys(("false", "0", "no", "off"), False)
 _URL = "redis_url"
 _URL_FILE = "redis_url_file"
-_UNCLOSED: Final = "a quote is opened and not closed"
+_UNCLOSED: Final = "a quote is opened but not closed"
 # The most common cause of each error of tomllib. The key is the beginning of the error's text.
 _CAUSES: Final = {
-    **dict.fromkeys(("Expected '='", "Invalid statement"), "a line is KEY = VALUE, [TABLE] or # COMMENT"),
+    **dict.fromkeys(("Expected '='", "Invalid statement"), "each line must be KEY = VALUE, [TABLE] or # COMMENT"),
     "Expected ']' at the end of a table": (
-        'close the bracket; a name with special characters is written in quotes, as in [queues."tenant-*"]'
+        'close the bracket; put a name with special characters into quotes, as in [queues."tenant-*"]'
     ),
-    "Unclosed array": "a [ is opened and not closed",
-    "Unescaped '\\'": "between double quotes, write it twice; between single quotes, once",
-    "Expected newline": "after a value, only a comment may follow on its line",
+    "Unclosed array": "a [ is opened but not closed",
+    "Unescaped '\\'": "write a backslash twice between double quotes, and once between single quotes",
+    "Expected newline": "only a comment may follow a value on the same line",
     "Illegal character '\\n'": _UNCLOSED,
     "Unterminated string": _UNCLOSED,
     "Expected \"'": _UNCLOSED,
 }
 _VALUE_CAUSES: Final = (
     (re.compile(r"\s*(?:#.*)?$"), "a value is missing"),
-    (re.compile(r"(?i)(?:true|false)\b"), "true and false are in lower case"),
-    (re.compile(r"(?i)(?:null|none|nil)\b"), "TOML has no such value: leave the key out"),
-    (re.compile(""), 'text is written in quotes, as in namespace = "shop"'),
+    (re.compile(r"(?i)(?:true|false)\b"), "write true and false in lower case"),
+    (re.compile(r"(?i)(?:null|none|nil)\b"), "TOML has no value for this: leave the key out"),
+    (re.compile(""), 'put text into quotes, as in namespace = "shop"'),
 )
 _TWICE: Final = ("Cannot overwrite a value", "Cannot declare")  # how tomllib's errors about a repeated key begin
 _LINE: Final = re.compile(r"at line (\d+)")
@@ -188,7 +188,7 @@ def _set_twice(content: bytes | None, error: str) -> str:
             name = f"[{table}]" if found["table"] else ".".join(filter(None, (table, found["key"])))
             numbers.setdefault(name, []).append(number)
     lines = numbers.get(name, [])
-    return f"{name} is set in line {lines[0]} and again in line {lines[-1]}: keep one" if len(lines) > 1 else ""
+    return f"{name} is set on line {lines[0]} and again on line {lines[-1]}: keep one of them" if len(lines) > 1 else ""
 
 
 def origin_of_file(file: Path) -> str:
@@ -328,7 +328,7 @@ def choose_server_url(layers: Sequence[Layer], merged: Layer, folder: Path) -> l
         merged.values.pop(_URL_FILE, None)
         return []
     if _URL in values:
-        return [Fault(_URL_FILE, "set redis_url or redis_url_file, not both")]
+        return [Fault(_URL_FILE, "set either redis_url or redis_url_file, not both")]
     if not isinstance(path, str) or may_hold_credentials(path):  # The later check of types reports the fault.
         return []
     return _read_url(merged, folder / path)

@@ -152,7 +152,7 @@ def _others(known: Iterable[str]) -> str:
     names = list(known)
     if not names:
         return ": the file has no [pools.NAME]"
-    return f": there are {', '.join(names)}" if len(names) > 1 else f": the only one is {names[0]}"
+    return f": the pools are {', '.join(names)}" if len(names) > 1 else f": the only pool is {names[0]}"
 
 
 def _without_unserved(flags: Flags, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -104,12 +104,12 @@ def warnings_of_pools(config: Config) -> list[str]:
     """Return a warning for each queue that no worker will serve because its pools have no workers."""
     taken = taken_queues(config, {name: size.least for name, size in pool_sizes(config).items()})
     if not taken:
-        return ["no pool has workers: this node will run no task"]
+        return ["no pool has workers, so this node runs no tasks"]
     warnings = []
     for queue in served_queues(config):
         if queue not in taken:
             pools = ", ".join(name for name, pool in config.pools.items() if _takes(pool, queue))
-            warnings.append(f'no worker takes queue "{queue}": its pools have no workers ({pools})')
+            warnings.append(f'no worker takes queue "{queue}": the pools that serve it have no workers ({pools})')
     return warnings
 
 

@@ -76,7 +76,7 @@ def _redis_credentials(config: Config) -> Iterator[Fault]:
         return  # `_redis_url` reports this fault.
     address = parse_address(config.redis_url)
     if address.username or address.password:
-        yield Fault("redis_credentials", "redis_url has a user or a password: remove them from it")
+        yield Fault("redis_credentials", "redis_url contains a user or a password: remove them from the URL")
 
 
 def _tls_key_at_fault(config: Config) -> str:
@@ -105,7 +105,7 @@ def _tiers(config: Config) -> Iterator[Fault]:
     seen: dict[str, str] = {}
     for number, tier in enumerate(config.tiers):
         if not tier:
-            yield Fault(f"tiers[{number}]", "a tier without a queue: remove it or name a queue")
+            yield Fault(f"tiers[{number}]", "the tier has no queue: remove the tier, or add a queue")
         for index, queue in enumerate(tier):
             path = f"tiers[{number}][{index}]"
             if fault := _fault_in_tier(queue):
@@ -133,7 +133,7 @@ def _hint(queue: str, served: Iterable[str]) -> str:
     pattern = None if STAR in queue else served_as(queue, served)
     if pattern is None:
         return suggestion(queue, served)
-    return f' itself: name "{pattern}", which includes it, or add it to tiers'
+    return f' itself: use "{pattern}", which includes it, or add it to tiers'
 
 
 def _rates(config: Config) -> Iterator[Fault]:
@@ -149,7 +149,7 @@ def _conditions(config: Config) -> Iterator[Fault]:
         if fault := fault_in_name("condition name", name):
             yield Fault(f"conditions.{name}", fault)
         elif condition.hours and condition.lua:
-            yield Fault(f"conditions.{name}", "set hours or lua, not both")
+            yield Fault(f"conditions.{name}", "set either hours or lua, not both")
         elif not (condition.hours or condition.lua):
             message = 'set hours, as in "Mon-Fri 08:00-18:00 Europe/Zurich", or lua'
             yield Fault(f"conditions.{name}", message)
@@ -196,7 +196,7 @@ def _tasks(config: Config) -> Iterator[Fault]:
 
 def _workers(config: Config) -> Iterator[Fault]:
     if config.pools and config.workers is not None:
-        yield Fault("workers", "set workers or [pools], not both: with pools, each pool sets its number of workers")
+        yield Fault("workers", "set either workers or [pools]: with pools, each pool sets its own number of workers")
     given = {f"pools.{name}.workers": pool.workers for name, pool in config.pools.items()}
     ranges = {path: worker_range(value) for path, value in (given or {"workers": config.workers or 0}).items()}
     for path, size in ranges.items():
@@ -204,7 +204,7 @@ def _workers(config: Config) -> Iterator[Fault]:
             yield Fault(path, f'expected the smaller number first, as in "{size.most}..{size.least}", got "{size}"')
     least = sum(size.least for size in ranges.values() if not size.is_fixed)
     if 0 < config.scaling.budget < least:
-        message = f"expected at least {least}, the sum of the smaller ends of all ranges, got {config.scaling.budget}"
+        message = f"expected at least {least}, the sum of the lower limits of all ranges, got {config.scaling.budget}"
         yield Fault("scaling.budget", message)
     total = sum(max(size) for size in ranges.values())
     if total > MAX_WORKERS:
@@ -231,7 +231,9 @@ def _queues_without_pool(config: Config) -> Iterator[Fault]:
     taken = {queue for pool in config.pools.values() for queue in pool.queues}
     for queue in served_queues(config):
         if config.pools and not taken.intersection((queue, EVERY_QUEUE)):
-            yield Fault("pools", f'no pool takes queue "{queue}": add it to the queues of one, or "*" for every queue')
+            yield Fault(
+                "pools", f'no pool takes queue "{queue}": add it to the queues of a pool, or use "*" for every queue'
+            )
 
 
 def _adopt(config: Config) -> Iterator[Fault]:
@@ -241,12 +243,14 @@ def _adopt(config: Config) -> Iterator[Fault]:
         if not key or len(key) > MAX_LABEL:
             yield Fault(f"adopt.{key}", f"expected a key with 1 to {MAX_LABEL} characters")
         if key.startswith(f"{{{config.namespace}}}:"):
-            message = "this key belongs to the fleet itself: items that are pushed there need no adoption"
+            message = "this key belongs to the fleet itself: items that are pushed to it need no adoption"
             yield Fault(f"adopt.{key}", message)
         if adopt.task and (fault := fault_in_name("task name", adopt.task)):
             yield Fault(f"adopt.{key}.task", fault)
         if adopt.task and not (adopt.queue or queue_in_key(key)):
-            yield Fault(f"adopt.{key}.queue", "items that are arguments of a task name no queue: set the queue here")
+            yield Fault(
+                f"adopt.{key}.queue", "items that are only the arguments of a task name no queue: set the queue here"
+            )
 
 
 def _queues_of_adopted(config: Config) -> Iterator[Fault]:
@@ -257,7 +261,9 @@ def _queues_of_adopted(config: Config) -> Iterator[Fault]:
         if queue and (fault := fault_in_queue_name(queue)):
             yield Fault(path, fault)
         elif queue and queue not in served:
-            other = ", or name one that is in them" if adopt.queue else ", or set queue to one that is in them"
+            other = (
+                ", or name a queue that is in a tier" if adopt.queue else ", or set queue to a queue that is in a tier"
+            )
             hint = suggestion(queue, served) or _ADD_IT + other
             yield Fault(path, f'queue "{queue}" is in no tier{hint}')
 
@@ -290,11 +296,14 @@ def _listen(config: Config) -> Iterator[Fault]:
 def _access(config: Config) -> Iterator[Fault]:
     http = config.http
     if bool(http.tls_cert) != bool(http.tls_key):
-        yield Fault(f"http.{'tls_cert' if http.tls_key else 'tls_key'}", "TLS needs both tls_cert and tls_key")
+        yield Fault(f"http.{'tls_cert' if http.tls_key else 'tls_key'}", "for TLS, set both tls_cert and tls_key")
     if http.actions and not http.token_file:
-        yield Fault("http.actions", "actions need a token: set http.token_file")
+        yield Fault("http.actions", "actions require a token: set http.token_file")
     if http.read_token_file and not http.token_file:
-        yield Fault("http.read_token_file", "set http.token_file too: a token that only reads is an addition to it")
+        yield Fault(
+            "http.read_token_file",
+            "set http.token_file too: a read-only token is used in addition to that of http.token_file",
+        )
     for number, name in enumerate(http.allowed_hosts):
         if not _HOST_NAME.fullmatch(name):
             message = f'expected a host name without a port, as in "rota.example.com", got {shown(name)}'
@@ -308,8 +317,8 @@ def warnings_of_http(config: Config) -> list[str]:
     if config.http.token_file or host in ("", "localhost", "::1") or host.startswith("127."):
         return []
     warning = (
-        f"http.listen = {shown(config.http.listen)} without http.token_file: other machines may read /metrics, /livez "
-        "and /readyz only; the status page and its data are available on this machine only"
+        f"http.listen = {shown(config.http.listen)} without http.token_file: other machines may read only /metrics, "
+        "/livez and /readyz; the status page and its data are available only on this machine"
     )
     return [warning]
 
@@ -337,11 +346,11 @@ def _faults_of_schedule_keys(given: ScheduleConfig) -> Iterator[tuple[str, str]]
     if not given.task:
         yield "task", "is missing: set it to the name of the task to enqueue"
     if given.cron and given.every is not None:
-        yield "", "set cron or every, not both"
+        yield "", "set either cron or every, not both"
     if not given.cron and given.every is None:
         yield "", 'set cron, as in "0 3 * * *", or every, in seconds'
     if given.timezone and not given.cron:
-        yield "timezone", "applies only to cron: set cron, or leave it out"
+        yield "timezone", "applies only to cron: set cron, or remove this key"
 
 
 def _faults_of_schedule(name: str, given: ScheduleConfig) -> Iterator[tuple[str, str]]:

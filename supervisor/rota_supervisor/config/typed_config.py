@@ -58,7 +58,7 @@ _INDEX: Final = re.compile(r"\[\d+\]$")
 _PLAIN_PATH: Final = re.compile(r"[\w.-]+", re.ASCII)
 _MISSPELT: Final = 0.8  # the similarity of a misspelt key; a less similar key may belong to another table
 _FAILED: Final = object()
-_ABOVE: Final = ": it belongs to no table: write it above the first [table] of the file"
+_ABOVE: Final = ": this key belongs to no table: move it above the first [table] of the file"
 _MISPLACED: Final = (
     "looks like a URL or like credentials, and is not shown: the server's URL belongs in redis_url, or in a file "
     "that redis_url_file names"

@@ -109,7 +109,7 @@ def _sign(fd: int, path: Path) -> bool:
     found = os.fstat(fd)
     is_file = stat.S_ISREG(found.st_mode)
     if not is_file or not all(word.isdigit() for word in os.pread(fd, SIGNATURE_BYTES, 0).split()):
-        raise OSError("there is something that is not a pid file")  # A wrong path must not destroy another file.
+        raise OSError("the path exists and is not a pid file")  # A wrong path must not destroy another file.
     if found.st_uid != os.geteuid():
         os.fchown(fd, os.geteuid(), -1)
     os.fchmod(fd, LOCK_MODE)  # No other user may lock or write the file, even if it existed before.
@@ -216,7 +216,7 @@ def _listen(listening: socket.socket, path: Path, mode: int) -> None:
     file that is not a socket."""
     with contextlib.suppress(FileNotFoundError):
         if not stat.S_ISSOCK(path.lstat().st_mode):
-            raise OSError(f"there is something at {path} that is not a socket")
+            raise OSError(f"the path {path} exists and is not a socket")
         path.unlink()
     before = os.umask(0o777 & ~mode)
     try:
@@ -303,7 +303,7 @@ def _fulfil(line: bytes, port: ControlPort) -> tuple[str, ControlReply | Awaitab
     if not isinstance(name, str):
         raise RequestRefused(f"a request must name its verb, one of {', '.join(VERBS)}")
     if name not in VERBS:
-        near = suggestion(name, VERBS) or f": it knows {', '.join(VERBS)}"
+        near = suggestion(name, VERBS) or f": it knows the verbs {', '.join(VERBS)}"
         raise RequestRefused(f"this master does not know the verb {shown(name)}{near}")
     act, fields = VERBS[name]
     for field in request:
@@ -337,7 +337,7 @@ def _scale(port: ControlPort, request: _Request) -> Awaitable[ControlReply]:
     if pool is not None and not isinstance(pool, str):
         raise RequestRefused(f"pool must be a name, got {shown(pool)}")
     if len(given) != 1:
-        raise RequestRefused("scale takes one of workers (the new number), more (the number to add) and auto")
+        raise RequestRefused("scale takes exactly one of workers (the new number), more (the number to add) and auto")
     if given == ["auto"]:
         if request["auto"] is not True:
             raise RequestRefused(f"auto must be true, got {shown(request['auto'])}")

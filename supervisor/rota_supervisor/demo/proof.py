@@ -57,7 +57,7 @@ def prove(
         shown = [f"{(first.get(task_id) or accepted[task_id]).task} {task_id}" for task_id in sorted(wrong)[:_NAMED]]
         return ", ".join([*shown, *["..."] * (len(wrong) > _NAMED)])
 
-    again = f"{len(killed)} from the killed worker ran again; {failed.total()} failed attempts were retried"
+    again = f"{len(killed)} of the killed worker ran again; {failed.total()} failed attempts were retried"
     return [
         Check(
             "every task ran",
@@ -66,9 +66,9 @@ def prove(
             if lost
             else f"{len(accepted):,} accepted, all done, none lost",
         ),
-        Check("none ran twice", not repeated, f"more often than they should: {named(repeated)}" if repeated else again),
+        Check("none ran twice", not repeated, f"more often than intended: {named(repeated)}" if repeated else again),
         Check("none started early", not early, f"before they were due: {named(early) or 'none'}"),
-        Check("none unknown", not unknown, f"runs of a task that was not sent: {named(unknown) or 'none'}"),
+        Check("none unknown", not unknown, f"runs of tasks that were not sent: {named(unknown) or 'none'}"),
         *_counted(len(accepted), done.total(), len(killed), status),
     ]
 

@@ -118,14 +118,14 @@ class Demo:
             ("send_expired_email", "expired-email"),
         )
         self._enqueue([rota.Call(tasks[at % 3][0], (at,), queue=tasks[at % 3][1]) for at in range(count)])
-        self._report(f"{count:,} mails about sold and expired listings at once; password resets still go first")
+        self._report(f"{count:,} mails about sold and expired listings at once; password resets still run first")
 
     def _kill_in_mid_task(self) -> None:
         self._killed = self._enqueue([rota.Call("build_yearly_report", queue="reports")])
         [task_id] = self._killed
         is_met = self._produce_until(lambda: bool(self._runs(task_id)), ACT_SECONDS)
         if not is_met:
-            return self._found("killed in mid-task", ok=False, seen="no worker has started the task")
+            return self._found("killed in mid-task", ok=False, seen="no worker has started the task yet")
         pid = self._runs(task_id)[0].pid
         killed_at = time.time()
         os.kill(pid, signal.SIGKILL)

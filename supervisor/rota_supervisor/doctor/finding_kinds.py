@@ -37,7 +37,7 @@ _OF_CONFIGURATION: Final = (
     FindingKind(
         "configuration-invalid",
         _ERROR,
-        "A fleet does not start with this configuration, and a reload of it is refused.",
+        "A fleet does not start with this configuration, and a running fleet refuses to reload it.",
         "Correct the value that the finding names. All faults are listed at once.",
         ExitCode.CONFIG,
     ),
@@ -50,7 +50,8 @@ _OF_CONFIGURATION: Final = (
     FindingKind(
         "code-unusable",
         _ERROR,
-        "The modules with the tasks cannot be imported, or do not fit the configuration, so no worker would start.",
+        "The modules that define the tasks cannot be imported, or do not fit the configuration, so no worker would "
+        "start.",
         "Correct the module or the setting. Run this command in the folder in which `rota run` is started.",
         ExitCode.CONFIG,
     ),
@@ -81,7 +82,7 @@ _OF_MACHINE: Final = (
     FindingKind(
         "processes-exhausted",
         _ERROR,
-        "The kernel refuses to fork more workers, so the pool has too few. Threads count as processes.",
+        "The kernel refuses to fork more workers, so the pool has too few of them. Threads count as processes.",
         "Raise the limit that the finding names (`ulimit -u`, LimitNPROC=, TasksMax=, --pids-limit, kernel.pid_max), "
         "or run fewer workers.",
     ),
@@ -95,7 +96,8 @@ _OF_MACHINE: Final = (
     FindingKind(
         "memory-too-small",
         _ERROR,
-        "Even without your code, the processes of the fleet need more memory than that, so the kernel kills workers.",
+        "Even without your code, the processes of the fleet need more memory than there is, so the kernel kills "
+        "workers.",
         "Give the machine, the container (limits.memory) or the unit (MemoryMax=) more memory, or run fewer workers.",
     ),
     FindingKind(
@@ -115,8 +117,8 @@ _OF_MACHINE: Final = (
     FindingKind(
         "memory-unbounded",
         _NOTE,
-        "The memory is limited, but no worker is replaced when it has grown. If a task leaks memory, the kernel kills "
-        "a process in the end.",
+        "The memory is limited, but no worker is replaced when it has grown. If a task leaks memory, the kernel "
+        "eventually kills a process.",
         "Set limits.max_rss_mb to the amount by which one worker may grow.",
     ),
     FindingKind(
@@ -154,7 +156,7 @@ _OF_MACHINE: Final = (
     FindingKind(
         "shm-small",
         _NOTE,
-        "That is enough for Rota. Tasks that share arrays between processes or run a browser may need more.",
+        "This is enough for Rota. Tasks that share arrays between processes or run a browser may need more.",
         "Raise the size if tasks need it: with --shm-size, with shm_size in a compose file, or with an emptyDir of "
         "medium Memory.",
     ),
@@ -170,7 +172,7 @@ _OF_MACHINE: Final = (
         _WARNING,
         "With vm.overcommit_memory = 2, the kernel reserves memory for every fork as if nothing were shared. It may "
         "refuse to fork a worker although enough memory is free.",
-        "Run `sysctl vm.overcommit_memory=0` (or 1), and set the value in /etc/sysctl.d/ too.",
+        "Run `sysctl vm.overcommit_memory=0` (or 1), and add the setting to /etc/sysctl.d/ too.",
     ),
     FindingKind(
         "clock-offset",
@@ -193,7 +195,8 @@ _OF_UNIT: Final = (
     FindingKind(
         "grace-tight",
         _WARNING,
-        "After the drain, the master needs some seconds to give back killed tasks and to end its other children.",
+        "After the drain, the master needs some seconds to return the killed tasks to their queues and to stop its "
+        "other children.",
         "Set TimeoutStopSec=, terminationGracePeriodSeconds or `docker stop --time` to at least 15 s more than "
         "limits.drain_seconds.",
     ),
@@ -236,20 +239,20 @@ _OF_SERVER: Final = (
         "redis-unfit",
         _ERROR,
         "A master refuses to start on this server.",
-        "The finding names the setting, the permission or the release that is missing.",
+        "Correct the setting or the permission that the finding names, or upgrade the server.",
         ExitCode.CONFIG,
     ),
     FindingKind(
         "redis-evicts-keys",
         _ERROR,
-        "When its memory is full, the server drops keys, and accepted tasks with them.",
+        "When its memory is full, the server evicts keys, and accepted tasks are lost with them.",
         "Set maxmemory-policy noeviction in the server's configuration.",
         ExitCode.CONFIG,
     ),
     FindingKind(
         "redis-durability",
         _WARNING,
-        "Enqueues wait for a confirmation that this server does not give, or gives too early.",
+        "Each enqueue waits for a confirmation that this server does not send, or sends too early.",
         "Change the server or `durability`, as the finding says.",
     ),
     FindingKind(
@@ -261,8 +264,8 @@ _OF_SERVER: Final = (
     FindingKind(
         "redis-snapshots-only",
         _NOTE,
-        "After a crash of the server, the tasks accepted since the last snapshot are lost, and those that ended since "
-        "then run again.",
+        "After a crash of the server, the tasks accepted since the last snapshot are lost, and those that have ended "
+        "since then run again.",
         "Set appendonly yes in the server's configuration, unless you can afford to lose the tasks of some minutes.",
     ),
     FindingKind(
@@ -307,13 +310,13 @@ _OF_SERVER: Final = (
         _WARNING,
         "The machine or container of the server has little memory left. The kernel may kill the server, especially "
         "during a save.",
-        "Give it more memory, and set maxmemory to about three quarters of it.",
+        "Give the machine or container more memory, and set maxmemory to about three quarters of that memory.",
     ),
     FindingKind(
         "redis-timeout",
         _WARNING,
-        "The server closes connections that have been idle for that time. Applications and exporters then have to "
-        "connect again before each use.",
+        "The server closes connections that have been idle for the time in `timeout`. Applications and exporters then "
+        "have to connect again before each use.",
         "Set timeout 0 in the server's configuration. With tcp-keepalive, the server still detects dead clients.",
     ),
     FindingKind(
@@ -333,7 +336,7 @@ _OF_SERVER: Final = (
     FindingKind(
         "redis-replica-behind",
         _WARNING,
-        "If this replica takes over, the tasks accepted since then are lost.",
+        "If this replica takes over, the tasks that it has not received yet are lost.",
         "Check the log of the replica, the network, and client-output-buffer-limit of the server.",
     ),
     FindingKind(
@@ -345,14 +348,14 @@ _OF_SERVER: Final = (
     FindingKind(
         "redis-slow",
         _WARNING,
-        "Each claim and each settlement takes that long, so tasks start late although nothing fails.",
+        "Each claim and each settlement takes at least one round trip, so tasks start late although nothing fails.",
         "Run the fleet near the server. `redis-cli slowlog get` shows slow commands of other clients.",
     ),
     FindingKind(
         "redis-latency-events",
         _WARNING,
-        "The server was blocked for that long, and no task could start during that time.",
-        "`redis-cli latency doctor` on the server explains the event.",
+        "The server was blocked, and no task could start during that time.",
+        "Run `redis-cli latency doctor` on the server, which explains the event.",
     ),
     FindingKind(
         "redis-machine-thp",
@@ -365,7 +368,7 @@ _OF_SERVER: Final = (
         _WARNING,
         "When much memory is in use, the kernel may refuse the fork for a snapshot or a rewrite. The server then "
         "refuses writes.",
-        "Run `sysctl vm.overcommit_memory=1` on the server's machine, and set the value in /etc/sysctl.d/ too.",
+        "Run `sysctl vm.overcommit_memory=1` on the server's machine, and add the setting to /etc/sysctl.d/ too.",
     ),
 )
 
@@ -374,13 +377,13 @@ _OF_FLEET: Final = (
         "fleet-not-ready",
         _ERROR,
         "The fleet on this node does not accept work.",
-        "See `rota status` and the runbook.",
+        "Run `rota status`, and follow the runbook.",
     ),
     FindingKind(
         "fleet-not-seen",
         _NOTE,
-        "No master of this configuration replies here. The limits and cgroups that are shown are those of this "
-        "command, and those of the service may differ.",
+        "No master of this configuration replies on this machine. The limits and cgroups shown are those of this "
+        "command, and may differ from those of the service.",
         "Run the command on a node of the fleet, as the fleet's user, while the fleet runs.",
     ),
     FindingKind(
@@ -398,14 +401,14 @@ _OF_FLEET: Final = (
     FindingKind(
         "node-lost",
         _WARNING,
-        "Other nodes run the tasks that it held, but the fleet has fewer workers without it.",
+        "Other nodes run the tasks that this node held, but the fleet has fewer workers without the node.",
         "See the log of that node.",
     ),
     FindingKind(
         "namespace-shared",
         _ERROR,
         "Fleets with different code serve the same queue of one namespace. If a worker of the wrong fleet claims a "
-        "task, the task is dead, because its name is not known there.",
+        "task, the task becomes dead, because its name is not known there.",
         "Give each application its own `namespace`.",
     ),
     FindingKind(
@@ -418,7 +421,7 @@ _OF_FLEET: Final = (
     FindingKind(
         "nodes-code-differs",
         _WARNING,
-        "A task is dead if its name is not known on the node that claims it. This is normal during a deploy.",
+        "A task becomes dead if its name is not known on the node that claims it. This is normal during a deploy.",
         "Finish the deploy: restart the nodes with the older code.",
     ),
     FindingKind(

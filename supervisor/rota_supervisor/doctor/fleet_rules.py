@@ -45,7 +45,9 @@ def counts(found: Examination) -> Iterator[Finding]:
     """Report accepted tasks that are not accounted for."""
     missing = found.fleet.missing_tasks
     if missing:
-        what = "accepted tasks that are neither live nor ended" if missing > 0 else "more ends than accepted tasks"
+        what = (
+            "accepted tasks are neither live nor ended" if missing > 0 else "more tasks have ended than were accepted"
+        )
         yield Finding("tasks-missing", f"{what}: {abs(missing)}")
 
 

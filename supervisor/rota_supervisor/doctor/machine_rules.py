@@ -47,7 +47,10 @@ def open_files(found: Examination) -> Iterator[Finding]:
     limit = found.process.open_files
     needed = MASTER_FILES + found.workers + OTHER_CHILDREN + SPARE_DESCRIPTORS
     if limit is not None and limit < needed:
-        seen = f"{limit} open files are allowed to {_whose(found)}; {needed} are enough for {found.workers} workers"
+        seen = (
+            f"{limit} open files are allowed for {_whose(found)}; a fleet of {found.workers} workers needs up to "
+            f"{needed}"
+        )
         yield Finding("open-files-low", seen)
 
 
@@ -98,10 +101,10 @@ def memory(found: Examination) -> Iterator[Finding]:
         yield Finding("memory-too-small", f"{has}, and {found.workers} workers need about {_megabytes(floor)}")
         return
     if (used := _used_memory(found)) and used > LOW_MEMORY_SHARE * size:
-        yield Finding("memory-low", f"{_megabytes(used)} are in use of {has}")
+        yield Finding("memory-low", f"{_megabytes(used)} of {has} are in use")
     if growth and floor + found.workers * growth > size:
         most = _megabytes(floor + found.workers * growth)
-        yield Finding("memory-workers-may-exceed", f"{found.workers} workers may take {most}; there are {has}")
+        yield Finding("memory-workers-may-exceed", f"{found.workers} workers may take {most}, but there are {has}")
     if limit is not None and not growth:
         yield Finding("memory-unbounded", f"{has}, and limits.max_rss_mb is 0")
 
@@ -181,7 +184,7 @@ def grace(found: Examination) -> Iterator[Finding]:
     if seconds is None:
         return
     whose = "the manager" if found.grace_seconds is not None or unit is None else unit.name
-    seen = f"{whose} waits {seconds:g} s for a stop, and limits.drain_seconds is {drain:g}"
+    seen = f"{whose} waits {seconds:g} s for a stop, but limits.drain_seconds is {drain:g}"
     if seconds < drain + 2 * LEAVE_SECONDS and not is_extended:
         yield Finding("grace-too-short", seen)
     elif seconds < drain + GRACE_SECONDS:

@@ -61,7 +61,9 @@ def read_server(connection: Connection, config: Config, unread: list[Unread]) ->
     pid = info.get("process_id", "")
     visible = may_have_huge_pages(int(pid), _NAMES_OF_SERVERS) if is_local and pid.isdecimal() else None
     if visible is None:
-        unread.append(Unread("the kernel settings of the server's machine", "they are visible only on that machine"))
+        unread.append(
+            Unread("the kernel settings of the server's machine", "these settings are visible only on that machine")
+        )
     return ServerReading(
         info,
         settings,

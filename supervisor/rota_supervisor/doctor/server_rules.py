@@ -74,9 +74,9 @@ def memory(reading: ServerReading) -> Iterator[Finding]:
     info = reading.info
     used, limit, machine = (_whole(info, name) for name in ("used_memory", "maxmemory", "total_system_memory"))
     if limit and used >= limit:
-        yield Finding("redis-memory-full", f"{_megabytes(used)} are in use of maxmemory {_megabytes(limit)}")
+        yield Finding("redis-memory-full", f"{_megabytes(used)} of {_megabytes(limit)} (maxmemory) are in use")
     elif limit and used > LOW_MEMORY_SHARE * limit:
-        yield Finding("redis-memory-low", f"{_megabytes(used)} are in use of maxmemory {_megabytes(limit)}")
+        yield Finding("redis-memory-low", f"{_megabytes(used)} of {_megabytes(limit)} (maxmemory) are in use")
     elif info and not limit:
         yield Finding("redis-memory-unlimited", f"maxmemory is 0, and {_megabytes(used)} are in use")
     resident = _whole(info, "used_memory_rss")
@@ -100,8 +100,8 @@ def clients(found: Examination, reading: ServerReading) -> Iterator[Finding]:
     # A worker has one connection, and another one at its doorbell if it runs several tasks at once. A master has two.
     needed = 0 if found.process.is_master else 2 * found.workers + 2
     if limit and (used + needed > limit or used > LOW_CLIENTS_SHARE * limit):
-        more = f", and this fleet needs up to {needed} more" if needed else ""
-        yield Finding("redis-clients-low", f"{used} connections of maxclients {limit} are in use{more}")
+        more = f", but this fleet needs up to {needed} more" if needed else ""
+        yield Finding("redis-clients-low", f"{used} of {limit} connections (maxclients) are in use{more}")
 
 
 def replicas(reading: ServerReading) -> Iterator[Finding]:
@@ -117,7 +117,9 @@ def replicas(reading: ServerReading) -> Iterator[Finding]:
     wanted = _whole(reading.settings, "min-replicas-to-write")
     good = _whole(info, "min_slaves_good_slaves") if "min_slaves_good_slaves" in info else None
     if wanted and good is not None and good < wanted:
-        yield Finding("redis-replicas-missing", f"min-replicas-to-write is {wanted}, and {good} are up to date")
+        yield Finding(
+            "redis-replicas-missing", f"min-replicas-to-write is {wanted}, but only {good} replicas are up to date"
+        )
 
 
 def latency(reading: ServerReading) -> Iterator[Finding]:
@@ -132,7 +134,7 @@ def latency(reading: ServerReading) -> Iterator[Finding]:
     recent = [event for event in reading.latency_events or () if _is_recent(event, reading)]
     for event in sorted(recent, key=lambda each: -each.latest_ms)[:MOST_EVENTS]:
         ago = in_words(max(0.0, reading.at - event.at))
-        seen = f"{event.name} took {event.latest_ms} ms, {ago} ago; {event.highest_ms} ms at most"
+        seen = f"{event.name} took {event.latest_ms} ms, {ago} ago; the longest took {event.highest_ms} ms"
         yield Finding("redis-latency-events", seen)
 
 

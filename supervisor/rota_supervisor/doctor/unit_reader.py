@@ -46,7 +46,7 @@ def read_unit(name: str, *, is_of_user: bool, unread: list[Unread]) -> UnitReadi
     `unread`."""
     program = shutil.which("systemctl")
     if program is None:
-        unread.append(Unread(f"the unit {name}", "there is no systemctl here"))
+        unread.append(Unread(f"the unit {name}", "this machine has no systemctl"))
         return None
     options = ["--user"] if is_of_user else []
     command = [program, *options, "show", "--no-pager", f"--property={','.join(_PROPERTIES)}", "--", name]
@@ -57,7 +57,10 @@ def read_unit(name: str, *, is_of_user: bool, unread: list[Unread]) -> UnitReadi
         return None
     properties = dict(line.split("=", 1) for line in done.stdout.splitlines() if "=" in line)
     if done.returncode != 0 or properties.get("LoadState") != "loaded":
-        why = done.stderr.strip().partition("\n")[0] or f"systemd has no such unit: {properties.get('LoadState', '')}"
+        why = (
+            done.stderr.strip().partition("\n")[0]
+            or f"systemd does not have this unit: {properties.get('LoadState', '')}"
+        )
         unread.append(Unread(f"the unit {name}", why))
         return None
     return unit_of_properties(name, properties)

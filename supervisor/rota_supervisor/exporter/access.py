@@ -41,12 +41,13 @@ _NO_TOKEN: Final = text_response(
     status=HTTPStatus.UNAUTHORIZED,
 )
 _OTHER_MACHINE: Final = text_response(
-    "without a token, other machines may read /metrics, /livez and /readyz only: set [http] token_file, and send the "
+    "without a token, other machines may read only /metrics, /livez and /readyz: set [http] token_file, and send the "
     "token (Authorization: Bearer TOKEN), or send the request from the machine of the fleet\n",
     status=HTTPStatus.FORBIDDEN,
 )
 _ONLY_READS: Final = text_response(
-    "the token of [http] read_token_file permits only reading: send the token of [http] token_file\n",
+    "the token of [http] read_token_file permits only reading: to perform actions, send the token of [http] "
+    "token_file\n",
     status=HTTPStatus.FORBIDDEN,
 )
 _OTHER_ORIGIN: Final = text_response(
@@ -167,7 +168,7 @@ def _is_address(name: str) -> bool:
 
 def _unknown_host(host: str) -> HttpResponse:
     shown = printable(_without_port(host)[:_MAX_SHOWN])
-    text = f"this node is not known as {shown!r}: if that is one of its names, add it to [http] allowed_hosts\n"
+    text = f"this node is not known as {shown!r}: if that is a name of the node, add it to [http] allowed_hosts\n"
     return text_response(text, status=HTTPStatus.FORBIDDEN)
 
 
@@ -241,4 +242,6 @@ class Tls:
 
 def _log_failure(file: str, error: OSError) -> None:
     if _rarely.is_due(file):
-        log.logger().error(log_events.CONFIG_WARNING, path=file, warning=f"the previous file stays in use: {error}")
+        log.logger().error(
+            log_events.CONFIG_WARNING, path=file, warning=f"the previous content of the file stays in use: {error}"
+        )

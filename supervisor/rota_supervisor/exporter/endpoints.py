@@ -27,7 +27,7 @@ from rota_supervisor.fleet_snapshot import Health, one_line
 _METHODS: Final = ("GET", "HEAD")
 _METHODS_OF: Final = {"/actions": ("POST",)}
 _FAILED: Final = text_response(
-    "the request failed in the exporter; its log has the error\n", status=HTTPStatus.INTERNAL_SERVER_ERROR
+    "the request failed in the exporter: see the log for the error\n", status=HTTPStatus.INTERNAL_SERVER_ERROR
 )
 _FASTEST: Final = 1  # 15 ms for 20,000 series; the default level takes 60 ms, and its result is a third smaller
 _GZIP: Final = 31  # the `wbits` of zlib for the gzip format

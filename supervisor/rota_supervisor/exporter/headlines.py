@@ -44,7 +44,7 @@ def _all_is_well(status: Row) -> Headline:
         return Headline(
             GOOD, f"all is well here: {size}; this node does not query Redis, so waiting tasks are not known", "fleet"
         )
-    return Headline(GOOD, f"all is well: {size}, none is late", "fleet")
+    return Headline(GOOD, f"all is well: {size}, no queue is late", "fleet")
 
 
 # The fleet
@@ -77,7 +77,7 @@ def _not_serving(status: Row) -> Iterator[Headline]:
     if status.get("quiet_seconds"):
         return
     if seen := _fails("master_serves", status):
-        yield Headline(WARN, f"this node takes no new tasks: {seen}", "fleet")
+        yield Headline(WARN, f"this node accepts no new tasks: {seen}", "fleet")
         return
     for role, follows in ((Role.POLLER, "scheduled tasks are late"), (Role.WORKER, "no task starts")):
         if seen := _fails(f"{role}_serves", status):
@@ -126,7 +126,9 @@ def _dropped_log_lines(status: Row) -> Iterator[Headline]:
 
 def _dropped_series(status: Row) -> Iterator[Headline]:
     if dropped := status.get("series_dropped"):
-        text = f"{count(dropped, 'label set')} over the limit and counted as _other: see [metrics] max_series"
+        text = (
+            f"{count(dropped, 'label set')} over the limit of series, now counted as _other: see [metrics] max_series"
+        )
         yield Headline(WARN, text, "fleet")
 
 
@@ -211,7 +213,7 @@ def _redis_away(status: Row) -> Iterator[Headline]:
         fault = f"has not responded{lasts}" if lasts else "does not respond"
         if lost and refused:
             fault = f"has refused{lasts}: {first_sentence(lost['fields']['error'])}"
-        yield Headline(BAD, f"Redis {fault}: no task starts, running tasks continue", "redis")
+        yield Headline(BAD, f"Redis {fault}: no task starts, but running tasks continue", "redis")
 
 
 def _redis_slow(status: Row) -> Iterator[Headline]:
@@ -231,7 +233,7 @@ def _redis_unknown(status: Row) -> Iterator[Headline]:
 
 def _evicts_keys(status: Row) -> Iterator[Headline]:
     if status.get("evicts_keys"):
-        yield Headline(BAD, f"{EVICTS_KEYS}, and tasks with them: its maxmemory-policy is not noeviction", "redis")
+        yield Headline(BAD, f"{EVICTS_KEYS}, so tasks may be lost: set its maxmemory-policy to noeviction", "redis")
 
 
 def _redis_counters(status: Row) -> Iterator[Headline]:
@@ -239,7 +241,7 @@ def _redis_counters(status: Row) -> Iterator[Headline]:
     if missing > 0:
         yield Headline(BAD, f"{count(missing, 'accepted task')} not accounted for: see rota audit", "fleet")
     elif missing < 0:
-        yield Headline(BAD, f"{count(-missing, 'task')} more ended than were accepted: see rota audit", "fleet")
+        yield Headline(BAD, f"{count(-missing, 'task')} more have ended than were accepted: see rota audit", "fleet")
 
 
 def _unplaced(status: Row) -> Iterator[Headline]:
@@ -250,7 +252,7 @@ def _unplaced(status: Row) -> Iterator[Headline]:
 
 def _orphans(status: Row) -> Iterator[Headline]:
     if lists := status.get("orphans"):
-        yield Headline(WARN, f"{count(lists, 'in-flight list')} of owners that are not registered", "fleet")
+        yield Headline(WARN, f"{count(lists, 'in-flight list')} without a registered owner", "fleet")
 
 
 def _stray_lists(status: Row) -> Iterator[Headline]:

@@ -156,9 +156,9 @@ class HttpExchange:
 
 
 _LIMITS: Final = {
-    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: f": a body has at most {MAX_BODY_BYTES:,} bytes",
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: f": a body may have at most {MAX_BODY_BYTES:,} bytes",
     HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE: (
-        f": a head has at most {MAX_HEAD_BYTES:,} bytes and {MAX_HEAD_LINES} lines"
+        f": a head may have at most {MAX_HEAD_BYTES:,} bytes and {MAX_HEAD_LINES} lines"
     ),
 }
 

@@ -34,9 +34,9 @@ MASTER_SECONDS: Final = 1.0
 _MAX_SHOWN: Final = 80  # the maximum length of a value in an error
 _JSON: Final = "application/json"
 _CANCELLED: Final = {
-    CancelStatus.CANCELLED: "the task {} is cancelled",
-    CancelStatus.RUNNING: "the task {} is running: its cancellation was requested",
-    CancelStatus.DEAD: "the task {} is dead: it cannot be cancelled",
+    CancelStatus.CANCELLED: "task {} was cancelled",
+    CancelStatus.RUNNING: "task {} is running: its cancellation was requested",
+    CancelStatus.DEAD: "task {} is dead, so it cannot be cancelled",
 }
 
 ActionFields = Mapping[str, Any]
@@ -127,8 +127,10 @@ class Actions:
     def _revive(self, action: ActionFields) -> str:
         task_id = _name_in(action, "task_id")
         if not self._run(self._store.revive([task_id])):
-            raise PageRequestRefused(f"the task {task_id} is not dead, or no longer dead", HTTPStatus.CONFLICT)
-        return f"the task {task_id} is back in its queue"
+            raise PageRequestRefused(
+                f"task {task_id} is not dead: it may already have been revived or purged", HTTPStatus.CONFLICT
+            )
+        return f"task {task_id} is back in its queue"
 
     def _cancel(self, action: ActionFields) -> str:
         task_id = _name_in(action, "task_id")
@@ -154,7 +156,7 @@ class Actions:
         return f"requested {requested['workers']} workers"
 
     def _run(self, command: ScriptCall[T]) -> T:
-        again = ", so the action may have been performed: check before you repeat it"
+        again = ", so the action may have been performed: check this before you repeat the action"
         return query_redis(self._redis, lambda run: run(command), again)
 
 
@@ -204,7 +206,7 @@ class TaskPages:
         queue = _argument(request, "queue")
         cursor = _argument(request, "cursor") or "0"
         if not (cursor.isascii() and cursor.isdigit() and len(cursor) <= _MAX_DIGITS):
-            raise PageRequestRefused("cursor must be the value from the previous page, or be left out")
+            raise PageRequestRefused("cursor must be the value from the previous page, or must be left out")
         steps = dead_tasks(self._store, queue, int(cursor))
         return query_redis(self._redis, lambda run: follow(run, steps))
 
@@ -215,7 +217,7 @@ class TaskPages:
             raise PageRequestRefused(fault)
         found = query_redis(self._redis, lambda run: status_of(task_id, follow(run, find_task(self._store, task_id))))
         if found.state is State.UNKNOWN:
-            raise PageRequestRefused(f"nothing is known about this task: {found.why}", HTTPStatus.NOT_FOUND)
+            raise PageRequestRefused(f"the server knows nothing about this task: {found.why}", HTTPStatus.NOT_FOUND)
         return task_facts(found)
 
 

@@ -57,7 +57,7 @@ def overdue(status: Row) -> Iterator[Headline]:
     for queue, state in _queues(status):
         if (age := state["oldest_overdue_age_seconds"]) > OVERDUE_SECONDS:
             not_promoted = f"{count(state['overdue'], 'due task')} not promoted"
-            yield _of(queue, BAD, f": {not_promoted}, the oldest was due {in_words(age)} ago")
+            yield _of(queue, BAD, f": {not_promoted}, the oldest of them was due {in_words(age)} ago")
 
 
 def stalled(status: Row) -> Iterator[Headline]:
@@ -86,7 +86,7 @@ def late(status: Row) -> Iterator[Headline]:
         if seconds:
             until = "" if now else f" until {_clock(queue['late']['until'])}"
             text = f" {'is' if now else 'was'} late{until}: {in_words(seconds)}"
-            text = f"{text}, its objective is {in_words(queue['lag_objective_seconds'])}{f'; {why}' if now else ''}"
+            text = f"{text}, but its objective is {in_words(queue['lag_objective_seconds'])}{f'; {why}' if now else ''}"
             yield _of(queue, BAD if now else WARN, text)
 
 

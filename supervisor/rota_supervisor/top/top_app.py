@@ -29,11 +29,11 @@ _NAMES: Final = tuple(fleet_view.TABLES)
 _TOGETHER: Final = ("queues", "workers", "events")  # tables that fit into a terminal of the usual height together
 _MAX_PROBLEMS: Final = 3
 _KEYS: Final = {
-    "tab, 1 to 5": "select the next table, or the table with this number",
+    "tab, 1 to 5": "select the next table, or the table with the number of the key",
     "up, down": "select a row",
     "enter": "show the tasks of a queue, the details of a task, or all fields of another row",
-    "s, r": "sort by the next column, reverse the order",
-    "/": "show only rows that contain a text; esc shows all rows",
+    "s, r": "sort by the next column, or reverse the order",
+    "/": "show only the rows that contain a text; esc shows all rows",
     "p": "pause or resume the queue",
     "v": "revive the dead tasks of the queue, or the selected task",
     "q, ctrl-c": "quit",
@@ -79,7 +79,7 @@ class Top(App[None]):
         with Grid(id="tables"):
             for name, make in fleet_view.TABLES.items():
                 yield FleetTable(name, make)
-        yield Input(placeholder="show only rows with this text", id="filter")
+        yield Input(placeholder="show only the rows that contain this text", id="filter")
         yield Footer(compact=True)
 
     def on_mount(self) -> None:
@@ -234,7 +234,11 @@ class Top(App[None]):
         name = str(queue["name"])
         is_paused = queue["state"]["paused"]
         verb, do = ("Resume", self.client.resume) if is_paused else ("Pause", self.client.pause)
-        what = "no tasks are claimed from it until it is resumed" if not is_paused else "workers claim from it again"
+        what = (
+            "no tasks are claimed from the queue until it is resumed"
+            if not is_paused
+            else "workers claim from the queue again"
+        )
         self._confirm(
             f"{verb} queue {name}? Then {what}.", lambda: f"{verb.lower()}d {name}" if do(name) else "no change"
         )

@@ -131,7 +131,7 @@ class SharedText:
     def publish(self, raw: bytes) -> None:
         """Replace the text. Raises ValueError if it does not fit."""
         if len(raw) > self.capacity:
-            raise ValueError(f"{len(raw)} bytes do not fit into {self.capacity} bytes")
+            raise ValueError(f"the text has {len(raw)} bytes, but there is room for only {self.capacity}")
         number = self._words[0] + 1
         at = self._copy_at(number)
         self._bytes[at + WORD : at + WORD + len(raw)] = raw

@@ -77,18 +77,19 @@ class ProcessRow:
     nonce: int = _word(PROCESS_ROW.nonce)
     """A number that identifies the current process of the slot among all processes that have used the slot."""
     pid: int = _word(PROCESS_ROW.pid)
-    """The pid of the process that has entered the slot; 0 before that, and after the process was reaped."""
+    """The pid of the process that uses the slot. It is 0 until a process has entered the slot, and again after that
+    process was reaped."""
     renewed_ns: int = _word(PROCESS_ROW.renewed_ns)
     """The time when the last successful renewal of this owner's lease was sent (CLOCK_BOOTTIME)."""
     prefetch_returned: int = _word(PROCESS_ROW.prefetch_returned)
     """The number of the task that was running when the master last returned the prefetched tasks behind it, or 0. The
-    master writes it before it sends that call, so a worker that finds an outcome already settled also finds this
-    number."""
+    master writes the number before it sends the call that returns the tasks. A worker that finds an outcome already
+    settled therefore also finds this number."""
     concurrency: int = _word(PROCESS_ROW.concurrency)
     """The maximum number of tasks that the process runs at once."""
     stacks_requested: int = _word(PROCESS_ROW.stacks_requested)
-    """The number of requests so far to log the stacks of the process's coroutines. Written before WAKE_SIGNAL is
-    sent."""
+    """How often the process has been requested to log the stacks of its coroutines. The master writes the number before
+    it sends WAKE_SIGNAL."""
 
     def __init__(self, region: memoryview, process_row: memoryview) -> None:
         self._bytes = region

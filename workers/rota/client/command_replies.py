@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 _DENIALS: Final = ("noperm", "noauth", "wrongpass")
 # The texts with which Valkey and Redis report that a script lacks a permission.
 _IN_SCRIPTS: Final = ("ACL failure in script", "The user executing the script can't")
-_NOT_REPEATABLE: Final = "only an enqueue can be repeated exactly, and only in the process that made it"
+_NOT_REPEATABLE: Final = "only an enqueue can be repeated exactly, and only by the process that sent it"
 _MADE_BY_ASYNC_CLIENT: Final = "an AsyncClient made this call: use `await error.arepeat()`"
 _MADE_BY_CLIENT: Final = "a blocking client made this call: use `error.repeat()`"
 
@@ -167,15 +167,15 @@ class ClientWarnings:
         if reply.unserved and self._is_new(UnservedQueue, task.queue):
             self._warn(
                 UnservedQueue,
-                f"no running fleet serves queue {task.queue!r}: its tasks wait until one does "
-                "(is the queue in `tiers` of rota.toml, and is the fleet running?)",
+                f"no running fleet serves queue {task.queue!r}, so its tasks wait until one does "
+                "(is the fleet running, and is the queue listed in `tiers` of its rota.toml?)",
                 task.queue,
             )
         elif reply.unseen and self._is_new(UnseenNamespace):
             self._warn(
                 UnseenNamespace,
-                f"no fleet was ever seen in namespace {self._namespace!r} on {self._address}: tasks wait until "
-                "one is started there (are these the `namespace` and `redis_url` of its rota.toml?)",
+                f"no fleet has ever run in namespace {self._namespace!r} on {self._address}, so tasks wait until "
+                "one is started there (does its rota.toml have the same `namespace` and `redis_url`?)",
             )
 
     def names_to_check(self) -> list[str]:
@@ -192,8 +192,9 @@ class ClientWarnings:
                 near = nearest(name, known)
                 self._warn(
                     UnknownTask,
-                    f"no running fleet has a task named {name!r}{near or ':'} its calls will be dead when workers "
-                    "claim them (is the module that declares it in `imports` of rota.toml?)",
+                    f"no running fleet has a task named {name!r}{near or ':'} tasks with this name become dead as "
+                    "soon as workers claim them (is the module that declares the task listed in `imports` of "
+                    "rota.toml?)",
                     name,
                 )
 
@@ -202,7 +203,7 @@ class ClientWarnings:
         if _get_running_loop() is not None and self._is_new(BlockingCall):
             self._warn(
                 BlockingCall,
-                "a call of rota.Client waits for the server, which holds up the event loop of this thread: use "
+                "a call of rota.Client blocks the event loop of this thread while it waits for the server: use "
                 "`await task.aenqueue(...)` or `rota.AsyncClient` instead",
             )
 
@@ -297,7 +298,7 @@ def value_of(reply: Reply[T], ids: Sequence[str] = ()) -> T:
         case NotAccepted(error):
             raise error
         case NotReplied(why) | NotConfirmed(why):
-            raise Uncertain(f"{why}; it may have been carried out", ids)
+            raise Uncertain(f"{why}; the call may have been carried out", ids)
         case _:
             assert_never(reply)
 
@@ -319,7 +320,9 @@ class ReplyReader:
                 return NotReplied(f"{self._shown} sent an unexpected reply: {error}")
         if raw.reason == "oom":
             full = f"{self._shown} accepts no more tasks, because its memory is full ({raw})"
-            return NotAccepted(ServerFull(f"{full}: raise its maxmemory, or let the fleet process the waiting tasks"))
+            return NotAccepted(
+                ServerFull(f"{full}: raise the server's maxmemory, or let the fleet process the waiting tasks")
+            )
         if raw.is_reply:
             return NotAccepted(unavailable(f"{self._shown} refused: {self._why(raw)}", raw))
         return NotReplied(f"{self._shown} did not reply: {raw}")
@@ -328,14 +331,14 @@ class ReplyReader:
         """Return the replies. If `raw`, the reply to WAIT or WAITAOF, confirms too little, each Replied is replaced by
         an outcome without confirmation."""
         if isinstance(raw, ServerError) and not raw.is_reply:  # NotReplied, so that the enqueues are sent again.
-            lost = NotReplied(f"{self._shown} did not confirm: {raw}")
+            lost = NotReplied(f"{self._shown} did not confirm that the tasks are durable: {raw}")
             return [lost if isinstance(reply, Replied) else reply for reply in replies]
         lack = f"the server reported {self._why(raw)}" if isinstance(raw, ServerError) else wanted.lack(raw)
         if not lack:
             return replies
         why = (
-            f"{self._shown} has accepted the tasks but not confirmed them: within {wanted.seconds:g} s, {lack} "
-            f"(durability = {wanted.durability!r})"
+            f"{self._shown} has accepted the tasks but has not confirmed that they are durable: after "
+            f"{wanted.seconds:g} s, {lack} (durability = {wanted.durability!r})"
         )
         return [NotConfirmed(why) if isinstance(reply, Replied) else reply for reply in replies]
 
@@ -351,7 +354,7 @@ class ReplyReader:
         if isinstance(error, ServerError) and error.refuses_login:
             return f"refuses the user or the password: {self._why(error)}"
         if isinstance(error, PushedBack):
-            return f"refuses commands for now ({text}): try again when it has recovered"
+            return f"refuses commands for now ({text}): try again when the server has recovered"
         if isinstance(error, LoginUnknown):
             return f"cannot be used: {text}"
         if not isinstance(error, ConnectionLost) or error.reason == "readonly":
@@ -380,7 +383,10 @@ class ReplyReader:
         if wants_password(text):
             return f"it needs a password: {_IN_URL if self._credentials_in == URL_SETTING else self._in_client()}"
         if is_denial(error):
-            return f"{text.rstrip('.')}: check user, password and its permissions (ACL) in {self._credentials_in}"
+            return (
+                f"{text.rstrip('.')}: check the user and the password in {self._credentials_in}, and the "
+                "permissions (ACL) of that user on the server"
+            )
         what = "redis_url (or ROTA_REDIS_URL)" if self._credentials_in == URL_SETTING else self._credentials_in
         advice = next((advice for known, advice in _ADVICE.items() if known in text), "")
         return f"{text.rstrip('.')}: {advice.format(what)}" if advice else text
@@ -390,16 +396,16 @@ class ReplyReader:
 
 
 _NO_CONNECTION: Final = "no connection to "  # the beginning of the error if no connection could be made
-_START_IT: Final = ": start it, or set redis_url (or ROTA_REDIS_URL) to the right address"
+_START_IT: Final = ": start the server, or set redis_url (or ROTA_REDIS_URL) to the right address"
 # These errors occur only on an open connection, so a server is running there.
 _ENDED: Final = ("the connection broke", "the server closed the connection")
-_PERHAPS_TLS: Final = ": if it requires TLS, write redis_url with rediss://"
+_PERHAPS_TLS: Final = ": if the server requires TLS, begin redis_url with rediss://"
 _ADVICE: Final = {
-    "READONLY": "set {} to its primary",
-    "DB index is out of range": "use a lower database in {}, usually 0 to 15",
+    "READONLY": "set {} to the primary of this replica",
+    "DB index is out of range": "use a lower database number in {}, usually 0 to 15",
 }
-_NEEDS: Final = " (waitaof needs Redis 7.2 or Valkey 7.2, or newer, and `appendonly yes`)"
+_NEEDS: Final = " (waitaof requires Redis or Valkey 7.2 or later, and `appendonly yes`)"
 _IN_URL: Final = (
-    "write it in redis_url (or ROTA_REDIS_URL) as redis://:PASSWORD@HOST:PORT/0, with the user before the colon if "
-    "there is one"
+    "put it into redis_url (or ROTA_REDIS_URL), as in redis://:PASSWORD@HOST:PORT/0. If there is a user, write it "
+    "before the colon"
 )

@@ -115,7 +115,7 @@ def _by_name(function: F) -> F:
     @functools.wraps(function)
     def called(*positional: object, **given: object) -> object:
         if positional:
-            raise TypeError("rota.configure takes its options by name: write rota.configure(redis_url=...)")
+            raise TypeError("rota.configure takes only keyword arguments: use rota.configure(redis_url=...)")
         options = function.__kwdefaults__ or {}
         if unknown := sorted(given.keys() - options.keys()):
             raise TypeError(fault_in_option(unknown[0], "rota.configure", FOREIGN_NAMES["configure"], options))
@@ -178,7 +178,7 @@ def _with_client(given: ClientSettings, redis: "RedisClient") -> ClientSettings:
 
     files = (given.redis_tls_ca, given.redis_tls_cert, given.redis_tls_key)
     if given.redis_url or given.redis_credentials or any(files):
-        raise TypeError("rota.configure takes either redis or redis_url with its credentials and TLS files")
+        raise TypeError("pass rota.configure either redis or redis_url (with its credentials and TLS files), not both")
     check_source(redis)
     return given._replace(async_redis=redis) if is_asyncio(redis) else given._replace(redis=redis)
 
@@ -211,7 +211,7 @@ def blocking_client(given: "Client | AsyncClient | None", instead: str) -> "Clie
     """
     client = default_client() if given is None else given
     if client.is_async:
-        raise TypeError(f"this client is an AsyncClient: write `{instead}`")
+        raise TypeError(f"this client is an AsyncClient: use `{instead}`")
     return cast("Client", client)
 
 
@@ -222,7 +222,7 @@ def async_client(given: "Client | AsyncClient | None", instead: str) -> "AsyncCl
     """
     client = default_async_client() if given is None else given
     if not client.is_async:
-        raise TypeError(f"this client is not an AsyncClient: write `{instead}`")
+        raise TypeError(f"this client is not an AsyncClient: use `{instead}`")
     return cast("AsyncClient", client)
 
 
@@ -268,12 +268,12 @@ CONFIG_FILE = "rota.toml"
 _TLS_FILES = ("redis_tls_ca", "redis_tls_cert", "redis_tls_key")
 _NOT_CONFIGURED = (
     "no server is configured, and there is no rota.toml in the current folder ({folder}). Start the program in the "
-    "folder of the fleet's rota.toml, or give one of: rota.configure(redis_url=...); the environment variable "
-    "ROTA_REDIS_URL; ROTA_CONFIG, the path of a rota.toml; REDIS_URL"
+    "folder of the fleet's rota.toml, call rota.configure(redis_url=...), or set one of these environment variables: "
+    "ROTA_REDIS_URL, ROTA_CONFIG (the path of a rota.toml), or REDIS_URL"
 )
 _OTHER_KIND = (
-    "rota.configure was given a Redis client {0}, but this call needs a client {1}: call rota.configure(redis=...) "
-    "once more with such a client"
+    "rota.configure was given a Redis client {0}, but this call needs one {1}: call rota.configure(redis=...) again "
+    "with a client {1}"
 )
 _KINDS = ("for asyncio", "that blocks")
 
@@ -389,7 +389,7 @@ def _in_file(environment: Mapping[str, str], folder: Path) -> ClientSettings:
     try:
         table = tomllib.loads(_read(path, "ROTA_CONFIG" if environment.get("ROTA_CONFIG") else "the current directory"))
     except tomllib.TOMLDecodeError as error:
-        raise NotConfigured(f"{path} is not TOML: {error}") from None
+        raise NotConfigured(f"{path} is not valid TOML: {error}") from None
     url = _value(path, table, "redis_url", str)
     url_file = _value(path, table, "redis_url_file", str)
     if not url and url_file:

@@ -21,7 +21,7 @@ OnCommit = Callable[[Callable[[], None]], object]
 """A function that takes a callback, and calls it when the transaction is committed, or at once if there is no
 transaction. After a rollback, the callback is never called."""
 OnCommitOption = OnCommit | EllipsisType | None
-"""`None` sends at once; `...` uses the client's option."""
+"""`None` enqueues at once, without waiting for a commit. `...` stands for the option of the client."""
 
 
 def check_on_commit(value: OnCommit) -> OnCommit:
@@ -32,16 +32,15 @@ def check_on_commit(value: OnCommit) -> OnCommit:
         )
     if inspect.iscoroutinefunction(value):
         raise TypeError(
-            f"on_commit must be a plain function, got the coroutine function {value!r}, which would not be awaited"
+            f"on_commit must be a plain function, got {value!r}, a coroutine function that would never be awaited"
         )
     return value
 
 
 AWAITED_NOW: Final = (
-    "an awaited enqueue cannot wait for the commit: enqueue with a rota.Client to wait for it, or pass "
-    "on_commit=None to enqueue now"
+    "an awaited enqueue cannot wait for the commit: use a rota.Client, which can, or pass on_commit=None to enqueue now"
 )
-MAP_WAITS_NOT: Final = "map() starts at once: call it after the commit, or on a rota.Client without on_commit"
+MAP_WAITS_NOT: Final = "map() enqueues at once: call it after the commit, or on a rota.Client without on_commit"
 
 
 def check_nothing_waits(on_commit: OnCommit, why_not: str = AWAITED_NOW) -> None:
@@ -75,8 +74,8 @@ class OnceSent(Generic[W, H]):
 ReportProgress = Callable[[int], object]
 """A function that takes the number of tasks accepted so far."""
 ProgressOption = Callable[[int, int | None], object] | bool | None
-"""A function that takes the number of tasks accepted so far and their total (None if it is not known). True draws a
-bar."""
+"""A function that takes the number of tasks accepted so far, and the total number, which is None if it is not known.
+True draws a progress bar."""
 
 
 @contextmanager
@@ -110,7 +109,7 @@ def _bar(total: int | None) -> Iterator[ReportProgress]:
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
             "progress=True draws a bar with rich, which is not installed: pip install 'rota[progress]', or pass "
-            "a callable as progress=; it is called with (done, total)",
+            "progress= a callable that takes (done, total)",
             name="rich",
         ) from error
     columns = rich.TextColumn("enqueued"), rich.BarColumn(), rich.MofNCompleteColumn(), rich.TimeRemainingColumn()

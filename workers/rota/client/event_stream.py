@@ -29,13 +29,14 @@ _MAX_SECONDS: Final = 2.0
 _MILLISECONDS: Final = 1000
 START_ID: Final = "0-0"
 _OFF: Final = (
-    "no task events are written: set `enabled = true` under [events] in rota.toml and reload the fleet. Events "
-    "begin at its next heartbeat at the latest"
+    "no task events are written: set `enabled = true` under [events] in rota.toml and reload the fleet. It then "
+    "starts to write events no later than its next heartbeat"
 )
 _TRIMMED: Final = (
-    "the last event that was read is no longer kept, and later events may be lost: see `max_length` of [events]"
+    "the last event that was read is no longer stored, and events after it may have been trimmed too: see `max_length` "
+    "under [events]"
 )
-_SERVER_LOST: Final = "the server has lost its last writes, including events that were already read"
+_SERVER_LOST: Final = "the server has lost its latest writes, including events that were already read"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ class EventsReading:
     def __init__(self, store: Store, wanted: WantedEvents) -> None:
         """Check the wanted events. Raises ValueError if `after` is not the id of an event."""
         if wanted.after is not None and not (isinstance(wanted.after, str) and is_place(wanted.after)):
-            raise ValueError(f'after must be the id of an event, or "0" for all that are kept, got {wanted.after!r}')
+            raise ValueError(f'after must be the id of an event, or "0" for all stored events, got {wanted.after!r}')
         self._store = store
         self._wanted = wanted
         self._returned_to = self._read_to = START_ID

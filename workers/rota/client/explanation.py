@@ -154,9 +154,9 @@ def _reasons(entry: Entry, queue: QueueInOrder, order: ClaimOrder, before: int) 
         yield f"tier {queue.tier}: {_tiers_above(queue, order)}"
     yield _rotation_reason(queue, order, before)
     if entry.kind is not Kind.IMMEDIATE:
-        yield "the delayed lane goes first"
+        yield "the delayed lane is served before the ready lane"
     if queue.cap:
-        yield f"{max(0, queue.running) + before + 1} of {queue.cap} running"
+        yield f"task {max(0, queue.running) + before + 1} of at most {queue.cap} that run at once"
     if queue.interval_us:
         yield "its rate permits it"
     if entry.crashes or entry.losses:
@@ -167,15 +167,15 @@ def _tiers_above(queue: QueueInOrder, order: ClaimOrder) -> str:
     above = [each for each in order.queues if each.tier < queue.tier and each.left and not each.is_open]
     named = ", ".join(each.queue for each in above[:_MAX_NAMED])
     more = f" and {len(above) - _MAX_NAMED} more" if len(above) > _MAX_NAMED else ""
-    return f"all queues above it are closed ({named}{more})" if above else "no queue above it is ready"
+    return f"all queues in the tiers above are closed ({named}{more})" if above else "no queue above has a ready task"
 
 
 def _rotation_reason(queue: QueueInOrder, order: ClaimOrder, before: int) -> str:
     if sum(each.tier == queue.tier for each in order.queues) == 1:
-        return "no other queue of its tier is ready"
+        return "no other queue of its tier has a ready task"
     if queue.time is None and not before:
-        return "never served before"
-    return f"served least for its weight of {_weight(queue):g}"
+        return "queue never served before"
+    return f"queue served least for its weight of {_weight(queue):g}"
 
 
 def _weight(queue: QueueInOrder) -> float:
@@ -239,29 +239,29 @@ def _as_text(at: datetime) -> str:
 
 def _unshut(queue: QueueInOrder, order: ClaimOrder, claims: int) -> tuple[Outlook, str]:
     if not queue.left:
-        return Outlook.EMPTY, "all its tasks are among these" if claims else "none of its tasks is ready"
+        return Outlook.EMPTY, "all its ready tasks are among these claims" if claims else "none of its tasks is ready"
     if claims:
-        return Outlook.AMONG, "its other tasks come after these"
+        return Outlook.AMONG, "its other tasks come after these claims"
     return Outlook.BEHIND, f"other tasks come first: {_who_is_first(queue, order)}"
 
 
 def _who_is_first(queue: QueueInOrder, order: ClaimOrder) -> str:
     above = sum(each.left for each in order.queues if each.tier < queue.tier and each.is_open)
     if above:
-        return f"{above} more in the tiers above"
-    return f"other queues of tier {queue.tier} were served less for their weights"
+        return f"{above} more {'is' if above == 1 else 'are'} ready in the tiers above"
+    return f"other queues of tier {queue.tier} have been served less for their weights"
 
 
 # Explanations of one queue or one task
 
-NO_POOLS: Final = "no master announces a pool, so no worker claims tasks"
+NO_POOLS: Final = "no running master has a pool, so no worker claims tasks"
 
 
 def about_queue(queue: str, pools: Sequence[PoolOutlook]) -> Iterator[str]:
     """Yield a line for each pool, which describes the state of the queue in that pool."""
     for pool in pools:
         found = pool.of_queue(queue)
-        among = f"{found.claims} of {found.ready} ready tasks are among the next {len(pool.claims)}; "
+        among = f"{found.claims} of {found.ready} ready tasks are among the next {len(pool.claims)} claims; "
         yield f"queue {queue} in pool {pool.pool}: {among if found.ready else ''}{found.why}"
 
 
@@ -278,18 +278,18 @@ def about_ready(task: TaskStatus, pools: Sequence[PoolOutlook], before: int | No
         yield f"it is claim {claim.number} of pool {pool}: {claim.why}"
     if not claims:
         first = f"more than {_MAX_SEARCHED:,}" if before is None else str(before)
-        yield f"it is ready but not among these claims: {first} tasks of its queue come before it"
+        yield f"it is ready, but is not among these claims: {first} tasks of its queue come before it"
         yield from about_queue(task.queue, pools)
 
 
 def about_scheduled(task: TaskStatus, at: datetime) -> str:
     """Return an explanation of when a scheduled task can be claimed."""
-    return f"it is scheduled, and ready {_when(task.due_at, at)}, before the ready lane of queue {task.queue}"
+    return f"it is scheduled and becomes ready {_when(task.due_at, at)}, ahead of the ready lane of queue {task.queue}"
 
 
 def about_delayed(state: QueueState, due_at: datetime | None, at: datetime) -> str:
     """Return an explanation of when a queue that has only scheduled tasks will have a ready task."""
-    return f"scheduled tasks: {state.scheduled}; the next one is ready {_when(due_at, at)}"
+    return f"scheduled tasks: {state.scheduled}; the next one becomes ready {_when(due_at, at)}"
 
 
 def about_gone(task: TaskStatus) -> str:
@@ -299,7 +299,7 @@ def about_gone(task: TaskStatus) -> str:
 
 def _when(due_at: datetime | None, at: datetime) -> str:
     if due_at is None:
-        return "later than the next 500 of the fleet"
+        return "later than the next 500 scheduled tasks of the fleet"
     left = (due_at - at).total_seconds()
     return f"at {_as_text(due_at)}, in {left:.1f} s" if left > 0 else "now: it is due"
 
@@ -329,7 +329,7 @@ class WantedClaims:
         if not 1 <= self.count <= MOST_CLAIMS:
             raise ValueError(f"the number of claims must be from 1 to {MOST_CLAIMS}, got {self.count!r}")
         if self.queue and self.task_id:
-            raise ValueError("name a queue or a task, not both: a task is in its queue")
+            raise ValueError("name either a queue or a task: the queue of a task is explained with the task")
 
 
 @dataclass(frozen=True, slots=True)
@@ -401,13 +401,13 @@ def _about(store: Store, found: Explanation, state: QueueState) -> Steps[list[st
     elif task:
         lines += [about_scheduled(task, found.at), *about_shut(found.queue, found.pools)]
     elif found.pools and not state.served:
-        return [f"queue {found.queue}: no pool of a running fleet serves it: add it to `tiers`"]
+        return [f"queue {found.queue}: no pool of a running fleet serves it; add it to `tiers` in rota.toml"]
     else:
         lines += about_queue(found.queue, found.pools)
         if state.scheduled and not state.ready:
             lines.append(about_delayed(state, (yield from _next_due(store, state.queue)), found.at))
     if not state.served:
-        lines.append("no master announces that it serves this queue: is it in `tiers`, and is the fleet running?")
+        lines.append("no running master serves this queue: is the fleet running, and is the queue listed in `tiers`?")
     return lines
 
 

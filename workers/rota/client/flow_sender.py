@@ -224,7 +224,7 @@ def noting_how_to_continue(filling: Filling, done_again: str) -> Iterator[None]:
     except BaseException as error:
         if filling.cursor or not isinstance(error, Unavailable):  # Otherwise the group does not exist.
             error.add_note(
-                f"group {filling.group_id} has at least {filling.cursor:,} items and is not complete: if it is "
+                f"group {filling.group_id} is incomplete, and has at least {filling.cursor:,} items: if the group is "
                 f"{done_again} again with id={filling.group_id!r}, it continues exactly where it stopped"
             )
         raise
@@ -240,7 +240,7 @@ def ids_of(member: NewMember, reply: Enqueued) -> tuple[str, ...]:
 def group_ended(group_id: str, what: str) -> GroupEnded:
     """Return the error for a group that accepts no more members."""
     return GroupEnded(
-        f"group {group_id} has ended, was cancelled or never existed, and accepts no more members: {what}"
+        f"group {group_id} accepts no more members, because it has ended, was cancelled or never existed: {what}"
     )
 
 
@@ -280,7 +280,7 @@ class MapPlan:
             if not 1 <= value <= most:
                 raise ValueError(f"{name} must be {f'from 1 to {most}' if most == BATCH else '1 or more'}, got {value}")
         if self.max_waiting < self.chunk:
-            raise ValueError(f"max_waiting ({self.max_waiting}) must be at least a chunk ({self.chunk})")
+            raise ValueError(f"max_waiting ({self.max_waiting}) must be at least chunk ({self.chunk})")
         check_group(self.then, self.on_dead, self.id)
 
 
@@ -333,8 +333,8 @@ def caller_of(task: Any) -> Callable[[Any], Call[Any]]:
 
 def _why_no_task(thing: Any) -> str:
     if name := thing.name if isinstance(thing, Call) else task_of_method(thing):
-        options = f'with options rota.map({name}.using(queue="bulk"), items)'
-        return f" takes the task itself and makes the calls, for example rota.map({name}, items), or {options}"
+        options = f'rota.map({name}.using(queue="bulk"), items) to set options'
+        return f" takes the task itself and creates the calls, for example rota.map({name}, items), or {options}"
     if isroutine(thing):
         return f": {thing.__name__} is not a task: declare it with @rota.task"
     return f" takes a declared task, for example rota.map(resize, items), got {thing!r}"
@@ -361,7 +361,7 @@ def filled(filling: Filling, items: Items, plan: MapPlan, report: ReportProgress
     yield from _sent(filling, filling.open)
     items.skip_to(filling.cursor)
     if filling.has_ended and items.take(1):
-        raise group_ended(filling.group_id, f"{filling.cursor:,} items were accepted, and there are more")
+        raise group_ended(filling.group_id, f"it accepted the first {filling.cursor:,} items, but there are more")
     if filling.has_ended:
         return
     report(filling.cursor)
@@ -421,5 +421,7 @@ def _left(filling: Filling, members: Sequence[NewMember], first: int) -> list[Ne
     Raises Uncertain if the server lacks items before these, because it was replaced by a server that did not have them.
     """
     if filling.cursor < first:
-        raise Uncertain(f"the server has lost items {filling.cursor:,} to {first - 1:,} of group {filling.group_id}")
+        raise Uncertain(
+            f"the server has lost the items from {filling.cursor:,} to {first - 1:,} of group {filling.group_id}"
+        )
     return list(members[filling.cursor - first :])

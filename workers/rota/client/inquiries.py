@@ -126,15 +126,15 @@ def result_of(status: TaskStatus, kept: bytes | None) -> Any:
         case State.DONE if kept is not None and not status.result_refused:
             return _converted(status, json.loads(kept))
         case State.DONE:
-            raise ResultNotStored(f"{task} is done, but its result is not stored: {_why_not(status)}", status)
+            raise ResultNotStored(f"{task} is done, but the server has no result: {_why_not(status)}", status)
         case State.DEAD:
             raise TaskDead(f"{task} is dead: {status.error}", status)
         case State.CANCELLED:
             raise TaskCancelled(f"{task} was cancelled{f': {status.why}' if status.why else ''}", status)
         case State.EXPIRED:
-            raise TaskExpired(f"{task} had expired before a worker started it", status)
+            raise TaskExpired(f"{task} expired before a worker started it", status)
         case _:
-            raise ResultNotStored(f"nothing is known about {task}: {status.why}", status)
+            raise ResultNotStored(f"the server knows nothing about {task}: {status.why}", status)
 
 
 def _converted(status: TaskStatus, wire: Any) -> Any:
@@ -152,7 +152,7 @@ def _converted(status: TaskStatus, wire: Any) -> Any:
 def _why_not(status: TaskStatus) -> str:
     if status.result_refused:
         return f"it was refused: {status.result_refused}"
-    return "the task does not store it (see result_ttl of @rota.task), or it has expired"
+    return "the task does not store its result (see result_ttl of @rota.task), or the result has expired"
 
 
 def group_status_steps(store: Store, group_id: str) -> Steps[GroupStatus]:

@@ -43,7 +43,7 @@ _VARIANT = {f"{digit:x}": f"{digit & 3 | 8:x}" for digit in range(16)}
 _UNDECLARED = TaskOptions()
 
 carried: Final[ContextVar[dict[str, Any]]] = ContextVar("rota_carried", default={})  # noqa: B039 - never written to
-"""Extra data, for example a trace context, that is added to all bodies that are made in the current context."""
+"""Extra data, for example a trace context, that is added to every body created in the current context."""
 
 # Positional and keyword arguments, after binding them to the parameters of the function.
 _Bound = tuple[Sequence[Any], Mapping[str, Any]]
@@ -80,8 +80,8 @@ def prepare(call: Call[Any], registry: Registry, max_payload_kb: int) -> NewTask
     body = encode_body(Body(task_id, queue, name, list(args), dict(kwargs), _body_options(call), carried.get()))
     if len(body) > max_payload_kb * KIB:
         raise PayloadTooLarge(
-            f"{name}: the task has {len(body):,} bytes, but the limit is {max_payload_kb} KiB "
-            "(max_payload_kb); store the data elsewhere and pass a reference to it"
+            f"{name}: the body of the task has {len(body):,} bytes, but the limit is {max_payload_kb} KiB "
+            "(max_payload_kb): store the data elsewhere and pass a reference to it"
         )
     due = _due(call)
     if call.front is not False and check_boolean(call.front, "front"):
@@ -141,8 +141,8 @@ def _queue(call: Call[Any], registry: Registry) -> str:
     if call.queue is None:
         near = nearest(call.name, [each.name for each in registry])
         raise InvalidName(
-            f"{call.name}: no task with that name is declared in this process{near or ':'} if a fleet declares it, "
-            'pass the queue, for example queue="default"'
+            f"{call.name}: no task with that name is declared in this process{near or ':'} if a fleet declares this "
+            'task, pass its queue, for example queue="default"'
         )
     return check_queue(call.queue)
 
@@ -161,7 +161,7 @@ def _body_options(call: Call[Any]) -> dict[str, Any]:
 def _due(call: Call[Any]) -> str:
     if call.at is not None:
         if call.delay is not None:
-            raise ValueError(f"{call.name}: pass delay or at, not both")
+            raise ValueError(f"{call.name}: pass either delay or at, not both")
         at_us = unix_microseconds(call.at, "at")
         _require_near(call, f"at={call.at!r}", at_us - time.time() * MICROSECONDS)
         return f"@{at_us}" if at_us > 0 else ""
@@ -177,7 +177,9 @@ def _due(call: Call[Any]) -> str:
 def _require_near(call: Call[Any], what: str, wait_us: float) -> None:
     # Such a long delay probably has the wrong unit. Without this check, nobody would notice until the task is due.
     if wait_us > _LONGEST_WAIT_US:
-        raise ValueError(f"{call.name}: {what} lies more than ten years ahead: is it computed from milliseconds?")
+        raise ValueError(
+            f"{call.name}: {what} is more than ten years ahead: was it computed in milliseconds instead of seconds?"
+        )
 
 
 def _unique(
@@ -188,7 +190,7 @@ def _unique(
     unique = options.unique if call.unique is None else check_unique(call.unique)
     if not unique:
         if call.unique_for is not None:
-            raise ValueError(f"{call.name}: unique_for sets how long a task stays unique: also pass unique=True")
+            raise ValueError(f"{call.name}: unique_for has no effect without unique=True: pass both")
         return "", 0
     unique_for = options.unique_for if call.unique_for is None else positive_seconds(call.unique_for, "unique_for")
     hold_ms = 0 if unique_for is None else max(1, round(unique_for * 1000))
@@ -207,7 +209,9 @@ def _unique_key(name: str, unique: Unique, queue: str, bound: _Bound, typed: "Ty
     return hashlib.sha256(text.encode()).hexdigest()[:_KEY_HEX_DIGITS]
 
 
-_NOT_UNIQUE: Final = "when it is enqueued, another task may hold its key, and no caller could receive that error"
+_NOT_UNIQUE: Final = (
+    "another task may hold its key by the time the chain or group enqueues it, and no caller could receive the error"
+)
 
 
 def check_chain(calls: Sequence[Call[Any]]) -> None:
@@ -219,7 +223,7 @@ def check_chain(calls: Sequence[Call[Any]]) -> None:
     for at, call in enumerate(calls):
         check_link(call, f"calls[{at}]")
     if not calls:
-        raise ValueError("a chain has at least one call: write rota.chain(resize.call(7), notify.call(7))")
+        raise ValueError("a chain needs at least one call, as in rota.chain(resize.call(7), notify.call(7))")
     for at, call in enumerate(calls[1:], 1):
         _check_not_unique(call, f"calls[{at}]")
 
@@ -240,11 +244,11 @@ def _check_not_unique(call: Call[Any], where: str) -> None:
     """Raise ValueError if a call is unique, because of its own option or its task's declaration."""
     task = default_registry.get(call.name) if isinstance(call.name, str) else None
     if call.unique:
-        raise ValueError(f"{where}: a call that follows cannot be unique: {_NOT_UNIQUE}")
+        raise ValueError(f"{where}: a call that follows another one cannot be unique: {_NOT_UNIQUE}")
     if call.unique is None and task is not None and task.options.unique:
         raise ValueError(
-            f"{where}: {call.name} is declared unique, and a call that follows cannot be: {_NOT_UNIQUE}. Write "
-            f"{call.name}.using(unique=False).call(...)"
+            f"{where}: {call.name} is declared unique, but a call that follows another one cannot be unique: "
+            f"{_NOT_UNIQUE}. Use {call.name}.using(unique=False).call(...)"
         )
 
 

@@ -72,7 +72,8 @@ def run_schedule_now(store: ScheduleStore, name: str) -> Steps[tuple[str, bool]]
         if status is not RunStatus.CHANGED:
             return (other, True) if status is RunStatus.OVERLAPS else (task_id, False)
     raise Unavailable(
-        f"schedule {name!r} was changed by others during each of {_TRIES} attempts, so nothing was enqueued: try again"
+        f"schedule {name!r} was changed by another process during each of {_TRIES} attempts, so nothing was enqueued: "
+        "try again"
     )
 
 
@@ -94,7 +95,7 @@ def unknown_schedule(store: ScheduleStore, name: str, why: str = "") -> Steps[Un
         return UnknownSchedule(f"there is no schedule {name!r}: {why}")
     page = yield from execute(store.page(0))
     near = nearest(name, [kept.name for kept in page.schedules])
-    return UnknownSchedule(f"there is no schedule {name!r}{near or ':'} `rota cron ls` lists all")
+    return UnknownSchedule(f"there is no schedule {name!r}{near or ':'} `rota cron ls` lists all schedules")
 
 
 class ScheduleSteps:
@@ -119,7 +120,9 @@ class ScheduleSteps:
         schedule = _schedule(name, task, when)
         size = len(body_of(schedule, name))
         if size > self._max_payload_kb * KIB:
-            raise PayloadTooLarge(f"{name}: a task has {size:,} bytes, but the limit is {self._max_payload_kb} KiB")
+            raise PayloadTooLarge(
+                f"{name}: the body of a task has {size:,} bytes, but the limit is {self._max_payload_kb} KiB"
+            )
         status = yield from execute(self._store.put(name, encode_schedule(schedule)))
         if status is PutStatus.DECLARED:
             raise _declared(name)
@@ -152,7 +155,7 @@ def _schedule(name: str, task: "TaskDefinition[..., Any] | str", when: Periodic)
     if not isinstance(when, Periodic):
         raise TypeError(f"a schedule must be rota.Cron(...) or rota.Every(...), got {when!r}")
     if when.name not in (None, name):
-        raise ValueError(f"the schedule is put as {name!r}, but its own name is {when.name!r}: leave out name=")
+        raise ValueError(f"the schedule is stored under the name {name!r}, but has name={when.name!r}: leave out name=")
     known = default_registry.get(task) if isinstance(task, str) else task
     if not hasattr(known, "bind") and known is not None:
         raise TypeError(
@@ -164,12 +167,13 @@ def _schedule(name: str, task: "TaskDefinition[..., Any] | str", when: Periodic)
     check_arguments(task, when.args, when.kwargs)
     if when.queue is None:
         raise InvalidName(
-            f'{task}: pass the queue, for example queue="default": no task with that name is declared in this process'
+            f"{task}: no task with that name is declared in this process, so its queue is unknown: pass the queue, "
+            'for example queue="default"'
         )
     return replace(when, name=name).of(name, task, when.queue, "client")
 
 
 def _declared(name: str) -> ScheduleDeclared:
     return ScheduleDeclared(
-        f"schedule {name!r} is declared by the code or the configuration of a node: change it there, or pause it"
+        f"schedule {name!r} is declared in the code or the configuration of a node: change it there, or pause it"
     )

@@ -64,7 +64,7 @@ _PERHAPS: Final = "the tasks may have been accepted"
 
 Sending = Generator[Exchange[Any], list[Reply[Any]], list[H]]
 """A generator that yields exchanges, receives the replies to them, and returns the handles. The driver throws
-Unavailable into it if nothing was sent, and Cut if the caller no longer waits."""
+Unavailable into the generator if nothing was sent, and Cut if the caller no longer waits."""
 
 
 GoOn = Callable[["Sending[Any]"], "Sending[Any]"]
@@ -268,11 +268,14 @@ class Sender(Generic[S, V, H]):
     def _cut(self, cut: Cut, batches: Sequence[Batch[S]], sent_at: float) -> Unavailable | Uncertain:
         if cut.is_sent:
             return self._uncertain(f"the await was cancelled; {_PERHAPS}", batches, sent_at)
-        return Unavailable("the await was cancelled before anything was sent")
+        return Unavailable("the await was cancelled before any task was sent")
 
     def _uncertain(self, why: str, batches: Sequence[Batch[S]], sent_at: float) -> Uncertain:
         ids = [item.id for batch in batches for item in batch.items]
-        how = f"{self._repeats} of this error sends them again exactly, up to {REPEAT_SECONDS:g} s after the first time"
+        how = (
+            f"{self._repeats} on this error sends exactly the same tasks again, up to {REPEAT_SECONDS:g} s after "
+            "the first time"
+        )
         return self._doubt(f"{why}: {how}", ids, partial(self._repeat, batches, sent_at))
 
     def _repeat(self, batches: Sequence[Batch[S]], sent_at: float) -> Sending[H]:

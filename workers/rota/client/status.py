@@ -94,8 +94,8 @@ def _moment(value: object) -> datetime | None:
 
 
 UNKNOWN_WHY: Final = (
-    "never enqueued, or it ended before the last tasks that the fleet remembers ([ended] keep), or was not to be "
-    "remembered (remember=False), or was dead and has been purged, or was to follow a task that was not done"
+    "it was never enqueued; or it ended too long ago to be remembered ([ended] keep); or it was enqueued with "
+    "remember=False; or it was dead and has been purged; or it would have followed a task that did not succeed"
 )
 _PURGED_WHY: Final = "its queue was purged"
 _NOTHING_KNOWN: Final = AttemptRecord(0, "", "")
@@ -232,7 +232,7 @@ def _of_ended(task_id: str, ended: Ended, *, has_result: bool) -> TaskStatus:
 
 
 def _error_of(death: dict[str, Any]) -> str:
-    return str(death.get("error") or death.get("why") or death.get("reason") or "nothing is known about its end")
+    return str(death.get("error") or death.get("why") or death.get("reason") or "there is no record of the failure")
 
 
 def _state_of(status: str) -> State:

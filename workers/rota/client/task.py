@@ -81,7 +81,9 @@ class Task(TaskDefinition[P, R], KnowsForeignNames, kind="task"):
             InvalidArguments, PayloadTooLarge, NotConfigured, Unavailable, ServerFull, Uncertain: See `enqueue`.
         """
         if delay is None:
-            raise TypeError(f"delay must be seconds or a timedelta, got None; without a delay, {self._plain_enqueue}")
+            raise TypeError(
+                f"delay must be a number of seconds or a timedelta, got None; to run at once, {self._plain_enqueue}"
+            )
         return Using(self, {"delay": delay}).enqueue(*args, **kwargs)
 
     def enqueue_at(self, when: datetime, /, *args: P.args, **kwargs: P.kwargs) -> "Handle[R]":
@@ -95,12 +97,12 @@ class Task(TaskDefinition[P, R], KnowsForeignNames, kind="task"):
             InvalidArguments, PayloadTooLarge, NotConfigured, Unavailable, ServerFull, Uncertain: See `enqueue`.
         """
         if when is None:
-            raise TypeError(f"at must be a datetime, got None; without a time, {self._plain_enqueue}")
+            raise TypeError(f"at must be a datetime, got None; to run at once, {self._plain_enqueue}")
         return Using(self, {"at": when}).enqueue(*args, **kwargs)
 
     @property
     def _plain_enqueue(self) -> str:
-        return f"write {self.function.__name__}.enqueue(...)"
+        return f"use {self.function.__name__}.enqueue(...)"
 
     @showing(CallOptions, Call)
     def using(
@@ -156,7 +158,9 @@ class Using(KnowsForeignNames, Generic[P, R], kind="using"):
                 pass it to those methods instead.
         """
         if self._on_commit is not ...:
-            raise TypeError("a call cannot decide when it is sent: pass on_commit to enqueue_many or Client.enqueue")
+            raise TypeError(
+                "a call has no on_commit, which decides when a call is sent: pass it to enqueue_many or Client.enqueue"
+            )
         return Call(self._task.name, args, kwargs, **self._options)
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> "Handle[R]":

@@ -48,7 +48,7 @@ class TimedConnection:
         # If the application passed its own connection pool, that pool has its own timeouts, which may be longer.
         if time.monotonic() >= deadline:
             self._connection.give_back()
-            raise ConnectionLost("the connection was made only after the deadline", REASON_SILENT)
+            raise ConnectionLost("the connection was not ready before the deadline", REASON_SILENT)
         self.send = self._connection.send
         self.receive = self._connection.receive
         self.try_receive = self._connection.try_receive

@@ -64,7 +64,7 @@ class GroupQuery(NamedTuple):
 
     @property
     def event(self) -> str:
-        return "ended" if self.most_left is None else f"come down to {self.most_left:,} unfinished members"
+        return "ended" if self.most_left is None else f"dropped to {self.most_left:,} unfinished members"
 
 
 WaitQuery = TaskQuery | GroupQuery
@@ -95,7 +95,7 @@ class OpenWait:
             query = self.query
             raise WaitTimeout(f"{query.subject} has not {query.event} within {limit or 0.0:g} s{away}")
         if self.found is None:
-            raise Unavailable(f"{self.why} while it waited for {self.query.subject}")
+            raise Unavailable(f"{self.why} during the wait for {self.query.subject}")
         return self.found
 
     def _wake(self) -> None:
@@ -312,7 +312,7 @@ def pending_named(query: TaskQuery, found: TaskState, timeout: Duration | None) 
         yield
     except WaitTimeout as error:
         within = seconds(timeout or 0, "timeout")
-        text = f"{query.subject} has not {query.event} within {within:g} s: it follows {found.follows}"
+        text = f"{query.subject} has not {query.event} within {within:g} s, because it follows {found.follows}"
         raise WaitTimeout(text) from error
 
 

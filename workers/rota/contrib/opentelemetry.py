@@ -33,7 +33,7 @@ _SYSTEM: Final = {"messaging.system": "rota"}
 
 _Arguments = tuple[Any, ...]
 _FoundCalls = tuple[_Arguments, Sequence[Call[Any]]]
-"""The arguments, with iterators replaced by lists, and the calls in them if those are known."""
+"""The arguments of a method, with iterators replaced by lists, and the calls among them if they are known."""
 _FindCalls = Callable[[_Arguments, dict[str, Any]], _FoundCalls]
 
 

@@ -72,7 +72,7 @@ class NextDue:
 
 
 UNKNOWN_DUE: Final = NextDue(None, 0, -math.inf)
-"""The value before the first call, and after a lost connection. It makes a call due at once."""
+"""The value before the first call of `promote`, and after a lost connection. It makes the next call due at once."""
 
 
 @dataclass(slots=True)

@@ -67,7 +67,7 @@ def decode_body(raw: bytes, max_bytes: int = 0) -> Body:
     Raises BodyError with the reason if the body cannot be read.
     """
     if max_bytes and len(raw) > max_bytes:
-        raise BodyError(f"the body has {len(raw)} bytes, more than the {max_bytes} allowed")
+        raise BodyError(f"the body has {len(raw)} bytes, but the limit is {max_bytes}")
     match _parse(raw):
         case [task_id, queue, name, args]:
             return _check(task_id, queue, name, args, {})

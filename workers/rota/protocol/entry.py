@@ -103,7 +103,7 @@ def _past(text: str) -> tuple[int, int, int, int, str]:
     """Parse the end of an entry: the counters and the flag."""
     fields = text.split(" ")
     if len(fields) != FIELDS - _OWN_FIELDS:
-        raise ValueError(f"not an entry; its last fields are not valid: {text!r}")
+        raise ValueError(f"the text is not an entry, because its last fields are not valid: {text!r}")
     failures, crashes, losses, releases, flag = fields
     return int(failures), int(crashes), int(losses), int(releases), flag
 

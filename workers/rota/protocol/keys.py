@@ -39,7 +39,7 @@ def fault_in_name(what: str, text: str, most: int = MOST_CHARACTERS) -> str | No
     if is_name(text) and len(text) <= most:
         return None
     shown = HIDDEN if _MAY_BE_SECRET.search(text) else repr(text)
-    return f"{what} {shown} is not usable: names are 1 to {most} of the characters A-Z a-z 0-9 _ . : -"
+    return f"{what} {shown} is not valid: a name has 1 to {most} of the characters A-Z a-z 0-9 _ . : -"
 
 
 def fault_in_queue_name(text: str) -> str | None:
@@ -63,7 +63,7 @@ def fault_in_pattern(text: str) -> str | None:
     """Return why a pattern is not valid, or None if it is valid."""
     prefix = text.removesuffix(STAR)
     if STAR in prefix:
-        return f"pattern {text!r} is not usable: {STAR} may only appear at its end"
+        return f"pattern {text!r} is not valid: {STAR} may appear only at its end"
     return fault_in_name("pattern", prefix)
 
 
@@ -269,7 +269,7 @@ def fault_of_lane(keys: Keys, key: str) -> str:
     fault = fault_in_queue_name(queue.removesuffix(DELAYED_SUFFIX))
     if fault is not None:
         return fault
-    return "" if key.startswith(lane) else f"the key of that queue is {lane}{queue}"
+    return "" if key.startswith(lane) else f"the key of queue {queue} is {lane}{queue}"
 
 
 @lru_cache(maxsize=1)

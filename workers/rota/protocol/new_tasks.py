@@ -80,7 +80,7 @@ def follow_text(tasks: "Iterable[NewTask]") -> bytes:
             raise ValueError(f"a task that follows another task cannot be unique: {task.id}")
         items.append(b"%b %b %b %d\n%b" % (*_header(task), len(task.body), task.body))
     if len(items) > MOST_FOLLOWING:
-        raise ValueError(f"{len(items)} tasks follow one another, but at most {MOST_FOLLOWING} may")
+        raise ValueError(f"a chain of {len(items)} following tasks is too long: the limit is {MOST_FOLLOWING}")
     return b"".join(items)
 
 

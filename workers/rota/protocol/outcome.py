@@ -89,7 +89,7 @@ class Expired(EndedEarly):
 
 
 DONE: Final = Done()
-"""Most tasks have this outcome: they are done and have no result to keep."""
+"""The outcome of most tasks: the task is done and has no result to store."""
 
 Outcome = Done | RetryOutcome | DeadOutcome | Release | CancelledOutcome | Expired
 
@@ -290,7 +290,7 @@ def parse_ended(record: bytes) -> Ended:
     run = RunRecord(int(start_us), int(run_us), int(pid), _known(name), "".join(refused))
     ended = Ended(text_of(how), int(at_us), _known(shown(text_of(owner))), entry, run, tuple(earlier))
     if ended.how not in ENDS_OF_GONE or not all(0 <= us <= _LATEST_US for us in (ended.at_us, *run[:2], entry.due_us)):
-        raise ValueError(f"not a record of an ended task: {first!r}")
+        raise ValueError(f"the text is not a record of an ended task: {first!r}")
     return ended
 
 

@@ -54,7 +54,7 @@ def read_schedule_record(raw: bytes) -> ScheduleRecord:
     state, _, text = raw.partition(b"\n")
     found = _STATE.fullmatch(state)
     if found is None:
-        raise ValueError("not a schedule: its state cannot be read")
+        raise ValueError("not a schedule: the state in the record cannot be read")
     passed, last, following, paused, rank, ahead = found.groups()
     return ScheduleRecord(
         int(passed),

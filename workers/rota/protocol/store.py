@@ -78,8 +78,8 @@ FIRST_HELD = ""
 """Used instead of the running task's id if that id is not known. It means the first entry that the owner still
 holds."""
 ALL_HELD = "all held"
-"""Used in the same way for an owner that runs several tasks at once. It means all entries that the owner still holds.
-No id contains a space."""
+"""Used instead of a task's id for an owner that runs several tasks at once. It means all entries that the owner still
+holds. It cannot be confused with an id, because no id contains a space."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,7 +70,7 @@ items that other programs pushed."""
 STATES: Final[Mapping[State, StateFacts]] = {
     State.PENDING: StateFacts(
         TaskPhase.WAITING,
-        "follows another task or a group that has not ended; the script that ends it enqueues the task",
+        "follows another task or a group that has not ended; the script that records that end enqueues the task",
         not_claimed="it is pending: {why}",
     ),
     State.READY: StateFacts(
@@ -108,23 +108,23 @@ STATES: Final[Mapping[State, StateFacts]] = {
             State.DEAD: ("turn", "reap", "return_prefetched", "restore"),
         },
         has_attempt=True,
-        not_claimed="it has been claimed, by {owner}",
+        not_claimed="it has already been claimed by {owner}",
     ),
     State.DONE: StateFacts(TaskPhase.SUCCEEDED, "has ended; its function returned"),
     State.DEAD: StateFacts(
         TaskPhase.FAILED,
-        "has no attempts left, or cannot run; it is kept until it is revived or purged",
+        "has no attempts left, or cannot be run; it is kept until it is revived or purged",
         stored_in="dead",
         moves={State.READY: ("revive",), State.UNKNOWN: ("purge_dead", "trim")},
         has_attempt=True,
-        not_claimed="it is dead and will not be claimed: `rota dead revive {id}` puts it back",
+        not_claimed="it is dead and will not be claimed: `rota dead revive {id}` returns it to its queue",
     ),
     State.CANCELLED: StateFacts(TaskPhase.FAILED, "was cancelled, or its queue was purged"),
     State.EXPIRED: StateFacts(TaskPhase.FAILED, "was too old to start"),
     State.UNKNOWN: StateFacts(
         TaskPhase.UNKNOWN,
         "is not known to the server",
-        not_claimed="nothing is known about it: {why}",
+        not_claimed="the server knows nothing about it: {why}",
     ),
 }
 
@@ -137,7 +137,7 @@ ENDED: Final = frozenset(
 )
 
 PURGED: Final = "purged"
-"""The end of a task whose queue was purged. Its state is `cancelled`."""
+"""The recorded end of a task whose queue was purged. The state of such a task is `cancelled`."""
 
 ENDS: Final[tuple[str, ...]] = (*(state.value for state in STATES if state in ENDED), PURGED)
 """The ways in which a task ends, in the order in which they are shown."""

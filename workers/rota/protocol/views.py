@@ -114,7 +114,7 @@ parse_status = reply(
 def parse_waited(raw: Raw) -> list[TaskState | None]:
     """Parse `[a state or nil...]`. The reply has an item for the first task, and for as many others as fit."""
     if not raw:
-        raise ValueError("the reply contains no task")
+        raise ValueError("the reply contains no state of a task")
     return [None if state is None else _parse_waited(state) for state in raw]
 
 

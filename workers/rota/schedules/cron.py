@@ -35,7 +35,7 @@ class _Field(NamedTuple):
     takes: str
 
 
-_LISTS = "and lists, ranges and steps of them, as in 1,3 or 1-5 or */2"
+_LISTS = "and lists, ranges and steps of these, as in 1,3 or 1-5 or */2"
 _FIELDS = (
     _Field("second", f"0 to 59, {_LISTS}"),
     _Field("minute", f"0 to 59, {_LISTS}"),
@@ -57,13 +57,13 @@ def fault_in_cron(expression: str) -> str | None:
 @lru_cache(maxsize=256)
 def _fault_in_text(expression: str) -> str:
     if len(expression) > MOST_CHARACTERS:
-        return f"it has {len(expression)} characters, but may have at most {MOST_CHARACTERS}"
+        return f"it has {len(expression)} characters, but the limit is {MOST_CHARACTERS}"
     parts = expression.split()
     if len(parts) not in (len(_FIELDS) - 1, len(_FIELDS)):
         counted = "1 field" if len(parts) == 1 else f"{len(parts)} fields"
         return (
             f"it has {counted}; expected 5 (minute, hour, day of the month, month, day of the week), "
-            "or 6 with the second before them"
+            "or 6 that start with the second"
         )
     left_out = len(_FIELDS) - len(parts)
     end = 0
@@ -72,7 +72,7 @@ def _fault_in_text(expression: str) -> str:
         end = start + len(part)
         if fault := _fault_in_field(number + left_out, part, start):
             return fault
-    return "" if _occurs(expression) else "it never occurs: no date matches all of its fields"
+    return "" if _occurs(expression) else "it never occurs, because no date matches all of its fields"
 
 
 def _fault_in_field(number: int, part: str, start: int) -> str:
@@ -134,7 +134,9 @@ def far_enough_back(expression: str, timezone: str, now_us: int, count: int) -> 
 
 def _iterate(expression: str, moment: datetime, *, reverse: bool = False) -> "CronSim":
     if not HAS_CRONSIM:
-        raise ModuleNotFoundError("the times of cron expressions require cronsim: pip install cronsim", name="cronsim")
+        raise ModuleNotFoundError(
+            "computing the times of a cron expression requires cronsim: pip install cronsim", name="cronsim"
+        )
     return CronSim(expression, moment, reverse=reverse)
 
 

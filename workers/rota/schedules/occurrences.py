@@ -16,7 +16,7 @@ from rota.schedules.schedule import CronRule, EveryRule, Schedule
 MOST_MISSED: Final = 1000
 LATE_US: Final = 30 * MICROSECONDS
 MOST_AHEAD: Final = 100
-"""The maximum number of occurrences that can be taken back while jitter delays them."""
+"""The maximum number of occurrences that can still be withdrawn while jitter delays them."""
 
 
 class Occurrence(NamedTuple):

@@ -106,7 +106,7 @@ def _faults_in_rule(rule: Rule) -> Iterator[tuple[str, str | None]]:
         fits = SHORTEST_INTERVAL_US <= rule.interval_us <= LONGEST_INTERVAL_US
         yield (
             "every",
-            None if fits else f"every must be 1 second to 100 years, got {rule.interval_us / MICROSECONDS:g} s",
+            None if fits else f"every must be from 1 second to 100 years, got {rule.interval_us / MICROSECONDS:g} s",
         )
         return
     # Imported only here, because it loads libraries that a program without cron expressions does not need.
@@ -128,8 +128,8 @@ def _fault_in_size(schedule: Schedule) -> str | None:
     if size <= MOST_ARGUMENT_BYTES:
         return None
     return (
-        f"the arguments take {size:,} bytes, but the limit is {MOST_ARGUMENT_BYTES:,}: "
-        "store them elsewhere and pass a reference"
+        f"the arguments have {size:,} bytes, but the limit is {MOST_ARGUMENT_BYTES:,}: "
+        "store them elsewhere and pass a reference to them"
     )
 
 
@@ -140,16 +140,16 @@ def _fault_in_choice(what: str, value: str, choices: tuple[str, ...]) -> str | N
 
 def _fault_in_jitter(schedule: Schedule) -> str | None:
     if not 0 <= schedule.jitter_us <= MOST_JITTER_US:
-        return f"jitter must be 0 s to a day, got {schedule.jitter_us / MICROSECONDS:g} s"
+        return f"jitter must be from 0 seconds to one day, got {schedule.jitter_us / MICROSECONDS:g} s"
     if isinstance(schedule.rule, EveryRule) and schedule.jitter_us > schedule.rule.interval_us:
-        return "jitter must be no longer than the interval, or occurrences overtake each other"
+        return "jitter must be no longer than the interval, because occurrences could overtake each other"
     return None
 
 
 def _fault_in_span(start_us: int | None, end_us: int | None) -> str | None:
     given = [instant for instant in (start_us, end_us) if instant is not None]
     if not all(0 <= instant <= _LATEST_US for instant in given):
-        return "start and end must lie between the years 1970 and 2170"
+        return "start and end must be between the years 1970 and 2170"
     if start_us is not None and end_us is not None and end_us <= start_us:
         return "end must be after start"
     return None
@@ -205,7 +205,7 @@ def decode_schedule(name: str, text: bytes) -> Schedule:
         # Check that the arguments can be enqueued. For example, a lone surrogate can be read but not written.
         encode_json(values)
     except RecursionError:
-        raise ValueError("not a schedule: it is nested too deeply") from None
+        raise ValueError("not a schedule: the JSON is nested too deeply") from None
     _check_types(values)
     rule = _rule_of(values)
     args = tuple(values.pop("args", ()))

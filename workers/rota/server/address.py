@@ -148,8 +148,8 @@ def parse_address(url: str, tls_files: TlsFiles = NO_TLS_FILES) -> Address:
     """
     if not isinstance(url, str):
         raise TypeError(
-            f"the server must be a URL, for example redis://localhost:6379/0, got {type(url).__name__}; "
-            "pass your own Redis client as redis=..."
+            f"redis_url must be a URL, for example redis://localhost:6379/0, got {type(url).__name__}; "
+            "to use your own Redis client, pass redis=..."
         )
     behind_sentinels = _SENTINEL_URL.fullmatch(url)
     try:
@@ -169,7 +169,9 @@ def address_with(url: str, access: ServerAccess) -> Address:
     if access.logins is None:
         return address
     if address.username or address.password:
-        raise ValueError(f"{redact(url)!r} has a user or a password, but {SETTING} also gives them: leave one out")
+        raise ValueError(
+            f"{redact(url)!r} contains a user or a password, but {SETTING} provides them too: use only one of these"
+        )
     return replace(address, logins=access.logins)
 
 
@@ -184,9 +186,10 @@ def address_of(server: ServerSettings) -> Address:
 def _check_files(files: TlsFiles, *, tls: bool) -> None:
     if files != NO_TLS_FILES and not tls:
         named = [f"redis_tls_{key}" for key in ("ca", "cert", "key") if getattr(files, key)]
-        raise ValueError(f"{' and '.join(named)} is for TLS: write redis_url with rediss://, or leave it out")
+        settings = " and ".join(named)
+        raise ValueError(f"redis_url does not use TLS, so {settings} must not be set: begin redis_url with rediss://")
     if bool(files.cert) != bool(files.key):
-        raise ValueError("a client certificate needs both redis_tls_cert and redis_tls_key")
+        raise ValueError("for a client certificate, set both redis_tls_cert and redis_tls_key")
 
 
 # The ValueErrors of these functions contain no part of the URL, because any part may be a mistyped password.
@@ -196,7 +199,7 @@ def _of_one_server(url: str) -> Address:
     parts = _split(url)
     if parts.scheme not in SCHEMES or "://" not in url:
         raise ValueError(
-            "is not a Redis URL: it must begin with redis://, rediss:// or unix://, "
+            "is not a Redis URL: a Redis URL begins with redis://, rediss:// or unix://, "
             "or with redis+sentinel:// to query sentinels for the primary"
         )
     url_parts = "host, port, user, password and database, as in redis://user:password@host:6379/0"
@@ -204,14 +207,14 @@ def _of_one_server(url: str) -> Address:
     query = _options(parts.query, parts.fragment, frozenset({"db"}), allowed)
     unix = parts.scheme == "unix"
     if unix and not parts.path:
-        raise ValueError("names no socket: write its path, as in unix:///run/redis.sock")
+        raise ValueError("names no socket: add the path of the socket, as in unix:///run/redis.sock")
     try:
         port = parts.port or DEFAULT_PORT
         database = _database(query.get("db") or ("0" if unix else parts.path.strip("/")))
     except ValueError:
         raise ValueError(
-            "is not a Redis URL: a port is a number from 1 to 65535, a database a number from 0; in a user or a "
-            "password, write / : @ # ? and % percent-encoded, for example / as %2F"
+            "is not a Redis URL: the port must be a number from 1 to 65535, and the database a number from 0; in a "
+            "user or a password, percent-encode the characters / : @ # ? and %, for example / as %2F"
         ) from None
     return Address(
         host=parts.hostname or "127.0.0.1",
@@ -235,17 +238,19 @@ def _split(url: str) -> SplitResult:
     try:
         return urlsplit(url)
     except ValueError:
-        raise ValueError("is not a Redis URL: its host is not valid (write IPv6 as in [::1])") from None
+        raise ValueError(
+            "is not a Redis URL: the host is not valid (put an IPv6 address into brackets, as in [::1])"
+        ) from None
 
 
 def _of_sentinels(found: re.Match[str]) -> Address:
     scheme, credentials, hosts, path, options, fragment = (part or "" for part in found.groups())
-    allowed = "besides db, there are sentinel_username and sentinel_password, for sentinels that require them"
+    allowed = "the options are db, and sentinel_username and sentinel_password for sentinels that require a login"
     query = _options(options, fragment, _SENTINEL_OPTIONS, allowed)
     service, _, database = path.strip("/").partition("/")
     if not service:
         raise ValueError(
-            "names no service: write the name of the primary after the sentinels, "
+            "names no service: add the name of the service after the sentinels, "
             "as in redis+sentinel://one:26379,two:26379,three:26379/mymaster/0"
         )
     username, _, password = credentials.partition(":")
@@ -254,8 +259,8 @@ def _of_sentinels(found: re.Match[str]) -> Address:
         number = _database(query.get("db") or database)
     except ValueError:
         raise ValueError(
-            "is not a Redis URL: a sentinel in it has no host or no port, or its database is not a number "
-            "(IPv6 as in [::1]:26379)"
+            "is not a Redis URL: a sentinel has no host or no port, or the database is not a number "
+            "(put an IPv6 address into brackets, as in [::1]:26379)"
         ) from None
     guards = (query.get(f"sentinel_{name}", "") for name in ("username", "password"))
     return Address(
@@ -271,7 +276,7 @@ def _of_sentinels(found: re.Match[str]) -> Address:
 
 def _options(text: str, fragment: str, known: frozenset[str], allowed: str) -> dict[str, str]:
     if fragment:
-        raise ValueError("contains a '#': write it as %23")
+        raise ValueError("contains a '#': in a user or a password, write %23 instead")
     query = {name: values[0] for name, values in parse_qs(text, keep_blank_values=True).items()}
     if unknown := sorted(query.keys() - known):
         shown = (
@@ -279,7 +284,9 @@ def _options(text: str, fragment: str, known: frozenset[str], allowed: str) -> d
             if unknown[0] in OPTIONS_OF_CLIENTS
             else "*** (not shown: it may be the rest of a password)"
         )
-        raise ValueError(f"has the option {shown}: {allowed} (authorities for TLS: set redis_tls_ca)")
+        raise ValueError(
+            f"has the option {shown}: {allowed} (the certificate authority for TLS is set with redis_tls_ca)"
+        )
     return query
 
 
@@ -306,7 +313,7 @@ class Query:
 
 
 ReplyOrError = Any
-"""A reply as hiredis reads it, or the ServerError that came instead."""
+"""A reply as hiredis returns it, or the ServerError that was raised instead."""
 
 Search = Generator[Query, ReplyOrError, None]
 
@@ -345,7 +352,9 @@ def search(address: Address) -> Search:
         replies.setdefault(f"named {shown_address(*named)} ({faults[named]})", []).append(sentinel.place)
     more = "" if responsive is None else (yield from _explain(responsive, sentinels.service, known=bool(faults)))
     details = "; ".join(f"{', '.join(names)} {reply}" for reply, names in replies.items())
-    raise ConnectionLost(f"no primary of {sentinels.service!r}: {details}{more}", REASON_SENTINEL)
+    raise ConnectionLost(
+        f"no sentinel named a usable primary of {sentinels.service!r}: {details}{more}", REASON_SENTINEL
+    )
 
 
 def _explain(sentinel: Address, service: str, *, known: bool) -> Generator[Query, ReplyOrError, str]:
@@ -379,8 +388,8 @@ def _named_address(reply: ReplyOrError) -> tuple[str, int] | None:
 def _unusable_reply(reply: ReplyOrError, server: Address) -> str:
     """Return the reply of a sentinel that named no address, as text for the error message."""
     if isinstance(reply, ServerError):
-        return f"did not reply ({_without_address(reply, server)})"
-    return "did not know it" if reply is None else f"replied {repr(reply)[:_MAX_SHOWN]}"
+        return f"gave no address ({_without_address(reply, server)})"
+    return "did not know the service" if reply is None else f"replied {repr(reply)[:_MAX_SHOWN]}"
 
 
 def _without_address(error: ServerError, server: Address) -> str:
@@ -397,7 +406,7 @@ def _fault(role: ReplyOrError, server: Address) -> str:
         case [role_name, *_]:
             return "" if role_name == _PRIMARY else "a replica"
         case _:
-            return f"whose reply has no role: {role!r}"
+            return f"which replied without a role: {role!r}"
 
 
 def _names(services: Sequence[object]) -> str:

@@ -135,7 +135,7 @@ class AioStream(asyncio.Protocol):
 
     def _give(self, reply: Any) -> None:
         if not self._awaited:
-            self._finish(ConnectionLost("the server sent a reply without a command", REASON_PROTOCOL))
+            self._finish(ConnectionLost("the server sent a reply to no command", REASON_PROTOCOL))
             return
         waits = self._awaited.popleft()
         if not waits.done():
@@ -235,7 +235,7 @@ class Opener:
                 stream = await self._open(query.address)
                 return stream, await stream.request(command((pack(query.args),)))
         except TimeoutError:
-            return stream, ConnectionLost(f"it took longer than {query.seconds:g} s", REASON_SILENT)
+            return stream, ConnectionLost(f"no reply within {query.seconds:g} s", REASON_SILENT)
         except ServerError as error:
             return stream, error
         except BaseException:
@@ -274,7 +274,7 @@ class Opener:
             return (await loop.create_unix_connection(AioStream, address.path))[1]
         secure = tls_context(address.tls_files) if address.tls else None
         called = address.host if address.tls else None
-        failed: OSError = OSError("its name has no address")
+        failed: OSError = OSError("the host name has no address")
         for each in await self._resolver.addresses_of(address.host):
             try:
                 made = loop.create_connection(AioStream, each, address.port, ssl=secure, server_hostname=called)
@@ -385,7 +385,7 @@ async def within(seconds: float, step: Awaitable[T]) -> T:
 
 def too_slow(seconds: float) -> ConnectionLost:
     """Return the error for a server that did not reply within `seconds`."""
-    return ConnectionLost(f"the server took longer than {seconds:g} s", REASON_SILENT)
+    return ConnectionLost(f"the server did not reply within {seconds:g} s", REASON_SILENT)
 
 
 class Resolver:

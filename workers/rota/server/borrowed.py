@@ -19,7 +19,7 @@ from rota.server.session import PushMessage, Session
 
 MOVED: Final = "moved"
 _DENIED: Final = frozenset({"AuthenticationError", "AuthorizationError", "NoPermissionError"})
-_GIVE: Final = "pass a Redis client, a ConnectionPool, what Sentinel.master_for returns, or a RedisCluster"
+_GIVE: Final = "pass a Redis client, a ConnectionPool, a RedisCluster, or the result of Sentinel.master_for"
 
 
 class Borrowing:
@@ -56,10 +56,10 @@ class Borrowing:
 
 
 _OF_ASYNCIO_WANTED: Final = (
-    "redis: rota.AsyncClient needs a client for asyncio, such as redis.asyncio.Redis, but this one blocks"
+    "redis: rota.AsyncClient needs a Redis client for asyncio, such as redis.asyncio.Redis, but this one blocks"
 )
 _BLOCKING_WANTED: Final = (
-    "redis: rota.Client needs a client that blocks, such as redis.Redis; use rota.AsyncClient for this one"
+    "redis: rota.Client needs a Redis client that blocks, such as redis.Redis; use rota.AsyncClient for this one"
 )
 
 
@@ -158,13 +158,15 @@ def check_source(source: Any) -> None:
     to pass instead."""
     pool = getattr(source, "connection_pool", source)
     if callable(getattr(source, "master_for", None)):
-        raise TypeError('redis: a Sentinel knows many services: pass sentinel.master_for("mymaster")')
+        raise TypeError('redis: a Sentinel may know many services: pass the result of sentinel.master_for("mymaster")')
     if not _is_cluster(source) and not callable(getattr(pool, "get_connection", None)):
-        raise TypeError(f"redis: expected a client, got {type(source).__name__}: {_GIVE}")
+        raise TypeError(f"redis: expected a Redis client, got {type(source).__name__}: {_GIVE}")
     if getattr(pool, "is_master", True) is False:
-        raise ValueError("redis: a replica accepts no tasks: pass what Sentinel.master_for returns, not slave_for")
+        raise ValueError("redis: a replica accepts no tasks: pass the result of Sentinel.master_for, not of slave_for")
     if getattr(pool, "cache", None) is not None:
-        raise ValueError("redis: a client-side cache listens on the connections: pass a client without cache_config")
+        raise ValueError(
+            "redis: a client with a client-side cache cannot share its connections: pass a client without cache_config"
+        )
 
 
 def _is_cluster(source: Any) -> bool:

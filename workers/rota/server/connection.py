@@ -42,9 +42,8 @@ PARK_SECONDS: Final = 5  # whole seconds
 LONG_PARK_SECONDS: Final = 20
 EARLY_SECONDS: Final = 0.005  # a parked command may end by this much earlier than requested
 NUDGE: Final = b"*0\r\n"
-"""A command without words, which the server ignores. An idle server checks its timers every 0.1 s, so a parked command
-may end up to 0.1 s late. The server also checks its timers after it has read something, even on a blocked
-connection."""
+"""An empty command, which the server ignores. An idle server checks its timers every 0.1 s, so a parked command may end
+up to 0.1 s late. The server also checks its timers whenever it has read data, even from a blocked connection."""
 # How late a reply may be: up to 0.1 s because of the server's timers, and the rest for a busy server.
 GRACE_SECONDS: Final = 3.0
 # The poll() event that each error of TLS waits for. The errors are given by name, because ssl is imported only if TLS
@@ -150,7 +149,7 @@ class Connection:
             try:
                 sent = self._socket.send(rest)
             except OSError as error:
-                self._wait(_wanted(error, select.POLLOUT), "to take a command")
+                self._wait(_wanted(error, select.POLLOUT), "accept a command")
                 continue
             rest = rest[sent:]
 
@@ -165,7 +164,7 @@ class Connection:
         """Wait for the next reply and return it. Each piece of it may take up to `read_seconds`. Raises ServerError if
         the connection fails or the reply is an error."""
         while (reply := self._session.reply()) is NO_REPLY:
-            self._wait(select.POLLIN, "to reply")  # wait before reading, because the reply has hardly ever arrived yet
+            self._wait(select.POLLIN, "reply")  # wait before reading, because the reply has hardly ever arrived yet
             self._read()
         return reply
 
@@ -175,7 +174,7 @@ class Connection:
             data = self._socket.recv(READ_BYTES)
         except OSError as error:
             if _wanted(error, select.POLLIN) == select.POLLOUT:  # TLS must write something before it can read more
-                self._wait(select.POLLOUT, "to continue with TLS")
+                self._wait(select.POLLOUT, "continue with TLS")
             return False
         self._session.take(data)
         return True
@@ -190,7 +189,7 @@ class Connection:
         if fd < 0:
             raise ConnectionLost("the connection was closed", REASON_NETWORK)
         if not self._options.wait(fd, events, seconds):
-            raise ConnectionLost(f"the server took longer than {seconds:g} s {what}", REASON_SILENT)
+            raise ConnectionLost(f"the server did not {what} within {seconds:g} s", REASON_SILENT)
 
     def _greet(self, address: Address, login: Login) -> None:
         commands = greeting(address, login, self._options.name)
@@ -204,7 +203,7 @@ class Connection:
 
 def silence_error(seconds: float) -> ConnectionLost:
     """Return the error for a command that was parked for `seconds` and got no reply within GRACE_SECONDS after that."""
-    return ConnectionLost(f"a wait of {seconds:g} s did not end", REASON_SILENT)
+    return ConnectionLost(f"the server did not reply to a blocking command of {seconds:g} s", REASON_SILENT)
 
 
 def _wanted(error: OSError, otherwise: int) -> int:
@@ -290,7 +289,7 @@ def _connect_tcp(address: Address, options: ConnectionOptions) -> socket.socket:
     resolv.conf allows: `timeout` times `attempts` times the number of servers, by default 10 s for one server that does
     not reply.
     """
-    failure: OSError = OSError("the name has no address")
+    failure: OSError = OSError("the host name has no address")
     for family, _, _, _, place in socket.getaddrinfo(_resolvable(address.host), address.port, type=socket.SOCK_STREAM):
         try:
             made = _connect_one(family, place, options)
@@ -355,6 +354,6 @@ def _shake_hands(secured: "SSLSocket", options: ConnectionOptions) -> None:
             if events is None:
                 raise
             if not options.wait(secured.fileno(), events, deadline - time.monotonic()):
-                raise NoHandshake(f"no TLS within {options.connect_seconds:g} s") from None
+                raise NoHandshake(f"no TLS handshake within {options.connect_seconds:g} s") from None
         else:
             return

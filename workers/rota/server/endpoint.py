@@ -141,11 +141,13 @@ def aio_endpoint_of(url: str | None, access: ServerAccess, redis: RedisClient | 
 def is_url(url: str | None, access: ServerAccess, redis: RedisClient | None) -> TypeGuard[str]:
     """Whether the server is given by a URL. Raises TypeError unless exactly one of a URL and a client is given."""
     if url is None and redis is None:
-        raise TypeError("a client needs a server: pass redis_url, or your own Redis client as redis")
+        raise TypeError("a client needs a server: pass redis_url=, or your own Redis client as redis=")
     if redis is None:
         return True
     if url is not None or access != NO_ACCESS:
         more = "redis_tls_ca, redis_tls_cert or redis_tls_key" if access.logins is None else SETTING
         given = "redis_url" if url is not None else more
-        raise TypeError(f"pass either redis or {given}: the client given as redis has its own server, TLS and password")
+        raise TypeError(
+            f"pass either redis or {given}: a client passed as redis already has a server, TLS and a password"
+        )
     return False

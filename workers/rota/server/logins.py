@@ -32,7 +32,7 @@ _HEAD: Final = struct.Struct("<II")  # length and checksum of the login in share
 _MAX_BYTES: Final = 1 << 17
 # Beginnings of file names that do not belong to the application.
 _NOT_THEIRS: Final = (__file__, str(importlib.__file__), "<frozen ")
-_WHAT_TO_RETURN: Final = "return (user, password), or (user, password, Unix time at which it expires)"
+_WHAT_TO_RETURN: Final = "return (user, password), or (user, password, expiry as Unix time)"
 
 
 @runtime_checkable
@@ -209,7 +209,7 @@ class FleetLogin:
 
 
 fleet_login: Final = FleetLogin()
-"""The master and its children set this before they connect."""
+"""The login of the fleet, which the master and its children set before they connect."""
 
 
 def logins_of(provider: Any) -> Logins | None:
@@ -220,7 +220,7 @@ def logins_of(provider: Any) -> Logins | None:
     if isinstance(provider, Logins):
         return provider
     if not isinstance(provider, str | HasCredentials) and not callable(provider):
-        wanted = 'a function, an object with get_credentials(), or the location of one as "module:name"'
+        wanted = 'a function, an object with get_credentials(), or the import path of one as "module:name"'
         raise TypeError(f"{SETTING}: expected {wanted}, got {type(provider).__name__}")
     return ProvidedLogins(provider)
 
@@ -251,10 +251,13 @@ def _imported(provider: str, named: str) -> Any:
     try:
         found = operator.attrgetter(name)(imported)
     except AttributeError:
-        raise ProviderFault(f"{named}: the module {module!r} has no {name!r}") from None
+        raise ProviderFault(f"{named}: module {module!r} has no {name!r}") from None
     if not (callable(found) or isinstance(found, HasCredentials)):
         kind = type(found).__name__
-        raise ProviderFault(f"{named}: it is a {kind}: name a function, or an object with get_credentials()")
+        raise ProviderFault(
+            f"{named}: expected a function, got a value of type {kind}: name a function, or an object "
+            "with get_credentials()"
+        )
     return found
 
 
@@ -283,10 +286,12 @@ def login_of(returned: object, named: str, unix_now: float, now: float) -> Login
             return Login(user, password, now, now + expires_at - unix_now)
         case (str(), str(), int() | float() as expires_at):
             late = f"{unix_now - expires_at:.0f} s ago"
-            raise LoginUnknown(f"{named}: the password that it returned expired {late}: check this machine's clock")
+            raise LoginUnknown(
+                f"{named}: the provider returned a password that expired {late}: check the clock of this machine"
+            )
     kinds = ", ".join(type(each).__name__ for each in returned) if isinstance(returned, tuple) else ""
     shown = f"({kinds})" if kinds else type(returned).__name__
-    raise ProviderFault(f"{named}: the provider returned {shown}: make it {_WHAT_TO_RETURN}")
+    raise ProviderFault(f"{named}: the provider returned {shown}, but must {_WHAT_TO_RETURN}")
 
 
 def _shown_error(error: Exception) -> str:

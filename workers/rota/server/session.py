@@ -40,7 +40,7 @@ except ModuleNotFoundError:  # an application that only enqueues need not have h
 
 NO_REPLY: Final = object()
 PushMessage: Final = PushNotification
-"""A message that the server sends on a RESP3 connection without a request."""
+"""A message that the server sends unrequested on a RESP3 connection."""
 READ_BYTES: Final = 1 << 16
 
 
@@ -120,7 +120,7 @@ def greeting_fault(error: ConnectionLost, address: Address) -> ConnectionLost:
     so the message mentions this possibility."""
     if not address.tls or address.tls_files.cert or error.reason != REASON_NETWORK or isinstance(error, TlsFault):
         return error
-    return TlsFault(f"{error}: if it requires a certificate, {_NAME_OURS}", REASON_NETWORK)
+    return TlsFault(f"{error}: if the server requires a client certificate, {_NAME_OURS}", REASON_NETWORK)
 
 
 # The advice for certain verify codes of OpenSSL. Every other code means that the authority is not trusted.
@@ -133,7 +133,7 @@ _WANTS_OURS: Final = (
     "CERTIFICATE_UNKNOWN",
     "HANDSHAKE_FAILURE",
 )
-_NAME_OURS: Final = "name one that it trusts, and its key, in redis_tls_cert and redis_tls_key"
+_NAME_OURS: Final = "set redis_tls_cert and redis_tls_key to a client certificate that the server trusts, and its key"
 _NO_TLS: Final = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
 
 
@@ -141,21 +141,21 @@ def _tls_fault(error: OSError) -> str:
     """Return what went wrong in TLS and which setting to change, or "" for an error of another kind. The error is
     recognised by its attributes, because ssl may not be loaded."""
     if message := getattr(error, "verify_message", ""):
-        return f"its certificate is not accepted ({message}): {_what_to_set(getattr(error, 'verify_code', 0))}"
+        return f"the server's certificate is not accepted ({message}): {_what_to_set(getattr(error, 'verify_code', 0))}"
     if isinstance(error, NoHandshake):
-        return f"{error}: if it has no TLS, write redis_url with redis://"
+        return f"{error}: if the server does not use TLS, begin redis_url with redis://"
     reason = getattr(error, "reason", None) or ""
     if reason.endswith(_WANTS_OURS):
-        return f"it requires a certificate, or does not accept ours ({reason}): {_NAME_OURS}"
-    return f"it has no TLS ({reason}): write redis_url with redis://" if reason in _NO_TLS else ""
+        return f"the server requires a client certificate, or does not accept this one ({reason}): {_NAME_OURS}"
+    return f"the server does not use TLS ({reason}): begin redis_url with redis://" if reason in _NO_TLS else ""
 
 
 def _what_to_set(verify_code: int) -> str:
     if verify_code == _EXPIRED:
-        return "renew it, or check the clocks"
+        return "renew the certificate, or check the clocks of both machines"
     if verify_code in _OTHER_NAME:
-        return "use a host name in redis_url that the certificate covers"
-    return "name a file with its authority's certificate in redis_tls_ca (ROTA_REDIS_TLS_CA)"
+        return "use a host name in redis_url that the certificate is valid for"
+    return "set redis_tls_ca (ROTA_REDIS_TLS_CA) to a file with the certificate of the authority that issued it"
 
 
 Durability = Literal["none", "wait", "waitaof"]
@@ -202,9 +202,9 @@ class Confirmation:
         on_disk, replicas = (1, reply) if self.durability == "wait" else reply
         missing = []
         if not on_disk:
-            missing.append("the server has not written them to its disk")
+            missing.append("the server has not written the tasks to its disk")
         if replicas < self.replicas:
-            missing.append(f"no replica has {'them' if self.durability == 'wait' else 'them on its disk'}")
+            missing.append(f"no replica has {'the tasks' if self.durability == 'wait' else 'the tasks on its disk'}")
         return " and ".join(missing)
 
     def _command(self, milliseconds: int) -> bytes:

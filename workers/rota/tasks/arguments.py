@@ -27,12 +27,12 @@ _HINTS = {
     "timedelta": "pass its .total_seconds()",
     "UUID": "pass it as str",
     "Decimal": "pass it as str",
-    "bytes": "pass it as text, for instance base64",
+    "bytes": "pass it as text, for example in base64",
     "set": "pass a list",
     "frozenset": "pass a list",
     "PosixPath": "pass it as str",
 }
-_AS_A_LIST: Final = "pass a list, because it would arrive as one"
+_AS_A_LIST: Final = "pass a list, because a tuple would arrive as a list"
 
 
 class DescribesArguments(Protocol):
@@ -108,7 +108,7 @@ def check_key(name: str, key: Any) -> None:
     """Check that a unique key is strict JSON, except that tuples count as lists. Raises InvalidArguments if it is
     not."""
     if fault := _fault_in(f"the unique key of {name}", key):
-        raise InvalidArguments(f"{fault}; a key must be made of JSON")
+        raise InvalidArguments(f"{fault}; a unique key must be a JSON value")
 
 
 def kept_result(value: Any, ttl_seconds: float, max_kb: int, typed: DumpsResult | None = None) -> Done:
@@ -122,9 +122,9 @@ def kept_result(value: Any, ttl_seconds: float, max_kb: int, typed: DumpsResult 
     except Misfit as misfit:
         return Done(refused=f"result{misfit.path} {misfit.fault}")
     except Exception as error:  # noqa: BLE001 - code of the application: reading an instance of its class may raise
-        return Done(refused=f"it cannot be written as JSON: {error_line(error)}")
+        return Done(refused=f"the result cannot be written as JSON: {error_line(error)}")
     if len(result) > max_kb * _KIBIBYTE:
-        return Done(refused=f"it has {len(result):,} bytes, but the limit is {max_kb} KiB (max_result_kb)")
+        return Done(refused=f"the result has {len(result):,} bytes, but the limit is {max_kb} KiB (max_result_kb)")
     return Done(result, math.ceil(ttl_seconds * _MILLISECONDS_A_SECOND))
 
 
@@ -191,11 +191,11 @@ def _fault_in_scalar(value: Any) -> str | None:
         case Enum():
             return f"is of type {type(value).__name__} (pass its .value)"
         case str():
-            return None if _is_unicode(value) else "is text with a lone surrogate, which is not Unicode"
+            return None if _is_unicode(value) else "contains a lone surrogate, which is not valid Unicode"
         case float():
             return None if math.isfinite(value) else f"is {value}, not a finite number"
         case int():
-            return None if value.bit_length() < _MAX_DIGITS_BITS else "is a number of thousands of digits"
+            return None if value.bit_length() < _MAX_DIGITS_BITS else "is a number with thousands of digits"
         case _:
             hint = _AS_A_LIST if isinstance(value, tuple) else _HINTS.get(type(value).__name__)
             return f"is of type {type(value).__name__}" + (f" ({hint})" if hint else "")

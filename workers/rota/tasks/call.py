@@ -100,7 +100,7 @@ def call_of(what: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None, op
     be called."""
     if isinstance(what, Call):
         if args or kwargs or options:
-            raise TypeError("a Call has its own arguments and options: pass them where you make it")
+            raise TypeError("a Call already has its arguments and options: pass them where the Call is created")
         return what
     if isinstance(what, str):
         if not CALL_OPTIONS.issuperset(options):
@@ -138,18 +138,20 @@ def check_member(member: Any, where: str) -> None:
     """Raise TypeError if the object cannot be a member of a group. The message starts with `where`, for example
     `members[2]`."""
     if isinstance(member, CallGroup):
-        raise TypeError(f"{where}: a group cannot be a member of another group: enqueue it from a task given as `then`")
+        raise TypeError(
+            f"{where}: a group cannot be a member of another group: enqueue it in the task that is passed as `then`"
+        )
     if not isinstance(member, CallChain):
         _check_call(member, where)
 
 
 def check_link(call: Any, where: str) -> None:
     if isinstance(call, CallChain):
-        raise TypeError(f"{where}: a chain cannot be part of a chain: write rota.chain(*first.calls, ...)")
+        raise TypeError(f"{where}: a chain cannot be part of another chain: use rota.chain(*first.calls, ...)")
     if isinstance(call, CallGroup):
-        raise TypeError(f"{where}: a group cannot be part of a chain: write rota.group([...], then=rota.chain(...))")
+        raise TypeError(f"{where}: a group cannot be part of a chain: use rota.group([...], then=rota.chain(...))")
     if isinstance(call, list | tuple):
-        raise TypeError(f"{where}: rota.chain takes calls one by one: write rota.chain(*calls)")
+        raise TypeError(f"{where}: rota.chain takes calls as separate arguments: use rota.chain(*calls)")
     _check_call(call, where)
 
 
@@ -185,19 +187,19 @@ def why_no_call(thing: Any) -> str:
     """Return the error message for an object that someone tried to enqueue but that is not a Call."""
     name = getattr(thing, "__name__", "resize")
     if isinstance(thing, str):
-        return f'a name alone is not a call, got {thing!r}: write rota.Call({thing!r}, args=[7], queue="images")'
+        return f'a name alone is not a call, got {thing!r}: use rota.Call({thing!r}, args=[7], queue="images")'
     if hasattr(thing, "call"):
-        return f"this is a task, not a call of it: write {name}.call(...), or enqueue it with {name}.enqueue(...)"
+        return f"{name} is a task, not a call: use {name}.call(...), or enqueue the task with {name}.enqueue(...)"
     if hasattr(thing, "duplicate"):
-        return f"it is already enqueued: {thing!r}; make a call with resize.call(...)"
+        return f"this task is already enqueued: {thing!r}; create a call with resize.call(...)"
     if thing is None:
-        return "None is not a call: resize(7) calls the function now, but resize.call(7) makes a call to enqueue"
+        return "None is not a call: resize(7) calls the function at once, but resize.call(7) creates a call to enqueue"
     if callable(thing):
         task = task_of_method(thing)
-        advice = f"the function {name} is not a task: declare it with @rota.task, and write {name}.call(...)"
-        return f"write {task}.call(...), not {task}.{name}" if task else advice
-    what = "only a call can be enqueued, for example resize.call(7) or rota.Call(...)"
-    return f"{what}; enqueue chains and groups one by one, with their .enqueue(); got {thing!r}"
+        advice = f"the function {name} is not a task: declare it with @rota.task, and use {name}.call(...)"
+        return f"use {task}.call(...), not {task}.{name}" if task else advice
+    what = "this takes only calls, for example resize.call(7) or rota.Call(...)"
+    return f"{what}, got {thing!r}; enqueue each chain or group with its own .enqueue()"
 
 
 def task_of_method(thing: Any) -> str:
@@ -211,6 +213,6 @@ def why_not_positional(what: Any, more: Sequence[Any]) -> str:
     """Return the error message for positional arguments of `enqueue` after the object to enqueue."""
     shown = ", ".join(map(repr, more))
     if isinstance(what, str):
-        return f"pass the task's arguments as a list: write .enqueue({what!r}, args=[{shown}])"
+        return f"pass the task's arguments as a list: use .enqueue({what!r}, args=[{shown}])"
     name = getattr(what, "__name__", "resize")
-    return f"enqueue() takes one call: write .enqueue({name}.call({shown})), or {name}.enqueue({shown})"
+    return f"enqueue() takes one call: use .enqueue({name}.call({shown})), or {name}.enqueue({shown})"

@@ -43,8 +43,8 @@ _MAX_REMEMBERED: Final = 1000
 # After these statuses, the owner still holds the task, and has to end it, whether it runs the task or not.
 _MAY_END: Final = (ThrottleStatus.START, ThrottleStatus.LATE)
 _UNDECLARED: Final = (
-    "no module that the fleet imports declares a task named {!r}: add its module to `imports` of rota.toml, or correct "
-    "the name"
+    "no module that the fleet imports declares a task named {!r}: add the module of the task to `imports` in "
+    "rota.toml, or correct the name"
 )
 
 
@@ -149,7 +149,7 @@ class Preparer:
         except InvalidArguments as error:
             return Unfit(NotRunnable.ARGUMENTS, str(error), name)
         except Exception as error:  # noqa: BLE001 - the task boundary: an unforeseen body must not end the process
-            return Unfit(NotRunnable.GARBAGE, f"it cannot be prepared: {error_line(error)}")
+            return Unfit(NotRunnable.GARBAGE, f"the call cannot be prepared: {error_line(error)}")
 
     def _call_settings(self, task: AnyTask, enqueued: dict[str, Any]) -> CallSettings:
         """Determine the settings of a task. A task without a time limit of its own has that of the fleet."""
@@ -195,8 +195,8 @@ class MayStart(NamedTuple):
 
 
 StartGenerator = Generator[ScriptCall[Any] | float, Any, MayStart]
-"""A generator that yields commands to run and seconds to wait. `send` passes it the reply to each command, or None if
-there was no reply."""
+"""A generator that yields commands to run and seconds to wait. `send` passes the reply to each command into the
+generator, or None if there was no reply."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from rota.tasks.arguments import Misfit, is_model, step
 # The form of msgspec's messages: the error, and the path at which it occurred.
 _ERROR_WITH_PATH: Final = re.compile(r"(.*?)(?: - at `(?:key` in `)?\$(.*)`)?", re.DOTALL)
 _NAIVE: Final = (
-    "is a datetime without a time zone, which means another time on another node: pass an aware one, as "
+    "is a datetime without a time zone, which may mean another time on another node: pass an aware datetime, such as "
     "datetime.now(UTC)"
 )
 
@@ -131,7 +131,7 @@ def _dump_other(value: Any, *, mode: Literal["json", "python"] = "json") -> Any:
     if is_model(type(value)):
         return value.model_dump(mode=mode, by_alias=True, round_trip=True)
     raise TypeError(
-        f"there is no conversion for {type(value).__name__}: make it a dataclass, or pass its parts as arguments"
+        f"there is no conversion for {type(value).__name__}: make the class a dataclass, or pass its parts as arguments"
     )
 
 
@@ -165,7 +165,7 @@ def _differences(path: str, given: Any, arrives: Any) -> Iterator[tuple[str, str
             is_nan = given != given  # noqa: PLR0124 - nothing else differs from itself
             yield (
                 path,
-                f"is {given}, not a number" if is_nan else f"would arrive as a different {_named(arrives)}",
+                f"is {given}, which is not a number" if is_nan else f"would arrive as a different {_named(arrives)}",
             )
         elif isinstance(arrives, datetime) and arrives.utcoffset() is None:
             yield path, _NAIVE

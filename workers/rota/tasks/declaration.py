@@ -15,8 +15,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _VARIADIC: Final = [inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD]
 _INSIDE: Final = ".<locals>"
 _NO_OBJECT: Final = (
-    "and a worker has no object to call it on: declare a function, and pass it what identifies the object, such as "
-    "its id"
+    "and a worker has no object to call it on: declare a function instead, and pass it the id of the object"
 )
 
 
@@ -25,9 +24,9 @@ def why_no_task(given: Any, name: Any) -> str:
     of `name=`."""
     match given:
         case str():
-            return f"@rota.task takes the function, and its name as a keyword argument: @rota.task(name={given!r})"
+            return f"@rota.task takes the name of the task as a keyword argument: use @rota.task(name={given!r})"
         case type():
-            return f"{given.__qualname__} is a class: declare a function that creates one"
+            return f"{given.__qualname__} is a class: declare a function that creates the object"
         case classmethod() | property():
             return f"@rota.task is applied to a {type(given).__name__}, {_NO_OBJECT}"
         case _ if not inspect.isroutine(given):
@@ -47,14 +46,14 @@ def _why_not_known(function: FunctionType, name: Any) -> str:
     if name is not None:
         return ""
     if last == "<lambda>":
-        return f"{where} is a lambda, which has no name by which a worker could find it: write it with def"
+        return f"{where} is a lambda, which has no name by which a worker could find it: define the function with def"
     if _INSIDE not in outer:
         return ""
     outermost = outer.partition(_INSIDE)[0]
     return (
-        f"{where} is inside {outermost}, and workers know only the tasks that a module declares when it is "
-        "imported: write it at the top of its module, with functools.wraps in a decorator under @rota.task; or, "
-        f'if the import calls {outermost}, name it: @rota.task(name="{last}")'
+        f"{where} is inside {outermost}, but workers know only the tasks that a module declares when it is imported: "
+        "move the function to the top level of its module. If it comes from a decorator under @rota.task, use "
+        f'functools.wraps. If the import calls {outermost}, name the task: @rota.task(name="{last}")'
     )
 
 
@@ -69,7 +68,7 @@ def fault_in_rate_key(rate_key: str, signature: inspect.Signature | None) -> str
     known = [name for name, each in signature.parameters.items() if each.kind not in _VARIADIC]
     for name in parameters_in(rate_key):
         if name not in known:
-            there = f"its parameters are {', '.join(known)}" if known else "it has none"
+            there = f"its parameters are {', '.join(known)}" if known else "it has no parameters"
             return f"rate_key names {name!r}, which is not a parameter of the function: {there}"
     return ""
 

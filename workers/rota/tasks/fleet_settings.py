@@ -48,9 +48,9 @@ def read_settings_file(path: "Path") -> bytes:
         elif stat.S_ISREG(mode):
             content = os.read(file.fileno(), MOST_FILE_BYTES + 1)
         else:
-            raise OSError(errno.EINVAL, "it is neither a regular file nor a pipe", str(path))
+            raise OSError(errno.EINVAL, "the path is neither a regular file nor a pipe", str(path))
     if len(content) > MOST_FILE_BYTES:
-        raise OSError(errno.EFBIG, f"it has more than {MOST_FILE_BYTES} bytes", str(path))
+        raise OSError(errno.EFBIG, f"the file has more than {MOST_FILE_BYTES} bytes", str(path))
     return content
 
 
@@ -66,7 +66,9 @@ def _read_pipe(fd: int, path: "Path") -> bytes:
     ready.register(fd, select.POLLIN)
     while len(content) <= MOST_FILE_BYTES:
         if not ready.poll(max(0.0, until - time.monotonic()) * 1000):
-            raise OSError(errno.ETIMEDOUT, f"the pipe has not ended within {PIPE_SECONDS:g} s", str(path))
+            raise OSError(
+                errno.ETIMEDOUT, f"the pipe was not closed by its writer within {PIPE_SECONDS:g} s", str(path)
+            )
         chunk = os.read(fd, _CHUNK_BYTES)
         if not chunk:
             break
@@ -129,4 +131,5 @@ class OwnFleet:
 
 
 own_fleet: Final = OwnFleet()
-"""A worker sets its settings before any user code runs, so that tasks that enqueue tasks reach their own fleet."""
+"""The client settings of the fleet in a worker. The worker sets them before any user code runs, so that tasks that
+enqueue tasks reach their own fleet."""

@@ -77,8 +77,8 @@ def current_task() -> CurrentTask:
         return _running.get()()
     except LookupError:
         raise NoCurrentTask(
-            "no task runs here: current_task() works inside a task that a worker runs, and in a thread of "
-            "such a task only under a copy of its context (contextvars.copy_context)"
+            "no task runs here: current_task() works inside a task that a worker runs. In a thread that such a task "
+            "starts, it works only within a copy of the task's context (contextvars.copy_context)"
         ) from None
 
 
@@ -190,7 +190,7 @@ def _add_plain(hooks: list[Any], function: AnyHook, given: Sequence[str]) -> Any
     # Reject coroutine and generator functions: calling one would only create an object, and run nothing.
     runs_nothing = inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function)
     if runs_nothing or not inspect.isroutine(function):
-        raise TypeError(f"a hook is a plain function, neither a coroutine function nor a generator, got {function!r}")
+        raise TypeError(f"a hook must be a plain function, not a coroutine function or a generator, got {function!r}")
     _require_takes(function, given)
     return _add(hooks, function)
 
@@ -204,7 +204,9 @@ def _require_takes(function: Callable[..., Any], given: Sequence[str]) -> None:
         signature.bind(*given)
     except TypeError as error:
         called = f"{function.__qualname__}({', '.join(given)})"
-        raise TypeError(f"the hook is called as {called}, which does not fit {signature}: {error}") from None
+        raise TypeError(
+            f"the hook is called as {called}, which does not fit its signature {signature}: {error}"
+        ) from None
 
 
 def _add(hooks: list[Any], function: AnyHook) -> AnyHook:

@@ -70,13 +70,13 @@ def check_rate_key(value: object, what: str = "rate_key") -> str:
     try:
         parts = list(Formatter().parse(value))
     except ValueError as error:
-        raise ValueError(f"{what}: {error} in {value!r}; write {{{{ for a brace") from None
+        raise ValueError(f"{what}: {error} in {value!r}; for a literal brace, write {{{{") from None
     for _, name, form, conversion in parts:
         if name is not None and (form or conversion or not name.isidentifier()):
             raise ValueError(f"{what}: braces must contain the name of a parameter and nothing else, got {value!r}")
     if not parameters_in(value):
         example = value if value.isidentifier() else "account"
-        raise ValueError(f'{what} names a parameter in braces, as in {what}="{{{example}}}", got {value!r}')
+        raise ValueError(f'{what} must name a parameter in braces, as in {what}="{{{example}}}", got {value!r}')
     return value
 
 
@@ -92,7 +92,7 @@ def key_of(rate_key: str, arguments: Mapping[str, Any]) -> str:
 
 
 OPTIONS_OF_A_CALL: Final = ("retries", "expires", "result_ttl")
-"""The options that the field `options` of a body may contain."""
+"""The options that the `options` object of a body may contain."""
 _NAMED_OPTIONS: Final = 5
 
 Backoff = Literal["exponential", "linear"] | Callable[[int], float | timedelta]
@@ -176,7 +176,7 @@ def check_unique(value: object, what: str = "unique") -> Unique:
     arguments. Raises TypeError for anything else."""
     if isinstance(value, bool) or callable(value):
         return value
-    raise TypeError(f"{what} must be True, False or a callable that makes the key, got {value!r}")
+    raise TypeError(f"{what} must be True, False or a callable that returns the key, got {value!r}")
 
 
 def _backoff(value: object, what: str) -> Backoff:
@@ -206,7 +206,7 @@ def _instead(value: Any, wrong: Any, what: str) -> str:
     if not isinstance(value, list | set | frozenset):
         return f"got {wrong!r}"
     names = "".join(f"{getattr(one, '__name__', repr(one))}, " for one in value)
-    return f"got a {type(value).__name__}: write {what}=({names.removesuffix(' ' if len(value) == 1 else ', ')})"
+    return f"got a {type(value).__name__}: use {what}=({names.removesuffix(' ' if len(value) == 1 else ', ')})"
 
 
 def _optional_duration(value: Any, what: str) -> float | None:
@@ -331,9 +331,9 @@ def check_options(given: TaskArguments) -> TaskOptions:
     if soft is not None and hard is not None and soft >= hard:
         raise ValueError(f"soft_time_limit ({soft:g} s) must be shorter than time_limit ({hard:g} s)")
     if options.unique_for is not None and not options.unique:
-        raise ValueError("unique_for sets how long a task stays unique: also pass unique=True")
+        raise ValueError("unique_for has no effect without unique=True: pass both")
     if options.rate_key and options.rate is None:
-        raise ValueError('rate_key selects which starts are counted: also set a rate, as in rate="10/s"')
+        raise ValueError('rate_key has no effect without a rate: pass both, as in rate="10/s"')
     return options
 
 
@@ -365,7 +365,7 @@ def fault_in_options(enqueued: Mapping[str, Any]) -> str | None:
     if not unknown:
         return None
     named = ", ".join(map(repr, unknown[:_NAMED_OPTIONS]))
-    return f"unknown options: {named}; the options of a body are {', '.join(OPTIONS_OF_A_CALL)}"
+    return f"unknown options: {named}; a body may have the options {', '.join(OPTIONS_OF_A_CALL)}"
 
 
 _OVERRIDES = {

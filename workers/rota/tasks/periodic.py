@@ -140,9 +140,12 @@ def declared(given: Mapping[str, Any]) -> tuple[Periodic, ...]:
     every = given.get("every")
     timezone = given.get("timezone")
     if timezone is not None and cron is None:
-        raise ValueError("timezone is the time zone of cron: also pass cron")
+        raise ValueError("timezone has no effect without cron: pass both")
     if cron is not None and every is not None:
-        raise ValueError("set cron or every, not both: write several as schedules=[rota.Cron(...), rota.Every(...)]")
+        raise ValueError(
+            "pass either cron or every, not both; for several schedules, use schedules=[rota.Cron(...), "
+            "rota.Every(...)]"
+        )
     found: list[Periodic] = []
     if cron is not None:
         found.append(Cron(cron, timezone=UTC if timezone is None else timezone))
@@ -171,7 +174,7 @@ def dumped(task: ScheduledTask, periodic: Periodic) -> Periodic:
         task.bind(args, kwargs)
     except InvalidArguments as error:
         how = f"schedules=[rota.{type(periodic).__name__}(..., args=[...])]"
-        none = "" if args or kwargs else "; a schedule without args calls the task without arguments"
+        none = "" if args or kwargs else "; without args=, the schedule calls the task without arguments"
         raise InvalidArguments(f"{error}: pass the task's arguments in {how}{none}") from None
     return replace(periodic, args=args, kwargs=kwargs)
 

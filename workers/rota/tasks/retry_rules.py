@@ -17,8 +17,8 @@ from rota.protocol.outcome import RetryOutcome, error_line
 from rota.tasks.options import TaskOptions
 
 _NO_TERMINAL: Final = (
-    "BdbQuit: a breakpoint was reached, and workers have no terminal to debug in: call the function in a terminal, or "
-    "enqueue it there within `with rota.testing.eager():`"
+    "BdbQuit: a breakpoint was reached, but workers have no terminal to debug in: call the function in a terminal, or "
+    "enqueue the task there inside `with rota.testing.eager():`"
 )
 
 
@@ -59,7 +59,11 @@ def decide(
             delay = not_negative_seconds(own_delay, RETRY_DELAY)
         return RetryOutcome(max(0, round(delay * MICROSECONDS)))
     except BaseException as error:  # noqa: BLE001 - the task boundary: the application's backoff may even sys.exit()
-        what = "its backoff returned no valid delay" if own_delay is None else "it was raised without a valid delay"
+        what = (
+            "the task's backoff returned no valid delay"
+            if own_delay is None
+            else "Retry was raised without a valid delay"
+        )
         return GiveUp(DeadReason.BACKOFF, f"{what}: {error_line(error)} (after {error_line(exception)})")
 
 

@@ -169,7 +169,7 @@ def _is_known(kind: Any) -> bool:
     )
 
 
-_NO_MSGSPEC = "converting it requires msgspec, which is not installed: pip install msgspec"
+_NO_MSGSPEC = "its conversion requires msgspec, which is not installed: pip install msgspec"
 
 
 @dataclass(frozen=True)
@@ -252,7 +252,7 @@ def described(
     annotation = annotations_of(signature).get(parameter)
     found = None if annotation is None else _converter_or_why(function, annotation)
     if annotation is None or not isinstance(found, str):
-        return path, "arguments must be JSON, or their parameter annotated with their type"
+        return path, "arguments must be JSON, unless the parameter is annotated with a type that can be converted"
     return path, f"{parameter} is annotated as {annotation.shown}, but {found}"
 
 
@@ -264,7 +264,7 @@ def _converter_or_why(function: Callable[..., Any], annotation: Annotation) -> "
             return None
         unknown = unknown_in(found)
     except Exception as error:  # noqa: BLE001 - an annotation is any expression, perhaps meant for another library
-        return f"that cannot be read here: {error_line(error)}"
+        return f"that annotation cannot be evaluated: {error_line(error)}"
     if unknown:
         return f"there is no conversion for {unknown}"
     try:
@@ -275,7 +275,7 @@ def _converter_or_why(function: Callable[..., Any], annotation: Annotation) -> "
         return _NO_MSGSPEC if error.name == "msgspec" else str(error)
     # Classes of the application may raise these too.
     except (TypeError, ValueError, NameError, AttributeError, RecursionError) as error:
-        return f"it cannot be used for conversion: {str(error).partition(' - type ')[0]}"
+        return f"that type cannot be used for conversion: {str(error).partition(' - type ')[0]}"
 
 
 def _with_pydantic(

@@ -47,7 +47,7 @@ def _renderer(name: str, *, colors: bool) -> lines.Render:
             )
             return lambda fields: console(None, "", _with_a_traceback_below(for_people(fields)))
         case _:
-            raise ValueError(f"log format {name!r} is unknown: use auto, json, console or logfmt")
+            raise ValueError(f"unknown log format {name!r}: use auto, json, console or logfmt")
 
 
 def _on_one_line(fields: Fields) -> Fields:

@@ -189,7 +189,7 @@ TASK_LAG = _histogram("rota_task_lag_seconds", _WORKER, "Start time of a task mi
 TASK_STARTS = _counter(
     "rota_task_starts_total",
     _EXPORTER,
-    "Starts of tasks. This is the count of rota_task_lag_seconds, but exported as 0 before the first start.",
+    "Number of task starts: the count of rota_task_lag_seconds, but exported as 0 before the first start.",
     "queue kind",
 )
 TASK_LAG_OBJECTIVE_MISSES = _counter(
@@ -200,25 +200,25 @@ TASK_LAG_OBJECTIVE_MISSES = _counter(
 )
 TASK_LAG_WORST = PeakDefinition(
     "rota_task_lag_worst_seconds",
-    "The highest lag of a start in about the last minute, or 0 if there was none. Throttled tasks are excluded.",
+    "The highest lag of all starts in about the last minute, or 0 if no task started. Throttled tasks are excluded.",
     ("queue",),
     _WORKER,
 )
 PROMOTION_LAG = _histogram(
     "rota_promotion_lag_seconds",
     _WORKER,
-    "Time from the due time until the task was ready, for tasks that waited for a due time. Pollers cause this "
+    "Time from when a task was due until it was ready, for tasks that waited for their due time. Pollers cause this "
     "part of the lag.",
     "queue",
 )
 QUEUE_WAIT = _histogram(
     "rota_queue_wait_seconds",
     _WORKER,
-    "Time from when the task was ready until its start. Workers cause this part of the lag.",
+    "Time from when a task was ready until it started. Workers cause this part of the lag.",
     "queue kind",
 )
 TASK_EARLY_STARTS = _counter(
-    "rota_task_early_starts_total", _WORKER, "Starts before the task was due. This should be 0.", "queue"
+    "rota_task_early_starts_total", _WORKER, "Tasks that started before they were due. This should be 0.", "queue"
 )
 QUEUE_LAG_OBJECTIVE = _gauge("rota_queue_lag_objective_seconds", _EXPORTER, "The configured lag objective.", "queue")
 QUEUE_LAG_TARGET = _gauge(
@@ -231,64 +231,64 @@ REDIS_CLOCK_OFFSET = _gauge("rota_redis_clock_offset_seconds", _EXPORTER, "Redis
 QUEUE_READY = _gauge("rota_queue_ready_tasks", _EXPORTER, "Tasks in both lanes.", "queue")
 QUEUE_SCHEDULED = _gauge("rota_queue_scheduled_tasks", _EXPORTER, "Tasks that wait for their due time.", "queue")
 QUEUE_OVERDUE = _gauge("rota_queue_overdue_tasks", _EXPORTER, "Scheduled tasks whose due time has passed.", "queue")
-QUEUE_INFLIGHT = _gauge("rota_queue_inflight_tasks", _EXPORTER, "Tasks that are claimed and not settled yet.", "queue")
-QUEUE_DEAD = _gauge("rota_queue_dead_tasks", _EXPORTER, "Tasks set aside as dead.", "queue")
+QUEUE_INFLIGHT = _gauge("rota_queue_inflight_tasks", _EXPORTER, "Tasks that are claimed but not yet settled.", "queue")
+QUEUE_DEAD = _gauge("rota_queue_dead_tasks", _EXPORTER, "Dead tasks that are kept.", "queue")
 QUEUE_OLDEST_READY_AGE = _gauge(
-    "rota_queue_oldest_ready_age_seconds", _EXPORTER, "How long the oldest ready task has been ready.", "queue"
+    "rota_queue_oldest_ready_age_seconds", _EXPORTER, "Time since the oldest ready task became ready.", "queue"
 )
 QUEUE_OLDEST_OVERDUE_AGE = _gauge(
-    "rota_queue_oldest_overdue_age_seconds", _EXPORTER, "How long the oldest overdue task has been due.", "queue"
+    "rota_queue_oldest_overdue_age_seconds", _EXPORTER, "Time since the oldest overdue task became due.", "queue"
 )
 QUEUE_OLDEST_RUNNING_AGE = _gauge(
     "rota_queue_oldest_running_age_seconds",
     _EXPORTER,
-    "How long the longest running task of this node has been running, 0 if none is running.",
+    "Time since the oldest running task of this node started, or 0 if no task is running.",
     "queue",
 )
-QUEUE_PAUSED = _gauge("rota_queue_paused", _EXPORTER, "1 while claims are stopped.", "queue")
+QUEUE_PAUSED = _gauge("rota_queue_paused", _EXPORTER, "1 while the queue is paused.", "queue")
 QUEUE_CLOSED = _gauge(
     "rota_queue_closed",
     _EXPORTER,
-    "1 while the queue's condition allows no claims. For a pattern, 1 while one of its largest queues is closed.",
+    "1 while the condition of the queue keeps it closed. For a pattern, 1 while one of its largest queues is closed.",
     "queue",
 )
 QUEUE_CLOSED_AGE = _gauge(
     "rota_queue_closed_age_seconds",
     _EXPORTER,
-    "How long the queue has been paused, or its condition has kept tasks waiting; 0 if neither is the case.",
+    "How long the queue has been paused, or its condition has kept tasks waiting, or 0 if neither is the case.",
     "queue",
 )
 CONDITION_ERRORS = _counter(
     "rota_condition_errors_total",
     _MASTER,
-    "Failed evaluations of the queue's condition, which keep the queue closed. A master evaluates it at each renewal.",
+    "Failed evaluations of the queue's condition, which keep it closed. A master evaluates it when it renews leases.",
     "queue",
 )
-QUIET_AGE = _gauge("rota_quiet_age_seconds", _MASTER, "How long this node has been quiet, 0 if it is not.")
+QUIET_AGE = _gauge("rota_quiet_age_seconds", _MASTER, "How long this node has been quiet, or 0 if it is not quiet.")
 FORGOTTEN_AFTER = _gauge(
-    "rota_forgotten_after_seconds", _EXPORTER, "After how long a closed queue or a quiet node counts as forgotten."
+    "rota_forgotten_after_seconds", _EXPORTER, "Time after which a closed queue or a quiet node counts as forgotten."
 )
-QUEUE_WEIGHT = _gauge("rota_queue_weight", _EXPORTER, "The configured share of the queue in its tier.", "queue")
-QUEUE_SERVED = _gauge("rota_queue_served", _EXPORTER, "1 while a master or consumer serves the queue.", "queue")
+QUEUE_WEIGHT = _gauge("rota_queue_weight", _EXPORTER, "The configured weight of the queue in its tier.", "queue")
+QUEUE_SERVED = _gauge("rota_queue_served", _EXPORTER, "1 while a master or a consumer serves the queue.", "queue")
 QUEUE_PATTERN = _gauge(
     "rota_queue_pattern",
     _EXPORTER,
-    "1 for a queue of a pattern that is shown by name, and for _other. Its counters are those of the pattern.",
+    "1 for each queue of a pattern that is shown by name, and for _other. Its tasks are counted under the pattern.",
     "queue pattern",
 )
 QUEUE_STATES_AGE = _gauge(
     "rota_queue_states_age_seconds",
     _EXPORTER,
-    "The age of the queue gauges: the time since the reading that is shown, or since the last successful reading. "
-    "Absent if [metrics] cluster turns the reading off on this node.",
+    "The age of the queue gauges: the time since their values were read from Redis, or since the last successful "
+    "reading. Absent if `cluster` under [metrics] turns the reading off on this node.",
 )
-CONSUMERS = _gauge("rota_consumers", _EXPORTER, "Consumers of the whole fleet: external programs that take tasks.")
+CONSUMERS = _gauge("rota_consumers", _EXPORTER, "Consumers in the whole fleet.")
 CONSUMER_HELD_TASKS = _gauge("rota_consumer_held_tasks", _EXPORTER, "Tasks that consumers hold.")
-GROUPS_OPEN = _gauge("rota_groups_open", _EXPORTER, "Groups of the whole fleet that have not ended.")
+GROUPS_OPEN = _gauge("rota_groups_open", _EXPORTER, "Groups in the whole fleet that have not ended.")
 GROUPS_ENDED = _counter(
     "rota_groups_ended_total",
     _EXPORTER,
-    "Groups of the whole fleet that ended, by outcome: then, on_dead, nothing, or cancelled.",
+    "Groups that ended in the whole fleet, by outcome: then, on_dead, nothing or cancelled.",
     "outcome",
 )
 TASKS_ENQUEUED = _counter("rota_tasks_enqueued_total", _EXPORTER, "Tasks accepted by the whole fleet.", "queue")
@@ -298,8 +298,8 @@ TASKS_ENQUEUED = _counter("rota_tasks_enqueued_total", _EXPORTER, "Tasks accepte
 TASK_RUNTIME = _histogram(
     "rota_task_runtime_seconds",
     _WORKER,
-    "How long the task's function ran, by the monotonic clock. A run that was killed, for example at the hard limit, "
-    "has no end and is not counted.",
+    "How long the task's function ran, measured by the monotonic clock. A run that was killed, for example at the hard "
+    "time limit, is not counted.",
     "queue task",
     RUNTIME_BUCKETS,
 )
@@ -318,22 +318,22 @@ TASK_RETRIES = _counter(
 TASKS_DEAD = _counter(
     "rota_tasks_dead_total",
     (Writer.WORKER, Writer.MASTER, Writer.POLLER),
-    "Tasks set aside as dead.",
+    "Tasks that became dead, by reason.",
     "queue task reason",
 )
 TASKS_THROTTLED = _counter(
-    "rota_tasks_throttled_total", _WORKER, "Starts postponed by the task's own rate.", "queue task"
+    "rota_tasks_throttled_total", _WORKER, "Starts that were postponed by the rate of the task.", "queue task"
 )
 TASKS_RECOVERED = _counter(
     "rota_tasks_recovered_total",
     (Writer.MASTER, Writer.POLLER),
-    "Entries returned to their lane after their owner died: child_exit by the master, lease_expired by a poller.",
+    "Entries returned to their lane after their owner died, by the master (child_exit) or a poller (lease_expired).",
     "queue reason",
 )
-CLAIMS = _counter("rota_claims_total", _WORKER, "Entries claimed.", "queue")
-CLAIMS_EMPTY = _counter("rota_claims_empty_total", _WORKER, "Turns that requested tasks and got none.")
+CLAIMS = _counter("rota_claims_total", _WORKER, "Entries claimed by workers.", "queue")
+CLAIMS_EMPTY = _counter("rota_claims_empty_total", _WORKER, "Turns in which a worker requested tasks and got none.")
 CLAIMS_REFUSED = _counter(
-    "rota_claims_refused_total", _WORKER, "Turns refused because the owner was no longer registered."
+    "rota_claims_refused_total", _WORKER, "Turns that were refused because their owner was no longer registered."
 )
 
 # The fleet.
@@ -343,54 +343,54 @@ WORKERS_DESIRED = _gauge("rota_workers_desired", _MASTER, "Desired workers.", "p
 FLEET_WORKERS_WANTED = _gauge(
     "rota_fleet_workers_wanted",
     _MASTER,
-    "Workers that a pool with a range needs in the whole fleet, even beyond what its nodes may run. Exported by the "
-    "node that leads the pool.",
+    "Workers that a pool with a range needs in the whole fleet. This may be more than its nodes are allowed to run. "
+    "Exported by the node that leads the pool.",
     "pool",
 )
 POOL_WORKERS = _gauge(
     "rota_pool_workers",
     _MASTER,
-    "Workers on this node of a pool with a range: how many are wanted, how many there are, and the ends of the range, "
-    "min and max.",
+    "Workers of a pool with a range on this node: how many are wanted, how many there are, and the limits of the "
+    "range, min and max.",
     "pool count",
 )
 SCALING_LIMITED = _gauge(
-    "rota_scaling_limited", _MASTER, "1 while this cause keeps a pool with a range from growing.", "pool cause"
+    "rota_scaling_limited", _MASTER, "1 while the labelled cause keeps a pool with a range from growing.", "pool cause"
 )
 STARTS_HELD = _gauge(
     "rota_starts_held",
     _EXPORTER,
-    "1 while starts of processes are delayed: back-off or fatal. For roles other than worker, the label pool is empty.",
+    "1 while a back-off or a fatal error delays the start of processes. Only workers have a value in the label pool.",
     "role pool",
 )
 WORKERS_BUSY = _gauge("rota_workers_busy", _WORKER, "Running tasks, as reported by each worker.", "pool")
 WORKER_CONCURRENCY = _gauge(
-    "rota_worker_concurrency", _WORKER, "How many tasks all workers together may run at once.", "pool"
+    "rota_worker_concurrency", _WORKER, "Number of tasks that all workers of the pool together may run at once.", "pool"
 )
 WORKER_LOOP_BLOCKED = _counter(
     "rota_worker_loop_blocked_seconds_total",
     _WORKER,
-    "Coroutine steps of more than 0.1 s, during which no other task of their worker could run.",
+    "Time spent in coroutine steps of more than 0.1 s, during which no other task of the same worker could run.",
     "queue task",
 )
 WORKER_BUSY_SECONDS = _counter("rota_worker_busy_seconds_total", _WORKER, "Time spent in task functions.", "pool")
 PROCESS_RESTARTS = _counter(
-    "rota_process_restarts_total", _MASTER, "Children replaced, by role and reason.", "role reason"
+    "rota_process_restarts_total", _MASTER, "Child processes that were replaced, by role and reason.", "role reason"
 )
 PROCESS_RESIDENT_MEMORY = _gauge(
-    "rota_process_resident_memory_bytes", _EXPORTER, "Resident memory, including shared pages.", "role slot"
+    "rota_process_resident_memory_bytes", _EXPORTER, "Resident memory of the process, with shared pages.", "role slot"
 )
 PROCESS_CPU = _counter(
     "rota_process_cpu_seconds_total",
     (Writer.MASTER, Writer.EXPORTER),
-    "User and system time of the slot's current process, and of its dead processes as counted by the master.",
+    "User and system CPU time of the current process of the slot, plus that of its earlier processes.",
     "role slot",
 )
 PROCESS_OPEN_FDS = _gauge("rota_process_open_fds", _EXPORTER, "Open file descriptors.", "role slot")
 HEARTBEAT_AGE = _gauge(
     "rota_heartbeat_age_seconds",
     _EXPORTER,
-    "Time since the last heartbeat. A worker that runs a single task sends one only when the task does.",
+    "Time since the last heartbeat. While a worker without concurrency runs a task, only the task can send heartbeats.",
     "role slot",
 )
 POLLER_PROMOTED = _counter("rota_poller_promoted_total", _POLLER, "Due tasks moved to their lane.", "queue")
@@ -404,19 +404,19 @@ POLLER_LAST_SUCCESS = _gauge(
 SCHEDULE_OCCURRENCES = _counter(
     "rota_schedule_occurrences_total",
     _POLLER,
-    "Occurrences of schedules: enqueued, missed, or skipped because an earlier one had not ended.",
+    "Occurrences of schedules, by outcome: enqueued, missed, or skipped because an earlier occurrence had not ended.",
     "schedule outcome",
 )
 DOORBELL_RESCUES = _counter(
-    "rota_doorbell_rescues_total", _POLLER, "Doorbells that the sweep rang for entries that had not been announced."
+    "rota_doorbell_rescues_total", _POLLER, "Doorbells that the sweep rang for entries that no token had announced."
 )
 INFLIGHT_ORPHANS = _gauge(
     "rota_inflight_orphans",
     _POLLER,
-    "In-flight lists whose owner was not registered at the last scan. This should be 0.",
+    "In-flight lists without a registered owner at the last scan. This should be 0.",
     highest=True,
 )
-ADOPTED = _counter("rota_adopted_total", _POLLER, "Items of legacy lists that became tasks.", "source")
+ADOPTED = _counter("rota_adopted_total", _POLLER, "Items of a legacy list that became tasks.", "source")
 ADOPT_WAITING = _gauge("rota_adopt_waiting_items", _POLLER, "Items in a legacy list.", "source", highest=True)
 ADOPT_ERRORS = _counter(
     "rota_adopt_errors_total", _POLLER, "Failed attempts to adopt items of a legacy list.", "source"
@@ -428,28 +428,28 @@ LEASES_LOST = _counter(
 # Configuration and Redis.
 
 CONFIG_LAST_RELOAD_SUCCESSFUL = _gauge(
-    "rota_config_last_reload_successful", _MASTER, "1 if the last reload was accepted, 0 if it was rejected."
+    "rota_config_last_reload_successful", _MASTER, "1 if the last configuration reload was accepted, 0 if rejected."
 )
 CONFIG_LAST_RELOAD_SUCCESS_TIMESTAMP = _gauge(
-    "rota_config_last_reload_success_timestamp_seconds", _MASTER, "Unix time of the last accepted reload."
+    "rota_config_last_reload_success_timestamp_seconds", _MASTER, "Unix time of the last accepted configuration reload."
 )
 CONFIG_RELOADS = _counter("rota_config_reloads_total", _MASTER, "Reloads by result: success or failure.", "result")
 REDIS_UP = _gauge("rota_redis_up", _MASTER, "1 while the master reaches Redis.")
 REDIS_ROUND_TRIP = _gauge(
     "rota_redis_round_trip_seconds",
     _MASTER,
-    "How long the master waits for a reply: the quickest of its last six commands. Absent while Redis is unreachable.",
+    "How long the master waits for Redis: the shortest wait for its last six commands. Absent if Redis is unreachable.",
 )
 REDIS_EVICTS_KEYS = _gauge(
     "rota_redis_evicts_keys",
     _MASTER,
-    "1 while Redis is configured to drop keys when its memory is full. This should be 0.",
+    "1 while Redis is configured to evict keys when its memory is full. This should be 0.",
 )
 REDIS_ERRORS = _counter("rota_redis_errors_total", _ALL_WITH_REDIS, "Calls to Redis that failed, by reason.", "reason")
 REDIS_COMMAND = _histogram(
     "rota_redis_command_seconds",
     _ALL_WITH_REDIS,
-    "Round trips to Redis for which the process waited.",
+    "Duration of the round trips to Redis for which the process waited.",
     "command",
     COMMAND_BUCKETS,
 )
@@ -459,30 +459,30 @@ AUDIT_MISSING = _gauge(
 AUDIT_UNPLACED = _gauge(
     "rota_audit_unplaced_tasks",
     _POLLER,
-    "Live tasks in no lane or list at the last scan. Exported by the node whose poller scans the fleet. This should be "
-    "0.",
+    "Live tasks that were in no lane or list at the last scan. Exported by the node whose poller scans the fleet. This "
+    "should be 0.",
     highest=True,
 )
 
 # The telemetry itself.
 
 BUILD_INFO = _gauge(
-    "rota_build_info", _EXPORTER, "Always 1. The labels are the version and the protocol.", "version protocol"
+    "rota_build_info", _EXPORTER, "Always 1. The labels are the versions of Rota and the protocol.", "version protocol"
 )
-START_TIME = _gauge("rota_start_time_seconds", _MASTER, "Unix time of the master's start.")
+START_TIME = _gauge("rota_start_time_seconds", _MASTER, "Unix time at which the master started.")
 COLLECT_SECONDS = _gauge(
-    "rota_metrics_collect_seconds", _EXPORTER, "How long it took to collect and write this response of the exporter."
+    "rota_metrics_collect_seconds", _EXPORTER, "How long the exporter took to collect and write this response."
 )
 SERIES_DROPPED = _counter(
     "rota_metrics_series_dropped_total",
     tuple(Writer),
-    'Times a queue, a task or another label set exceeded the limit and became "_other".',
+    'How often a queue, a task or another label set exceeded the limit of series and was counted as "_other".',
 )
-QUEUES_SHOWN = _gauge("rota_metrics_queues_shown", _EXPORTER, "Configured queues with their own series.")
+QUEUES_SHOWN = _gauge("rota_metrics_queues_shown", _EXPORTER, "Configured queues that have their own series.")
 QUEUES_FOLDED = _gauge(
     "rota_metrics_queues_folded",
     _EXPORTER,
-    'Configured queues whose series would exceed metrics.max_series: they are merged into one, "_other".',
+    'Configured queues whose series would exceed metrics.max_series, and are therefore merged into one, "_other".',
 )
 LOG_LINES_TRUNCATED = _counter("rota_log_lines_truncated_total", _ALL_WITH_REDIS, "Log lines cut to 4,096 bytes.")
 LOG_LINES_DROPPED = _counter(

@@ -307,7 +307,7 @@ class Recorder:
                     raise ValueError("no numbers")
                 kept.append((*series, record))
         if end != self._words[USED]:
-            raise ValueError("a record with a wrong head or checksum")
+            raise ValueError("a record has a wrong head or checksum")
         return kept
 
     def _make(
@@ -318,7 +318,7 @@ class Recorder:
         labels: tuple[str, ...],
     ) -> _Child:
         if len(labels) != len(definition.labels):
-            raise ValueError(f"{definition.name} has the labels {definition.labels}, got the values {labels}")
+            raise ValueError(f"{definition.name} has the labels {definition.labels}, but was given the values {labels}")
         if definition.labels[:1] == (_QUEUE,) and (label := self.label_of_queue(labels[0])) != labels[0]:
             # The child is cached under the pattern's name, not under the queue's name, because the number of queue
             # names is not limited.

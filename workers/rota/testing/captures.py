@@ -141,7 +141,9 @@ class WantedCalls:
 
     def __init__(self, task: "Task[..., Any] | str", expected: Expected) -> None:
         if unknown := set(expected).difference(Expected.__annotations__):
-            raise TypeError(f"a call has no property {min(unknown)!r}: use {', '.join(Expected.__annotations__)}")
+            raise TypeError(
+                f"a call has no property {min(unknown)!r}; its properties are {', '.join(Expected.__annotations__)}"
+            )
         self.name = task if isinstance(task, str) else _name_of(task)
         self._values = {name: _comparable(name, value) for name, value in expected.items() if name not in _ARGUMENTS}
         if "args" in expected or "kwargs" in expected:
@@ -161,7 +163,7 @@ class WantedCalls:
 
 def _name_of(task: Any) -> str:
     if isinstance(task, Call):  # the test would otherwise ignore the arguments of this Call
-        raise TypeError(f"pass the task and the expected call, as in ({task.name}, args=[7]), got {task!r}")
+        raise TypeError(f"pass the task and its expected arguments, as in ({task.name}, args=[7]), got {task!r}")
     name = getattr(task, "name", None)
     if not isinstance(name, str):
         raise TypeError(f"expected a task, declared with @rota.task, or its name, got {task!r}")
@@ -199,8 +201,8 @@ def _line(call: CapturedCall, differences: list[str]) -> tuple[bool, str]:
 DEFAULT_MOST: Final = 1000
 _LAST_SHOWN: Final = 5
 _HOW_TO_RUN: Final = (
-    "capture() runs no tasks. Call drain() on the object that capture() yields, after clock.move(...) for tasks that "
-    "are not due yet, or run each call at once with eager()"
+    "capture() runs no tasks. Call drain() on the object that capture() yields. If tasks are not due yet, call "
+    "clock.move(...) first. To run each call at once, use eager()"
 )
 _MAX_OCCURRENCES: Final = 10_000
 
@@ -256,7 +258,7 @@ def _occurrences_between(after_us: int, until_us: int) -> list[NewTask]:
         if len(at_most) > _MAX_OCCURRENCES:
             raise ValueError(
                 f"the schedule {schedule.name!r} occurs more than {_MAX_OCCURRENCES:,} times: move the clock in "
-                "steps, or begin at the time of the test, as in capture(at=...)"
+                "smaller steps, or start it at the time of the test, as in capture(at=...)"
             )
         for each in at_most:
             task_id = occurrence_id(schedule.name, each.at_us)
@@ -332,7 +334,7 @@ class Capture(Sequence[CapturedCall]):
         """Assert that no matching call of the task was enqueued or, without a task, that nothing was enqueued."""
         __tracebackhide__ = True
         if task is None and expected:
-            raise TypeError(f"name the task that must not be enqueued with these values of {' and '.join(expected)}")
+            raise TypeError(f"pass the task that must not be enqueued with these values of {' and '.join(expected)}")
         found = self._calls if task is None else self._found(WantedCalls(task, expected))
         if found:
             lines = "\n".join(f"  {call}" for call in found)
@@ -385,7 +387,7 @@ def _endless(ran: Sequence[Ran], most: int) -> str:
     last = ", ".join(f"{each.task} ({each.outcome})" for each in ran[-_LAST_SHOWN:])
     return (
         f"{most:,} attempts were made, and more tasks are ready; the last attempts were {last}. Does a task enqueue "
-        "itself, or is it retried without a delay? drain(most=...) permits more attempts"
+        "itself, or is it retried without a delay? To permit more attempts, use drain(most=...)"
     )
 
 

@@ -167,7 +167,7 @@ def _attempt(kept: KeptTask, now_us: int, mode: RunMode) -> Attempt:
             attempt = executor.attempt(claimed, now_ns)
     finally:
         runner.close()
-    assert isinstance(attempt, Attempt), "a task that runs inline may always start"
+    assert isinstance(attempt, Attempt), "a task that runs inline always starts"
     if isinstance(attempt.exception, KeyboardInterrupt):
         raise attempt.exception
     if isinstance(attempt.outcome, RetryOutcome) and not mode.retries:
@@ -208,9 +208,11 @@ class _Runner(Runner):
             self.close()
 
 
-_HOW_TO_RUN: Final = "eager() runs the tasks that a task enqueues after that task, so the task cannot wait for them"
+_HOW_TO_RUN: Final = (
+    "if a task enqueues other tasks, eager() runs them only after that task has ended, so it cannot wait for them"
+)
 _running: ContextVar["tuple[_EagerRuns, deque[KeptTask]] | None"] = ContextVar("rota_testing_running", default=None)
-"""The block that runs the task of this context, and the tasks that the block runs afterwards."""
+"""The `eager` block that runs the task of this context, and the tasks that the block runs after it."""
 
 
 @contextmanager

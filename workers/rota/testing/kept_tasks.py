@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rota.worker.attempt import Attempt
 
 Accepted = Callable[[str, Sequence[tuple[NewTask, "KeptTask"]]], None]
-"""A function that takes the accepted tasks of one call, with their namespace."""
+"""A function that takes a namespace and the tasks that one call has enqueued there."""
 
 OWNER = "testing:0:1"  # name of the owner that runs tasks in tests: node, slot and nonce
 _NO_RUN = b" 0 0"

@@ -266,7 +266,7 @@ class StandIn:
         if name not in self._groups.handlers:
             raise NeedsServer(
                 f"{name!r} needs a server: capture() and eager() support only enqueue, status, wait, result, cancel "
-                "and the methods of groups. Use the fixture rota_client, which has a server"
+                "and the methods of groups. Use the fixture rota_client, which provides a server"
             )
         return cast("T", self._groups.handlers[name](namespace, args))
 

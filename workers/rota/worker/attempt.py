@@ -203,7 +203,7 @@ def kill_policy_of(options: TaskOptions, failures: int, random: Callable[[], flo
     """
     if options.is_started_once:
         return KillPolicy()  # a task that may be started only once gets no second attempt
-    decided = decide(options, failures + 1, TimeLimit("the time limit has passed"), random)
+    decided = decide(options, failures + 1, TimeLimit("the time limit was exceeded"), random)
     retry_us = decided.delay_us if isinstance(decided, RetryOutcome) else None
     return KillPolicy(counts_as_failure=True, retry_us=retry_us, crash_limit=options.crash_limit or 0)
 

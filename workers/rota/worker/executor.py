@@ -21,8 +21,9 @@ from rota.worker.claims import Claimed
 from rota.worker.redis_times import times_of
 
 Attempted = Attempt | Literal[ThrottleStatus.THROTTLED] | None
-"""The attempt that was made. None if the task may not start; then no part of it ran, and the worker still holds it.
-THROTTLED if its rate limit did not permit the start; then the worker no longer holds it."""
+"""The attempt that was made, or the reason why there was none. None means that the task may not start: no part of it
+ran, and the worker still holds it. THROTTLED means that its rate did not permit the start: the worker no longer holds
+it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- fail "config.http.actions: requires a token: set http.token.secret" -}}
 {{- end -}}
 {{- if and $v.http.readToken.secret (not $v.http.token.secret) -}}
-{{- fail "http.readToken.secret: set http.token.secret too: a token that only reads is an addition to it" -}}
+{{- fail "http.readToken.secret: set http.token.secret too: a read-only token is used in addition to that of http.token.secret" -}}
 {{- end -}}
 {{- range $index, $pool := $v.pools -}}
 {{- if not (hasKey ($v.config.pools | default dict) $pool) -}}

@@ -33,18 +33,20 @@ STACK_CHARACTERS_OF_A_LINE: Final = 1500  # of the 4,096 bytes of a line, names 
 STACK_CHARACTERS_OF_A_RECORD: Final = 4000
 _FATAL_SIGNALS: Final = frozenset({"SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL"})
 
-_AT_ONCE: Final = ", by its master: the fleet leaves at once"
-_WITHOUT_REDIS: Final = ", by its master: the fleet leaves, Redis is away, and it held no work"
-_LEAVES: Final = ", by its master: the fleet leaves, and it was still starting"
-_STOPPED: Final = ", by its master: it had been stopped, for example by SIGSTOP, for {value:g} s"
-_BOOT_DEADLINE: Final = ", by its master: it was not ready within {value:g} s"
-_OTHER_VERSION: Final = ": another version of the package was installed while this master was running: restart it"
+_AT_ONCE: Final = ", by its master: the fleet is stopping at once"
+_WITHOUT_REDIS: Final = ", by its master: the fleet is stopping, Redis is unreachable, and the process held no tasks"
+_LEAVES: Final = ", by its master: the fleet is stopping, and the process was still starting"
+_STOPPED: Final = ", by its master: the process had been stopped, for example by SIGSTOP, for {value:g} s"
+_BOOT_DEADLINE: Final = ", by its master: the process was not ready within {value:g} s"
+_OTHER_VERSION: Final = (
+    ": another version of the package was installed while this master was running: restart the fleet"
+)
 _FROM_OUTSIDE: Final = ": not sent by its master, and the kernel counted no out-of-memory kill"
 _NATIVE: Final = ": native code failed"
-_ABORTED: Final = ": it aborted itself, as native code does with abort()"
-_NO_REPLY: Final = "it did not reply: it blocks signals, or hangs in the kernel"
+_ABORTED: Final = ": the process aborted itself, as native code does with abort()"
+_NO_REPLY: Final = "the process did not reply: it blocks signals, or hangs in the kernel"
 _BY_ITSELF: Final = ": the process ended itself, for example with os._exit"
-_OVERWRITTEN: Final = ": a task, or a process that it had started, overwrote the memory of its slot"
+_OVERWRITTEN: Final = ": a task, or a process that the task had started, overwrote the memory of the worker's slot"
 _BY_A_SIGNAL: Final = ": not requested by its master, perhaps by a signal from outside"
 
 

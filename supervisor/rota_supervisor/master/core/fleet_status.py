@@ -186,7 +186,7 @@ def _task(what: str) -> Callable[[Fields], str]:
 
 _TEXTS: Final[Mapping[str, Callable[[Fields], str]]] = {
     **dict.fromkeys(log_events.DEATHS, _death),
-    log_events.WORKER_LOST: "the lease of {owner} was lost: its tasks run elsewhere".format_map,
+    log_events.WORKER_LOST: "worker {owner} has lost its lease: the tasks that it held run elsewhere".format_map,
     log_events.TASK_RETRIED: _task("exceeded its time limit and will be retried"),
     log_events.TASK_DEAD: lambda fields: f"{_task('is dead')(fields)}: {fields['reason']}",
     log_events.ZYGOTE_FAILED: "{module} cannot be imported: {error}".format_map,
@@ -206,11 +206,11 @@ _TEXTS: Final[Mapping[str, Callable[[Fields], str]]] = {
     log_events.FLEET_READY: "the fleet is ready, workers so far: {workers}".format_map,
     log_events.FLEET_SCALED: "pool {pool}: from {before} to {workers} workers".format_map,
     log_events.FLEET_AUTOSCALED: "pool {pool} {before} -> {workers}: {reason}".format_map,
-    log_events.FLEET_QUIET: "quiet: no more tasks are claimed here".format_map,
+    log_events.FLEET_QUIET: "quiet: this node claims no more tasks".format_map,
     log_events.FLEET_RESUMED: "resumed: workers claim again".format_map,
     log_events.FLEET_REFUSED: "{request} refused: {error}".format_map,
     log_events.FLEET_DRAINING: "the fleet is draining, and has {seconds:g} s to finish".format_map,
-    log_events.FLEET_WAITING: "the fleet waits up to {seconds:g} s for Redis before it leaves".format_map,
+    log_events.FLEET_WAITING: "the fleet waits up to {seconds:g} s for Redis before it stops".format_map,
     log_events.FLEET_CALL_FAILED: "{child} in slot {slot} could not be started: {error}".format_map,
 }
 

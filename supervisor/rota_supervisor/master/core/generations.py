@@ -74,7 +74,9 @@ def faults_of_change(old: Config, new: Config) -> list[Fault]:
     changed = [key for key in _NEEDS_RESTART if getattr(old, key) != getattr(new, key)]
     if bool(old.redis_credentials) != bool(new.redis_credentials):  # one provider can be replaced with another
         changed.append("redis_credentials")
-    return [Fault(key, "cannot be changed by a reload: stop the master and start it again") for key in changed]
+    return [
+        Fault(key, "this setting cannot be changed by a reload: stop the master and start it again") for key in changed
+    ]
 
 
 def oversized_pools(config: Config) -> list[Fault]:
@@ -86,7 +88,7 @@ def oversized_pools(config: Config) -> list[Fault]:
     return [
         Fault(
             f"pools.{pool}",
-            f"its queues and overrides take {size} bytes, the limit is {MAX_SETTINGS}: split the pool",
+            f"the queues and overrides of the pool take {size} bytes, but the limit is {MAX_SETTINGS}: split the pool",
         )
         for pool, size in sizes.items()
         if size > MAX_SETTINGS

@@ -8,7 +8,7 @@ from rota.protocol.entry import CrashKind
 
 TIME_LIMIT: Final = "time_limit_seconds"
 KILL_AFTER: Final = "kill_after"
-UNWANTED: Final = "its generation or its pool is no longer in use"
+UNWANTED: Final = "the generation or the pool of the process is no longer in use"
 ONE_TOO_MANY: Final = "there were more processes than needed"
 AS_REQUESTED: Final = " as requested"
 
@@ -51,12 +51,15 @@ class Reason(StrEnum):
     CRASH = "crash", Facts(is_explained=False)
     SIGNAL = "signal", Facts(is_explained=False, mark=CrashKind.SIGNAL)
     OOM = "oom", Facts(": the kernel ran out of memory for this cgroup", mark=CrashKind.OOM)
-    HUNG = "hung", _hit("beat_seconds", ", by its master: it gave no sign of life for {value:g} s", CrashKind.HUNG)
+    HUNG = (
+        "hung",
+        _hit("beat_seconds", ", by its master: the process sent no heartbeat for {value:g} s", CrashKind.HUNG),
+    )
     TIMEOUT = "timeout", _hit(TIME_LIMIT, ", by its master: the task exceeded its time limit", CrashKind.TIMEOUT)
     CANCELLED = (
         "cancelled",
         Facts(
-            ", by its master: the task was cancelled, and did not end in time",
+            ", by its master: the task was cancelled, but did not end in time",
             KILL_AFTER,
             is_expected=True,
             blames_task=False,
@@ -64,18 +67,20 @@ class Reason(StrEnum):
         ),
     )
     BOOT = "boot", _hit("boot_seconds", " before it was ready")
-    LOST = "lost", Facts(": its lease was lost", blames_task=False, counted_as="crash")
+    LOST = "lost", Facts(": the worker had lost its lease", blames_task=False, counted_as="crash")
     MAX_TASKS = (
         "max_tasks",
-        _expected(": recycled between tasks, because it had run its maximum number of tasks", limit="max_tasks"),
+        _expected(
+            ": recycled between tasks, because the worker had run its maximum number of tasks", limit="max_tasks"
+        ),
     )
     MAX_RSS = (
         "max_rss",
-        _expected(": recycled between tasks, because it had grown by its maximum", limit="max_rss_mb"),
+        _expected(": recycled between tasks, because the worker's memory had grown by the maximum", limit="max_rss_mb"),
     )
     RELOAD = "reload", _expected(f", by its master: {UNWANTED}")
     SURPLUS = "surplus", _expected(f", by its master: {ONE_TOO_MANY}", counted_as="reload")
-    STOP = "stop", _expected(", by its master: it did not leave in time", counted_as="reload")
+    STOP = "stop", _expected(", by its master: the process did not exit in time", counted_as="reload")
     DRAINED = "drained", _expected(AS_REQUESTED, counted_as="reload")
 
     @property

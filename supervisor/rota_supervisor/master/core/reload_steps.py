@@ -29,7 +29,7 @@ from rota_supervisor.master_snapshot import PoolState
 
 CANDIDATE_TRIES: Final = 2  # The old generation still works, so a quick refusal is better than many tries.
 STACK_CHARACTERS: Final = 400
-SUPERSEDED: Final = "a later reload replaced it"
+SUPERSEDED: Final = "a later reload replaced this one"
 
 
 def apply_reload(state: MasterState, reload: Reload, now: float) -> list[do.Effect]:
@@ -230,15 +230,15 @@ def _candidate_has_failed(key: PoolKey, backoff: StartBackoff) -> bool:
 
 def _fault_of_crash_loop(key: PoolKey, backoff: StartBackoff) -> Fault:
     """Return the fault to report if the children of a pool have never become READY, or have stopped becoming READY."""
-    last = f", at last: {backoff.last_end}" if backoff.last_end else ""
+    last = f", most recently: {backoff.last_end}" if backoff.last_end else ""
     in_a_row = backoff.failures_in_a_row
     if key.role is Role.ZYGOTE:
         died = f"died {in_a_row} times in a row" if backoff.ever_ready else f"died {backoff.failures} times"
         return Fault("imports", f"the process that imports the tasks {died} before being ready{last}: see the log")
     if backoff.ever_ready:
-        failed = f"a worker was ready, but then {in_a_row} in a row failed"
+        failed = f"a worker was ready, but the next {in_a_row} starts in a row failed"
     else:
-        failed = f"no worker was ever ready, {backoff.failures} starts in a row failed"
+        failed = f"no worker was ever ready, and {backoff.failures} starts in a row failed"
     return Fault(f"workers of pool {key.pool!r}", f"{failed}{last}: see the log")
 
 

@@ -69,7 +69,7 @@ def _fulfil(state: MasterState, event: Requested, now: float) -> list[do.Effect]
 
 def _refuse_while_leaving(state: MasterState) -> None:
     if state.stop.is_requested:
-        raise RequestRefused("the fleet is draining and will leave: start it again, then repeat the request")
+        raise RequestRefused("the fleet is draining and will stop: start the fleet again, then repeat the request")
 
 
 def _reset_backoffs(state: MasterState) -> None:
@@ -242,7 +242,9 @@ def _try(state: MasterState, reload: Reload, changes: list[KeyChange], now: floa
     after = _fleet_of(copy)
     keys = [row["key"] for row in changes]
     steps = [*_steps_of_workers(before, after, keys), *_steps_of_others(before, after, keys)]
-    return [], steps or ["no process is replaced: only the master uses the change" if keys else "nothing changes"]
+    return [], steps or [
+        "no process is replaced, because only the master uses the changed settings" if keys else "nothing changes"
+    ]
 
 
 def _fleet_of(state: MasterState) -> _Fleet:
@@ -287,7 +289,7 @@ def _steps_of_others(before: _Fleet, after: _Fleet, keys: list[str]) -> Iterator
         reasons = process_settings.keys_of_difference(
             process_settings.poller_settings(was, 0), process_settings.poller_settings(will_be, 0), keys
         )
-        yield f"pollers: each is replaced: {', '.join(reasons)}"
+        yield f"pollers: each poller is replaced: {', '.join(reasons)}"
     old, new = (fleet.targets[Role.EXPORTER, targets.EXPORTER] for fleet in (before, after))
     if old.count != new.count:
         yield f"exporter: it {'is started' if new.count else 'leaves'}: http.listen"

@@ -9,17 +9,17 @@ from rota_supervisor.master.core.scaling_demand import Demand
 CAUSES: Final[Mapping[str, str]] = {
     "failing": "most first attempts fail",
     "blocked": "an event loop is blocked",
-    "no_gain": "the last growth gained too little",
+    "no_gain": "the last workers that were added gained too little",
     "turn": "the pool shrank less than a minute ago",
-    "operator": "an operator set the number",
-    "budget": "the budget of the node is used",
+    "operator": "an operator has set the number of workers",
+    "budget": "the budget of the node is used up",
     "cpu": "the CPU is busy",
-    "memory": "no memory is left for more",
-    "range": "the range permits no more",
+    "memory": "no memory is left for more workers",
+    "range": "the range permits no more workers",
 }
-"""The causes that can prevent a higher number of workers, each with its text in the reason."""
+"""The causes that can keep a pool from growing, each with the text that appears in the reason."""
 GUARDS: Final = frozenset(("failing", "blocked", "no_gain", "turn"))
-"""If one of these causes applies, more workers would not help, not even on other nodes. For any other cause, more nodes
+"""The causes against which more workers would not help, not even on other nodes. Against all other causes, more nodes
 would help."""
 _WHOLE_SECONDS: Final = 10  # longer times are shown as whole seconds
 

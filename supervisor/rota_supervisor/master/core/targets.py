@@ -222,7 +222,7 @@ def pool_of(order: ScaleOrder, counts: Mapping[str, int]) -> str:
     """Return the pool of an order. Raises RequestRefused."""
     pools = ", ".join(counts)
     if order.pool is None and len(counts) > 1:
-        raise RequestRefused(f"there is more than one pool, name one of them: {pools}")
+        raise RequestRefused(f"there is more than one pool; name one of them: {pools}")
     pool = next(iter(counts)) if order.pool is None else order.pool
     if pool not in counts:
         raise RequestRefused(f'there is no pool "{pool}"{suggestion(pool, counts) or f"; the pools are {pools}"}')

@@ -132,7 +132,10 @@ class ListenSocket:
         """A warning if the port differs from the configured port, or ""."""
         if self._used.wanted not in self._instead:
             return ""
-        return f"{self._used.wanted} is taken: this fleet listens at {self.address}. Set http.listen to keep a port"
+        return (
+            f"{self._used.wanted} is already in use, so this fleet listens at {self.address}. To use a fixed port, "
+            "set http.listen"
+        )
 
     @property
     def address(self) -> str:
@@ -148,7 +151,7 @@ class ListenSocket:
         if address is None:
             raise Failure(
                 ExitCode.CONFIG,
-                f"http.listen = {wanted!r}: a name is resolved only at the start: use a numeric address, or "
+                f"http.listen = {wanted!r}: a host name is resolved only at the start: use a numeric address, or "
                 "stop the master and start it again",
             )
         return bind(wanted, address.strip("[]"), port)

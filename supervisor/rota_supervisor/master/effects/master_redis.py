@@ -181,8 +181,9 @@ _T = TypeVar("_T")
 _DECLARED: Final = (DeclareStatus.KEPT, DeclareStatus.NEW, DeclareStatus.CHANGED)
 _REASONS: Final = {
     DeclareStatus.OLDER: "another node has declared a different schedule with this name more recently",
-    DeclareStatus.CLIENT: "a client has created a schedule with this name: remove that schedule, or rename this one",
-    DeclareStatus.REFUSED: "its name is not valid",
+    DeclareStatus.CLIENT: "a client has already created a schedule with this name: remove that schedule, or rename "
+    "this one",
+    DeclareStatus.REFUSED: "the name of the schedule is not valid",
 }
 
 

@@ -36,8 +36,8 @@ T = TypeVar("T")
 REPEATS: Final = "await arepeat()"
 MAP_AT_ONCE: Final = AWAITED_NOW
 _WANTS_BLOCKING: Final = (
-    "a consumer needs blocking connections: make it with rota.Client(redis=...).consumer(...), or give this "
-    "AsyncClient a redis_url"
+    "a consumer needs blocking connections: create it with rota.Client(redis=...).consumer(...), or create this "
+    "AsyncClient with a redis_url"
 )
 _AT_ONCE: Final = 100  # number of calls to prepare before other coroutines may run; this takes a few milliseconds
 
@@ -129,7 +129,7 @@ class AsyncDriver:
         try:
             [reply] = await pool.exchange(stream, exchange)
         except asyncio.CancelledError as cancelled:
-            raise cancelled from Uncertain("the await was cancelled; the call may have been carried out", ids)
+            raise cancelled from Uncertain("the await was cancelled, but the server may have carried out the call", ids)
         return value_of(reply, ids)
 
     async def follow(self, steps: Steps[T], /) -> T:
@@ -201,7 +201,7 @@ class AsyncDriver:
         if (interceptor := interception.interceptor) is not None:
             return interceptor.wait_for_group(self.namespace, query)
         found = await self.wait(query, timeout)
-        assert isinstance(found, Room), "the query is about a group"
+        assert isinstance(found, Room), "a query about a group is answered with its room"
         return found
 
     def consumer(self, options: "ConsumerOptions") -> "AsyncConsumer":
@@ -217,7 +217,7 @@ class AsyncDriver:
         if there is None or there.is_over:
             there = self._connections = Connections(self.endpoint, self.timeout_seconds, self.store)
         elif there.loop is not asyncio.get_running_loop():
-            raise RuntimeError("this AsyncClient is in use in another event loop: make one for each loop")
+            raise RuntimeError("this AsyncClient is in use in another event loop: create one client for each loop")
         return there
 
 

@@ -440,7 +440,7 @@ class Client(Administration, KnowsForeignNames, kind="client"):
         within = timeout
         while True:
             found = self._driver.wait(query, within)
-            assert isinstance(found, TaskState), "the query is about a task"
+            assert isinstance(found, TaskState), "a query about a task is answered with its state"
             found = self._driver.follow(complete_status(self._driver.store, task_id, found))
             if has_come(query, found):
                 return found

@@ -36,7 +36,7 @@ from rota.errors import Unavailable
 from rota.protocol.store import Store
 from rota.soft_limit import time_limit_deferred
 
-_FAILED: Final = "the client's waiting thread failed (standard error has its traceback)"
+_FAILED: Final = "the client's waiting thread failed (its traceback is on standard error)"
 
 
 class _Mail:

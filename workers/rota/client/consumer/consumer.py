@@ -295,7 +295,7 @@ class Consumer(Iterator[LeasedTask]):
 
     def _check_process(self) -> None:
         if os.getpid() != self._pid:
-            raise RuntimeError(f"this consumer belongs to process {self._pid}: make another one in the forked child")
+            raise RuntimeError(f"this consumer belongs to process {self._pid}: create another one in the forked child")
 
     def _connected(self) -> Connection:
         if self._connection is not None and self._connection.is_to_renew:
@@ -316,5 +316,5 @@ class Consumer(Iterator[LeasedTask]):
         if error is None:
             self._trouble.reset()
         elif not self._is_in_trouble:
-            LOG.warning("the server does not respond correctly; %s tries again: %s", self.owner, error)
+            LOG.warning("the server cannot be used; consumer %s tries again: %s", self.owner, error)
         self._is_in_trouble = error is not None

@@ -135,7 +135,9 @@ class Lease:
                 self._run(call)
             except (Unavailable, Uncertain) as error:
                 LOG.warning(
-                    "the tasks that %s holds return when its lease has expired: %s", self.registration.owner, error
+                    "the tasks of consumer %s return to their queues only when its lease has expired: %s",
+                    self.registration.owner,
+                    error,
                 )
             else:
                 return
@@ -153,7 +155,7 @@ class Lease:
         # When the consumer has been closed, a missing owner does not mean that its lease was lost.
         if not reply.registered and not registration.lost and not self._over.is_set():
             registration.lost = True
-            LOG.warning("the lease of %s was lost: the tasks that it held run again", registration.owner)
+            LOG.warning("consumer %s has lost its lease: the tasks that it held run again", registration.owner)
             self._lost()
 
     def _keep(self) -> None:
@@ -164,7 +166,9 @@ class Lease:
                 pause = usual
             except Exception as error:  # noqa: BLE001 - only this thread renews; if it ended, tasks would run twice
                 if pause == usual:  # Of several failures in a row, only the first is logged.
-                    LOG.warning("the lease of %s was not renewed: %s", self.registration.owner, error_line(error))
+                    LOG.warning(
+                        "the lease of consumer %s was not renewed: %s", self.registration.owner, error_line(error)
+                    )
                 pause = min(_AGAIN_SECONDS, usual / 2)
         self._orders.close()
         self._wakeup.close()
@@ -282,7 +286,7 @@ class Holds:
 
     def _check(self, hold: HeldTask) -> None:
         if hold.fate is Fate.SETTLED:
-            raise RuntimeError(f"task {hold.entry.id} was settled before")
+            raise RuntimeError(f"task {hold.entry.id} was already settled")
         if hold.fate is Fate.HELD and hold.registration.lost and not hold.sent:
             self._end(hold, Fate.LOST)
         if hold.fate is Fate.LOST:
@@ -311,13 +315,14 @@ class Holds:
         self._changed()
 
     def _loss(self, hold: HeldTask) -> LeaseLost:
-        why = "the consumer was closed" if self._closed.is_set() else "its lease expired"
+        why = "it was closed" if self._closed.is_set() else "its lease expired"
         return LeaseLost(
-            f"task {hold.entry.id} is no longer held, because {why}: nothing was changed, and the task runs again"
+            f"this consumer no longer holds task {hold.entry.id}, because {why}: nothing was changed, and the task "
+            "runs again"
         )
 
     def _doubt(self, hold: HeldTask) -> Uncertain:
         task_id = hold.entry.id
         return Uncertain(
-            f"no reply came to the settlement of task {task_id}, which may have been carried out", [task_id]
+            f"the server did not reply to the settlement of task {task_id}, but may have carried it out", [task_id]
         )

@@ -83,7 +83,7 @@ def check_settings(**_: Any) -> list[CheckMessage]:
     """Run the system check: return an error for each fault in `ROTA`, and a warning if no server is configured."""
     given = getattr(settings, "ROTA", {})
     if not isinstance(given, dict):
-        hint = 'Write ROTA = {"redis_url": "redis://...", "namespace": "..."}.'
+        hint = 'For example: ROTA = {"redis_url": "redis://...", "namespace": "..."}.'
         return [Error(f"ROTA must be a dict, got {type(given).__name__}.", hint=hint, id="rota.E001")]
     return [*_unknown(given), *_wrong(given)] or list(_without_server())
 
@@ -92,7 +92,7 @@ def _unknown(given: Mapping[Any, Any]) -> Iterator[CheckMessage]:
     for name in given:
         if name not in _SETTINGS:
             close = get_close_matches(str(name), _SETTINGS, n=1)
-            hint = f"Did you mean {close[0]!r}?" if close else f"Its settings are {', '.join(_SETTINGS)}."
+            hint = f"Did you mean {close[0]!r}?" if close else f"The settings in ROTA are {', '.join(_SETTINGS)}."
             yield Error(f"ROTA has no setting {name!r}.", hint=hint, id="rota.E002")
 
 
@@ -114,11 +114,11 @@ def _without_server() -> Iterator[CheckMessage]:
     try:
         found = resolve(ClientSettings(of_project().get("redis_url")), os.environ, Path.cwd())
     except NotConfigured as error:
-        yield Error(f"{error}.", hint='Correct it, or set ROTA["redis_url"].', id="rota.E004")
+        yield Error(f"{error}.", hint='Correct this, or set ROTA["redis_url"] in your settings.', id="rota.E004")
         return
     if found.redis_url is None:
         hint = 'Set ROTA["redis_url"] in your settings, or the environment variable ROTA_REDIS_URL.'
-        yield Warning("No server is configured: enqueueing will fail.", hint=hint, id="rota.W001")
+        yield Warning("No server is configured, so enqueueing tasks will fail.", hint=hint, id="rota.W001")
 
 
 TASKS_MODULE: Final = "tasks"

@@ -122,7 +122,7 @@ def _aware(when: datetime) -> datetime:
 
 def _checked_options(alias: str, options: dict[str, Any]) -> TaskOptions:
     if "queue" in options:
-        raise ImproperlyConfigured(f'TASKS["{alias}"]["OPTIONS"]: each task names its queue in queue_name')
+        raise ImproperlyConfigured(f'TASKS["{alias}"]["OPTIONS"]: set the queue of each task with queue_name, not here')
     try:
         return check_options({"result_ttl": RESULT_SECONDS, **options})  # type: ignore[typeddict-item]  # checked there
     except (TypeError, ValueError) as error:

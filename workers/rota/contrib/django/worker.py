@@ -12,5 +12,7 @@ from rota.contrib.django.apps import RotaConfig
 
 django.setup()
 if not apps.is_installed(RotaConfig.name):
-    raise ImproperlyConfigured(f'no task was imported: add "{RotaConfig.name}" to INSTALLED_APPS')
+    raise ImproperlyConfigured(
+        f'the tasks of this project were not imported: add "{RotaConfig.name}" to INSTALLED_APPS'
+    )
 connections.close_all()  # workers must not share connections that an application opened while it was loaded

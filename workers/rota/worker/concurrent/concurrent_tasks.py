@@ -276,7 +276,7 @@ def stack_of(awaitable: Any) -> str:
         if frames or not code.co_filename.startswith(_OWN):
             frames.append(f"{code.co_name} ({code.co_filename}:{frame.f_lineno})")
         awaitable = getattr(awaitable, "cr_await", None) or getattr(awaitable, "gi_yieldfrom", None)
-    return " < ".join(frames[: -_MAX_FRAMES - 1 : -1]) or "in a thread, or not started"
+    return " < ".join(frames[: -_MAX_FRAMES - 1 : -1]) or "no Python frames: in a thread, or not started"
 
 
 def _frame_of(awaitable: Any) -> FrameType | None:

@@ -21,7 +21,10 @@ WORKER_MODULE: Final = "rota.contrib.django.worker"
 class Command(BaseCommand):
     """The command `manage.py rota`. It passes its arguments on to `rota`, except `--settings` and `--pythonpath`."""
 
-    help = "Runs `rota` with this project's settings: manage.py rota run, status, check, queue ls, ..."
+    help = (
+        "Runs the command `rota` with this project's settings, for example `manage.py rota run` or `manage.py rota "
+        "status`."
+    )
 
     def run_from_argv(self, argv: list[str]) -> NoReturn:
         """Replace this process with `rota`, or exit with 78, as `rota` does, if the system check finds an error."""
@@ -36,7 +39,9 @@ class Command(BaseCommand):
 
     def handle(self, *_: object, **__: object) -> None:
         """Raise an error for `call_command`, because the command would replace the calling program."""
-        raise CommandError("this command replaces its process: run `manage.py rota ...`, or `rota ...`")
+        raise CommandError(
+            "this command would replace the calling process: run `manage.py rota ...` or `rota ...` in a shell instead"
+        )
 
 
 def _without_django_options(arguments: Sequence[str]) -> list[str]:
