@@ -91,7 +91,7 @@ def test_unknown_groups_and_invalid_ids_are_errors(group: Rota, verb: str) -> No
     unknown = group(verb, "nope")
     assert (unknown.code, unknown.out) == (1, "")
     assert unknown.err.startswith(
-        'rota: error: there is no group "nope": it ended more than a minute ago, or never existed: '
+        'rota: error: there is no group "nope": it ended at least 50 s ago, or never existed: '
     )
     assert group(verb, "two words").code == 2
 

@@ -75,7 +75,7 @@ def _opened(found: GroupStatus) -> str:
 def show(group_id: str) -> None:
     """Show the progress of a group, and the task that follows it.
 
-    Exit with 1 if the group ended more than a minute ago, or never existed.
+    Exit with 1 if the group ended at least 50 s ago, or never existed.
     """
     check_id(group_id)
     state = command.current_state()
@@ -88,7 +88,7 @@ def show(group_id: str) -> None:
 def _known(found: GroupStatus) -> GroupStatus:
     """Return the group unchanged if it is known. Raises Failure with code 1 if it is not."""
     if found.state is GroupStanding.UNKNOWN:
-        why = "it ended more than a minute ago, or never existed: `rota group ls` lists the groups that have not ended"
+        why = "it ended at least 50 s ago, or never existed: `rota group ls` lists the groups that have not ended"
         raise Failure(ExitCode.NO, f'there is no group "{found.id}": {why}')
     return found
 

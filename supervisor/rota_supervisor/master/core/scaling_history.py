@@ -148,9 +148,9 @@ def judged(history: PoolScaling, demand: Demand, nodes: tuple[NodeLoad, ...], no
         return history._replace(growth=None), current
     if needed <= GAIN_SIGMAS * error:
         return history, current
-    is_gain = gained > GAIN_SIGMAS * error
-    useful = demand.workers(starts * growth.task_seconds) if is_gain else 0  # if tasks were as short as before
-    kept = max(1, growth.before, useful)
+    kept = max(1, growth.before)
+    if gained > GAIN_SIGMAS * error:  # Keep as many as would be enough if tasks were as short as before the growth.
+        kept = max(kept, demand.workers(starts * growth.task_seconds))
     freeze = min(FREEZE_SECONDS * 2**history.freezes, LONGEST_FREEZE_SECONDS)
     return history._replace(growth=None, frozen_until=now + freeze, freezes=history.freezes + 1), min(kept, current)
 
