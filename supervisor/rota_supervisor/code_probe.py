@@ -19,7 +19,8 @@ from rota_supervisor.process import spawn_python
 
 REPLY_FD: Final = 3
 PROVIDER_SECONDS: Final = 30.0  # the time limit for a provider of passwords
-_MODULE: Final = "rota_supervisor.task_modules"  # imported by name, because a master must never import this module
+# A name, because an import of `task_modules` here would be an import in the master, which runs no application code.
+_MODULE: Final = "rota_supervisor.task_modules"
 _READ_BYTES: Final = 65_536
 
 

@@ -79,7 +79,7 @@ def test_run_exits_with_78_if_the_server_is_too_old(tmp_path: Path, namespace: s
     with old_server() as url:
         done = RunningFleet(url, namespace, tmp_path).rota("run")
     assert done.returncode == 78
-    assert "the server is Redis 6.2.14, which is too old: Rota needs Redis 7.0 or Valkey 7.2" in done.stderr
+    assert "the server is Redis 6.2.14, which is too old: Rota needs Redis 7.0 or later, or Valkey 7.2" in done.stderr
 
 
 @pytest.fixture(scope="module")
@@ -232,7 +232,7 @@ UNFIT = {
     '["u4", "default", "add", [1, NaN]]': ("garbage", "NaN is not a JSON number"),
     '["u5", "default", "add", {"first": 1}]': ("garbage", "the arguments of add are not an array"),
     '["u6", "default", "add {}", [1]]': ("garbage", "task name 'add {}' is not valid"),
-    f'["u7", "default", "note", ["{"x" * 300_000}"]]': ("garbage", "more than the 262144 allowed"),
+    f'["u7", "default", "note", ["{"x" * 300_000}"]]': ("garbage", "but the limit is 262144"),
     NAMELESS[0]: ("garbage", "the body is not JSON"),
     NAMELESS[1]: ("garbage", "the body is not an array [id, queue, name, args]"),
     NAMELESS[2]: ("garbage", "the body is not an array [id, queue, name, args]"),

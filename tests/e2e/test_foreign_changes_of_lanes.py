@@ -77,7 +77,7 @@ def test_an_unplaced_task_is_in_the_metrics_and_the_log(fleet: RunningFleet) -> 
     (line,) = fleet.log("audit.unplaced")
     assert (line["count"], line["task_ids"]) == (1, [LOST])
     healed = fleet.rota("audit", "--heal")
-    assert (healed.returncode, "put back 1 task" in healed.stderr) == (0, True)
+    assert (healed.returncode, "put 1 task back" in healed.stderr) == (0, True)
     fleet.wait_for("end", label=LOST)
 
 

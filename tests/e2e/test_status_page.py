@@ -17,7 +17,7 @@ from support.servers import Server
 from support.waiting import until
 
 # The event loop of the browser runs in the thread of the tests. Blocking calls are harmless there.
-pytestmark = [ON_ONE_SERVER, pytest.mark.filterwarnings("ignore:a call of rota.Client waits:rota.BlockingCall")]
+pytestmark = [ON_ONE_SERVER, pytest.mark.filterwarnings("ignore::rota.BlockingCall")]
 
 QUEUES = {"mail": {"weight": 3, "lag_objective_seconds": 5}, "bulk": {"weight": 1}}
 NARROW = {"width": 400, "height": 860}

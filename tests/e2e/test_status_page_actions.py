@@ -17,7 +17,7 @@ from support.servers import Server
 from support.waiting import until
 
 # The event loop of the browser runs in the thread of the tests. Blocking calls are harmless there.
-pytestmark = [ON_ONE_SERVER, pytest.mark.filterwarnings("ignore:a call of rota.Client waits:rota.BlockingCall")]
+pytestmark = [ON_ONE_SERVER, pytest.mark.filterwarnings("ignore::rota.BlockingCall")]
 
 TOKEN = "a-token-that-nobody-guesses"
 KEPT = "sessionStorage.getItem('rota-token')"

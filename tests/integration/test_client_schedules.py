@@ -141,7 +141,7 @@ def test_invalid_schedules_are_refused_before_anything_is_sent(
         put("nightly", "report", rota.Every(60))
     with pytest.raises(rota.InvalidName, match="the name of a schedule 'two words'"):
         put("two words", report, rota.Every(60, args=[1]))
-    with pytest.raises(ValueError, match="names are 1 to 100 of the characters"):
+    with pytest.raises(ValueError, match="a name has 1 to 100 of the characters"):
         put("n" * 101, report, rota.Every(60, args=[1]))
     with pytest.raises(TypeError, match=r"a schedule must be rota.Cron\(...\) or rota.Every"):
         put("a", report, "* * * * *")  # type: ignore[arg-type]  # the fault

@@ -48,7 +48,7 @@ def test_an_undeclared_task_name_warns_once(client: Client, fleet: Fleet) -> Non
     assert (
         "no running fleet has a task named 'resiz', did you mean 'resize'? tasks with this name become dead" in told[0]
     )
-    assert "named 'wholly-other': its calls" in told[1]
+    assert "named 'wholly-other': tasks with this name" in told[1]
     assert "named 'charg', did" in told[2]
     assert "named 'one':" in told[3]
     assert len(fleet.lane("default")) == 6, "a warning refuses nothing"

@@ -300,7 +300,7 @@ class TestTimeouts:
         asked = in_thread(client.wait, "a")
         until_registered(fleet)
         client.close()
-        with pytest.raises(Unavailable, match="closed while it waited"):
+        with pytest.raises(Unavailable, match="closed during the wait"):
             asked.result(SECONDS)
         until(lambda: waiting_threads() == 0, "the end of the thread")
 

@@ -452,7 +452,7 @@ def test_a_consumer_can_reclaim_a_lost_task_before_it_settles_the_old_claim(
         push(client, "a")
         before = next(consumer)
         lose_lease(fleet, consumer.owner)
-        until(lambda: "was lost" in caplog.text)
+        until(lambda: "has lost its lease" in caplog.text)
         link.lose_replies(1, of="turn")
         with ThreadPoolExecutor(1) as pool:
             try:

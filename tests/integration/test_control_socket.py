@@ -68,7 +68,7 @@ def test_scale_takes_a_number_or_a_difference(control_socket: ControlSocket, mas
 
 @pytest.mark.usefixtures("master")
 def test_an_unknown_request_is_refused_with_suggestions(control_socket: ControlSocket) -> None:
-    knows = "status, scale, reload, restart, quiet, resume, stop, address, scaling"
+    knows = "the verbs status, scale, reload, restart, quiet, resume, stop, address, scaling"
     assert refusal(control_socket, "dance") == f'this master does not know the verb "dance": it knows {knows}'
     assert refusal(control_socket, "stopp") == 'this master does not know the verb "stopp", did you mean "stop"?'
 

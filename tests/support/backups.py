@@ -70,7 +70,9 @@ def fill(fleet: Fleet, client: Client) -> Grouping:
 
 def _end_tasks(fleet: Fleet) -> None:
     """Run tasks that end with a result, end without one, become dead, or are retried."""
-    fleet.redis.hset(fleet.keys.meta, "ended_keep", 5)  # a limit so low that the list of ends is sealed
+    fleet.redis.hset(
+        fleet.keys.meta, "ended_keep", 5
+    )  # a limit so low that the list of ended tasks loses entries, which marks it as incomplete
     ids = ("with-result", "ended", "buried", "failed", "given-back")
     fleet.push(*ids)
     owner = fleet.register()

@@ -170,7 +170,7 @@ CASES: list[tuple[Callable[[Status], None], str, str, str]] = [
     ),
     (
         with_(events=[event("pool.backoff", 3, pool="mail", failures=3, words="exited with code 1")]),
-        "good",  # the event alone causes no headline, because a pool has a headline as long as its starts are delayed
+        "good",  # the event alone causes no headline: a pool has one only while the starts of its workers are delayed
         "all is well",
         "fleet",
     ),

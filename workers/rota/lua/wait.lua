@@ -22,8 +22,8 @@ redis.call('HLEN', PREFIX .. 'tickets')
 redis.call('ZCARD', PREFIX .. 'dead')
 redis.call('HLEN', PREFIX .. 'epitaphs')
 
--- If the record of the task's waiters has no room, the client is not registered, and finds out when it checks again
--- some seconds later.
+-- If the record of the task's waiters has no room, the client is not registered. It then notices the start or the end
+-- of the task at its next check, some seconds later.
 local function note(goal, id)
   local waiter = ' ' .. (goal == 's' and 's:' or 'e:') .. client
   local noted = redis.call('HGET', WAITERS, id) or ''

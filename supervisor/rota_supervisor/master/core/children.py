@@ -73,7 +73,7 @@ class ChildRef:
 class SentCancel(NamedTuple):
     """The last cancellation that a worker was notified of for one task index."""
 
-    number: int  # the number of the cancelled task among all tasks at this index
+    number: int  # the number of the cancelled task, counted over all tasks that ran at this index
     kill_after: float | None = None  # seconds until the worker is killed if the task has not ended, or None for never
     kill_at: float = math.inf  # the time at which `kill_after` has passed
 

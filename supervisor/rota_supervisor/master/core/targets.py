@@ -110,7 +110,7 @@ class Stop:
         return self.stage is Stage.REST or now > self.leave_by or not any(map(self._needs_reap, children))
 
     def ends_by(self, children: Children) -> float:
-        """Return the time by which the fleet will have left if Redis stays away."""
+        """Return the time by which all children will have exited if Redis stays unreachable."""
         has_work = children.holding_work > 0
         if self.stage is not Stage.WORKERS:
             return self.leave_by if has_work else self.idle_leave_by

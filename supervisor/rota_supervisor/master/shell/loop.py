@@ -106,11 +106,11 @@ class Inbox:
 
 
 class MasterLoop:
-    """The loop of the master, which runs until the fleet has left.
+    """The loop of the master, which runs until all its children have exited.
 
     `receive` returns the events that zygotes and their intermediates have sent so far. `reap` handles deaths and stops
-    of children. `reap` is given a function that handles the earlier messages of zygotes and then reads the slot of one
-    child. `silent_since` returns when the first call to Redis without a reply was sent, or `inf`.
+    of children. Its argument is a function that first handles the pending messages of zygotes, and then reads the slot
+    of one child. `silent_since` returns when the first call to Redis without a reply was sent, or `inf`.
     """
 
     def __init__(

@@ -10,7 +10,8 @@ local function numbers_of(state)
   return tonumber(time) or 0, tonumber(turn) or 0
 end
 
--- Serve a queue `servings` times at this cost. Return its state, and the clock and the turn of its domain.
+-- Charge a queue for `servings` tasks of this cost each. Return the queue's new state, and the new virtual time and
+-- number of servings of its domain.
 local function serve(state, cost, servings, clock, turn)
   clock, turn = math.max(clock, (numbers_of(state))) + (servings - 1) * cost, turn + servings
   return state_of(clock + cost, turn), clock, turn
