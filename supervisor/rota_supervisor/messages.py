@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, get_args
 
 # Raise this number with every change of a message, the slots or the descriptors. If the package is upgraded while a
 # master runs, a child with the new version then refuses to start instead of misreading the old master's messages.
-ABI: Final = 12
+ABI: Final = 13
 MAX_PACKET: Final = 4 << 20
 SEND_BUFFER: Final = 1 << 20  # the kernel grants at most twice net.core.wmem_max (about 400 kB by default)
 # The task, args and kwargs of each schedule, by the schedule's name.

@@ -58,7 +58,8 @@ REFUSED, EXPORTER = "refused", "exporter"
 _ROLES = ("workers", "pollers", EXPORTER)
 _EFFECT = re.compile(r"^\| (?P<keys>`[^|]*`) \| (?P<who>[^|]+) \|$", re.MULTILINE)
 _TABLES = {"queues": "default", "tasks": "note", "adopt": "jobs", "schedules": "hourly", "conditions": "open"}
-_PLAIN = {"tiers": [["default"]], **{table: {name: {}} for table, name in _TABLES.items()}}
+_SIGNING = {"keys": {"first": "env:FIRST", "another": "env:OTHER"}, "sign_with": "first"}
+_PLAIN = {"tiers": [["default"]], "signing": _SIGNING, **{table: {name: {}} for table, name in _TABLES.items()}}
 _POOLED = {**_PLAIN, "pools": {"all": {"queues": ["default"]}}}
 
 
@@ -106,7 +107,7 @@ def _changes() -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
 
 
 _OTHERS: Mapping[type[inspect.Type], Any] = {
-    inspect.DictType: {"more": 1},
+    inspect.DictType: {"more": "1"},
     inspect.DateTimeType: "2027-01-31T08:00:00Z",
     inspect.UnionType: 3,  # `workers` is a number or a range
 }

@@ -49,6 +49,9 @@ _TEXTS: Final[Mapping[str, Mapping[str, str]]] = {
     * `redis_credentials` is a function without arguments that returns the user, the password and the time when they
       expire, an object with `get_credentials()` as in redis-py, or the import path of either, in the form
       "module:name". It is called again before that time, and when the server refuses the user or the password.
+    * `signing_keys` are the keys with which tasks are signed and verified, by name: `file:PATH`, `env:NAME`, or the
+      key itself, as bytes. `sign_with` is the name of the key that signs. With `signing_required`, consumers of this
+      client refuse tasks without a signature.
     * `on_commit` delays each enqueue until a transaction is committed: see `Task.using`.
 """,
         """

@@ -10,6 +10,7 @@ import redis.asyncio
 import rota
 from rota.client.blocking.client import Client
 from rota.client.default_clients import DefaultClient, default_client, resolve
+from rota.protocol.signatures import SigningSettings
 from rota.tasks.fleet_settings import DEFAULT_NAMESPACE, ClientSettings, own_fleet
 from rota_supervisor.config.loader import Sources, load_config
 
@@ -41,11 +42,12 @@ def test_settings_sources_that_would_be_overridden_are_not_read(tmp_path: Path) 
     (tmp_path / "rota.toml").write_text("this is not TOML")
     broken = {"ROTA_REDIS_URL_FILE": "/nowhere/secret", "ROTA_LIMITS__MAX_PAYLOAD_KB": "big"}
     broken["ROTA_TIMEOUT_SECONDS"] = "long"
-    told = ClientSettings("redis://configured", "shop", 256, "none", 2.0)
+    told = ClientSettings("redis://configured", "shop", 256, "none", 2.0, signing=SigningSettings())
     assert resolve(told, broken, tmp_path) == told
     environment = {"ROTA_REDIS_URL": "redis://e", "ROTA_NAMESPACE": "e", "ROTA_LIMITS__MAX_PAYLOAD_KB": "7"}
-    environment |= {"ROTA_DURABILITY": "wait", "ROTA_TIMEOUT_SECONDS": "1.5"}
-    assert resolve(NOTHING, environment, tmp_path) == ClientSettings("redis://e", "e", 7, "wait", 1.5)
+    environment |= {"ROTA_DURABILITY": "wait", "ROTA_TIMEOUT_SECONDS": "1.5", "ROTA_SIGNING__KEYS": "{}"}
+    found = ClientSettings("redis://e", "e", 7, "wait", 1.5, signing=SigningSettings())
+    assert resolve(NOTHING, environment, tmp_path) == found
 
 
 @pytest.mark.parametrize("content", ["", 'namespace = "shop"', "[http]\nlisten = ''"])

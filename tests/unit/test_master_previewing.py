@@ -21,6 +21,7 @@ from rota_supervisor.config.model import (
     Metrics,
     PoolConfig,
     QueueConfig,
+    SigningConfig,
     TaskConfig,
 )
 from rota_supervisor.config.resolution import WorkerRange
@@ -135,7 +136,7 @@ REPLACED = "each worker is replaced, one at a time"
             ["no process is replaced, because only the master uses the changed settings"],
         ),
         (_changed(pollers=2), ["pollers: 1 -> 2"]),
-        (_changed(http=Http(listen="")), ["exporter: it leaves: http.listen"]),
+        (_changed(http=Http(listen="")), ["exporter: it is stopped: http.listen"]),
         (_changed(http=Http(listen="127.0.0.1:1")), ["exporter: it is replaced: http.listen"]),
         (
             _pools(mail=PoolConfig(0, ("sold", "low"))),
@@ -220,6 +221,7 @@ def test_a_preview_explains_every_changed_worker_setting_by_its_key() -> None:
         pools={"default": PoolConfig(concurrency=2)},
         queues={"default": QueueConfig(weight=2.0, lag_objective_seconds=3.0)},
         tasks={"note": TaskConfig(retries=1)},
+        signing=SigningConfig({"k": "env:KEY"}, "k"),
         limits=Limits(
             time_limit_seconds=1.0,
             beat_seconds=2.0,

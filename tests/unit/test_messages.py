@@ -120,7 +120,7 @@ def test_a_channel_closed_before_the_first_message_raises_eof_error(ends: tuple[
 SETTINGS = (
     ExporterSettings, LogSettings, PollerSettings, QueueSettings, ServerSettings, TaskOverride, WorkerSettings
 )  # fmt: skip
-AS_OF_THIS_ABI = (12, "e2951ee57de1")
+AS_OF_THIS_ABI = (13, "95fe70f6a629")
 
 
 def test_a_change_to_shared_data_structures_requires_a_new_abi_number() -> None:

@@ -11,17 +11,24 @@ from rota.client.schedule_steps import all_schedules, require_schedule, run_sche
 from rota.errors import Unavailable, UnknownSchedule
 from rota.protocol.schedule_store import PauseStatus, ScheduleStore
 from rota.protocol.scripts import follow
+from rota.protocol.signatures import SignatureError
 from rota.schedules.schedule import fault_in_schedule_name
 from rota.schedules.schedule_status import FoundSchedule, ScheduleStatus
 from rota.server.connection import Connection
+from rota.tasks.keyring import keyring_of
 from rota_supervisor.cli import command, output
+from rota_supervisor.config import resolution
 from rota_supervisor.exits import ExitCode, Failure
 from rota_supervisor.facts import facts_of
 
 _SHOWN_TIMES: Final = 5
 _MAX_TIMES: Final = 1000
 _HEADER: Final = ("NAME", "TASK", "QUEUE", "WHEN", "NEXT", "LAST", "SOURCE")
-_FAILURES: Final = {UnknownSchedule: ExitCode.NO, Unavailable: ExitCode.UNREACHABLE}
+_FAILURES: Final = {
+    UnknownSchedule: ExitCode.NO,
+    SignatureError: ExitCode.NO,
+    Unavailable: ExitCode.UNREACHABLE,
+}
 _NAME: Final = click.argument("name")
 _NAMES: Final = click.argument("names", nargs=-1, required=True, metavar="NAME...")
 
@@ -113,7 +120,9 @@ def run(name: str) -> None:
     state = command.current_state()
     _check_names((name,))
     with state.redis() as (config, _, connection), command.failing(_FAILURES):
-        task_id, overlaps = follow(connection.run, run_schedule_now(ScheduleStore(config.namespace), name))
+        keyring = keyring_of(resolution.signing_settings(config))
+        steps = run_schedule_now(ScheduleStore(config.namespace), name, keyring)
+        task_id, overlaps = follow(connection.run, steps)
     if state.json:
         output.put_json({"id": task_id, "overlaps": overlaps})
     if overlaps:

@@ -18,6 +18,7 @@ from msgspec import inspect
 from rota.display_text import may_hold_credentials
 from rota.durations import positive_seconds
 from rota.tasks.fleet_settings import read_settings_file
+from rota.tasks.keyring import in_folder
 from rota_supervisor.config.errors import Fault, shown, suggestion
 from rota_supervisor.config.typed_config import SECRET_PATHS, example_of, expectation, fields_of, schema, without_none
 
@@ -385,7 +386,13 @@ def _read_chunk(merged: Layer, table: dict[str, Any], at: str, file: Path) -> li
 
 
 def resolve_files(merged: Layer, folder: Path) -> list[Fault]:
-    """Make the paths in the merged values absolute, relative to `folder`, and return the faults of the files."""
+    """Make the paths in the merged values absolute, relative to `folder`, and return the faults of the files. The rule
+    of `[signing]` checks the files with keys."""
+    signing = merged.values.get("signing")
+    keys = signing.get("keys") if isinstance(signing, dict) else None
+    if isinstance(keys, dict):
+        for name, source in keys.items():
+            keys[name] = in_folder(source, folder) if isinstance(source, str) and "\0" not in source else source
     http = merged.values.get("http")
     of_http = _resolve(http, _OF_HTTP, "http.", folder) if isinstance(http, dict) else []
     return _resolve(merged.values, _OF_SERVER, "", folder) + of_http

@@ -199,6 +199,14 @@ class Alerts(Struct, frozen=True, forbid_unknown_fields=True):
     forgotten_seconds: Positive = 86_400.0
 
 
+class SigningConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """`[signing]`: the keys with which tasks are signed and verified."""
+
+    keys: dict[str, str] = field(default_factory=dict)  # by name, `file:PATH` or `env:NAME`
+    sign_with: str = ""  # the name of the key that signs
+    required: bool = False  # whether unsigned tasks are dead
+
+
 class DeadConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """`[dead]`: how long dead tasks are kept, and how many of them."""
 
@@ -241,3 +249,4 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     dead: DeadConfig = DeadConfig()
     alerts: Alerts = Alerts()
     scaling: ScalingConfig = ScalingConfig()
+    signing: SigningConfig = field(default_factory=SigningConfig)

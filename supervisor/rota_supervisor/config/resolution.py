@@ -11,6 +11,7 @@ from msgspec import Struct
 from rota.child.child_settings import LogSettings, ServerSettings
 from rota.durations import microseconds, unix_microseconds
 from rota.protocol.replies import LegacySource
+from rota.protocol.signatures import SigningSettings
 from rota.protocol.tiers import Domain, QueueCondition, QueueShare, domain_of, text_of_hours
 from rota.schedules.schedule import CronRule, EveryRule, Rule, Schedule
 from rota.server.connection import LONG_PARK_SECONDS, PARK_SECONDS
@@ -169,13 +170,22 @@ def has_sentinels(config: Config) -> bool:
     return "+sentinel" in server_settings(config).redis_url.partition("://")[0]
 
 
+def signing_settings(config: Config) -> SigningSettings:
+    """Return the keys that sign and verify tasks."""
+    return SigningSettings(**by_name(SigningSettings, config.signing))
+
+
 class AccessOptions(TypedDict):
-    """The options of a client in addition to the URL: the files for TLS, and the provider of user and password."""
+    """The options of a client in addition to the URL: the files for TLS, the provider of user and password, and the
+    signing keys."""
 
     redis_tls_ca: str
     redis_tls_cert: str
     redis_tls_key: str
     redis_credentials: str
+    signing_keys: dict[str, str | bytes]
+    sign_with: str
+    signing_required: bool
 
 
 def access_options(config: Config) -> AccessOptions:
@@ -185,6 +195,9 @@ def access_options(config: Config) -> AccessOptions:
         redis_tls_cert=config.redis_tls_cert,
         redis_tls_key=config.redis_tls_key,
         redis_credentials=config.redis_credentials,
+        signing_keys=dict(config.signing.keys),
+        sign_with=config.signing.sign_with,
+        signing_required=config.signing.required,
     )
 
 

@@ -12,6 +12,7 @@ from rota.protocol.keys import STAR, fault_in_name, fault_in_pattern, fault_in_q
 from rota.schedules.schedule import BadSchedule
 from rota.server.address import TlsFiles, parse_address
 from rota.tasks.arguments import check_arguments
+from rota.tasks.keyring import faults_in
 from rota.tasks.options import parse_rate
 from rota.telemetry.recorder import MAX_LABEL
 from rota_supervisor.config.conditions import check_chunk, longest_closed, parse_hours
@@ -22,6 +23,7 @@ from rota_supervisor.config.resolution import (
     queue_in_key,
     schedule_of,
     served_queues,
+    signing_settings,
     worker_range,
 )
 
@@ -284,6 +286,17 @@ def _restarts(config: Config) -> Iterator[Fault]:
         yield Fault("restarts.backoff_max_seconds", message)
 
 
+def _signing(config: Config) -> Iterator[Fault]:
+    for setting, fault in faults_in(signing_settings(config)).items():
+        yield Fault(f"signing.{setting}", fault)
+
+
+def _adopted_unsigned(config: Config) -> Iterator[Fault]:
+    if config.signing.required and config.adopt:
+        message = "programs that push to the keys in [adopt] do not sign, so all their tasks would be dead"
+        yield Fault("signing.required", f"{message}: remove [adopt], or set required = false")
+
+
 def _listen(config: Config) -> Iterator[Fault]:
     listen = config.http.listen
     host, _, port = listen.rpartition(":")
@@ -390,6 +403,8 @@ RULES: tuple[tuple[tuple[str, ...], Rule], ...] = (
     (("adopt", "tiers"), _queues_of_adopted),
     (("lease",), _lease),
     (("restarts",), _restarts),
+    (("signing",), _signing),
+    (("signing", "adopt"), _adopted_unsigned),
     ((), _listen),
     ((), _access),
     ((), _paths),

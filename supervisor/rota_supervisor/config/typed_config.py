@@ -23,7 +23,7 @@ from rota_supervisor.config.model import Config
 # Larger counts and durations would overflow after conversion, because 64-bit nanoseconds cover 292 years.
 GREATEST_COUNT = 10**12
 GREATEST_NUMBER = int(MAX_SECONDS)
-SECRET_PATHS = ("redis_url",)
+SECRET_PATHS = ("redis_url", "signing.keys")
 _COMPARISONS: Final = (
     ("gt", ">", operator.gt),
     ("ge", ">=", operator.ge),

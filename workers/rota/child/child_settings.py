@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from rota.protocol.replies import LegacySource
+from rota.protocol.signatures import SigningSettings
 from rota.protocol.tiers import Domain, QueueShare
 
 
@@ -75,6 +76,7 @@ class WorkerSettings:
     max_payload_kb: int  # largest body of a task, in KiB
     max_result_kb: int  # largest result that is stored, in KiB
     durability: str  # the durability of enqueues that the tasks themselves make
+    signing: SigningSettings  # the keys that verify tasks, and sign the tasks that the tasks themselves enqueue
     overrides: dict[str, TaskOverride]  # the tables `[tasks.NAME]`, by the name of the task
     lag_objective_seconds: float  # lag objective of the queues that are not in `lag_objectives`
     lag_objectives: dict[str, float]  # lag objectives in seconds, by queue
@@ -96,6 +98,7 @@ class PollerSettings:
     forget_queue_seconds: float  # how long a queue of a pattern may be empty before it is forgotten
     queues: tuple[str, ...]  # queues and patterns of all tiers, which determine the label that a queue is counted under
     adopts: tuple[LegacySource, ...]  # the legacy lists that the poller takes items from
+    signing: SigningSettings  # the keys that verify schedules and sign their tasks
     log: LogSettings
 
 
@@ -113,6 +116,7 @@ def worker_settings_from_json(text: str) -> WorkerSettings:
         Domain(tier["name"], tuple(QueueShare(**share) for share in tier["queues"]), tuple(tier["excluded"]))
         for tier in raw["tiers"]
     )
+    raw["signing"] = SigningSettings(**raw["signing"])
     raw["overrides"] = {name: TaskOverride(**override) for name, override in raw["overrides"].items()}
     return WorkerSettings(**raw)
 
@@ -121,6 +125,7 @@ def poller_settings_from_json(text: str) -> PollerSettings:
     """Return the settings in JSON from `settings_to_json`. Raises KeyError or TypeError if its fields do not match."""
     raw: dict[str, Any] = json.loads(text)
     raw["server"] = ServerSettings(**raw["server"])
+    raw["signing"] = SigningSettings(**raw["signing"])
     raw["adopts"] = tuple(LegacySource(*source) for source in raw["adopts"])
     raw["log"] = LogSettings(**raw["log"])
     return PollerSettings(**{**raw, "queues": tuple(raw["queues"])})

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from rota.client.blocking.handles import Handle
     from rota.client.status import TaskStatus
     from rota.protocol.replies import CancelStatus
+    from rota.protocol.signatures import SigningSettings
     from rota.server.endpoint import RedisClient
     from rota.server.logins import CredentialProvider
     from rota.server.session import Durability
@@ -137,6 +138,9 @@ def configure(
     redis_tls_cert: str | None = None,
     redis_tls_key: str | None = None,
     redis_credentials: "CredentialProvider | None" = None,
+    signing_keys: "Mapping[str, str | bytes] | None" = None,
+    sign_with: str = "",
+    signing_required: bool = False,
     on_commit: OnCommitOption = ...,
 ) -> None:
     """Set the server of the default clients, the durability that they wait for, and their timeout.
@@ -156,6 +160,8 @@ def configure(
     files = (redis_tls_ca, redis_tls_cert, redis_tls_key)
     given = ClientSettings(redis_url, namespace, max_payload_kb, durability, timeout_seconds, *files)
     given = _checked(given._replace(redis_credentials=redis_credentials))
+    if signing_keys is not None or sign_with or signing_required:
+        given = given._replace(signing=_signing(signing_keys or {}, sign_with, required=signing_required))
     if redis is not None:
         given = _with_client(given, redis)
     if on_commit is not ...:
@@ -171,6 +177,12 @@ def _checked(given: ClientSettings) -> ClientSettings:
     if given.timeout_seconds is None:
         return given
     return given._replace(timeout_seconds=positive_seconds(given.timeout_seconds, "timeout_seconds"))
+
+
+def _signing(keys: Mapping[str, str | bytes], sign_with: str, *, required: bool) -> "SigningSettings":
+    from rota.protocol.signatures import SigningSettings  # noqa: PLC0415 - only needed with keys
+
+    return SigningSettings(keys, sign_with, required)
 
 
 def _with_client(given: ClientSettings, redis: "RedisClient") -> ClientSettings:
@@ -303,6 +315,9 @@ class _Arguments(TypedDict):
     redis_tls_cert: str
     redis_tls_key: str
     redis_credentials: Any
+    signing_keys: "Mapping[str, str | bytes] | None"
+    sign_with: str
+    signing_required: bool
 
 
 def _arguments(configured: ClientSettings, client_in: Callable[[ClientSettings], Any]) -> _Arguments:
@@ -317,6 +332,7 @@ def _arguments(configured: ClientSettings, client_in: Callable[[ClientSettings],
         if interception.interceptor is None:
             raise NotConfigured(_NOT_CONFIGURED.format(folder=Path.cwd()))
         url = NO_SERVER
+    signing = found.signing
     return _Arguments(
         redis_url=url,
         namespace=found.namespace or fleet_settings.DEFAULT_NAMESPACE,
@@ -328,10 +344,13 @@ def _arguments(configured: ClientSettings, client_in: Callable[[ClientSettings],
         redis_tls_cert=found.redis_tls_cert or "",
         redis_tls_key=found.redis_tls_key or "",
         redis_credentials=found.redis_credentials,
+        signing_keys=None if signing is None else signing.keys,
+        sign_with="" if signing is None else signing.sign_with,
+        signing_required=signing is not None and signing.required,
     )
 
 
-_IN_WORDS: Final = {str: "text", int: "a whole number", dict: "a table"}
+_IN_WORDS: Final = {str: "text", int: "a whole number", bool: "true or false", dict: "a table"}
 
 
 def resolve(configured: ClientSettings, environment: Mapping[str, str], folder: Path) -> ClientSettings:
@@ -377,7 +396,24 @@ def _in_environment(environment: Mapping[str, str], _: Path) -> ClientSettings:
     found = ClientSettings(url, environment.get("ROTA_NAMESPACE"), int(payload), durability)
     ca, cert, key = (environment.get(f"ROTA_{name.upper()}") for name in _TLS_FILES)
     found = found._replace(redis_credentials=environment.get("ROTA_REDIS_CREDENTIALS") or None)
+    if keys := environment.get("ROTA_SIGNING__KEYS"):
+        found = found._replace(signing=_signing_in_environment(keys, environment))
     return found._replace(redis_tls_ca=ca, redis_tls_cert=cert, redis_tls_key=key)
+
+
+def _signing_in_environment(keys: str, environment: Mapping[str, str]) -> "SigningSettings":
+    import json  # noqa: PLC0415 - only needed with keys
+
+    try:
+        sources = json.loads(keys)
+    except ValueError:
+        sources = None
+    if not isinstance(sources, dict) or not all(isinstance(source, str) for source in sources.values()):
+        raise NotConfigured('ROTA_SIGNING__KEYS must be a JSON object such as {"2026-11": "file:/run/secrets/key"}')
+    required = environment.get("ROTA_SIGNING__REQUIRED", "").lower()
+    if required not in ("", "true", "false"):
+        raise NotConfigured(f"ROTA_SIGNING__REQUIRED must be true or false, got {required!r}")
+    return _signing(sources, environment.get("ROTA_SIGNING__SIGN_WITH", ""), required=required == "true")
 
 
 def _in_file(environment: Mapping[str, str], folder: Path) -> ClientSettings:
@@ -402,9 +438,21 @@ def _in_file(environment: Mapping[str, str], folder: Path) -> ClientSettings:
         _level(str(path), _value(path, table, "durability", str)),
         redis_credentials=_value(path, table, "redis_credentials", str) or None,
     )
+    if signing := _value(path, table, "signing", dict):
+        found = found._replace(signing=_signing_in_file(path, signing))
     files = (_value(path, table, name, str) for name in _TLS_FILES)
     ca, cert, key = (file and str(path.parent / file) for file in files)
     return found._replace(redis_tls_ca=ca, redis_tls_cert=cert, redis_tls_key=key)
+
+
+def _signing_in_file(path: Path, table: Mapping[str, Any]) -> "SigningSettings":
+    from rota.tasks.keyring import in_folder  # noqa: PLC0415 - only needed with keys
+
+    sources = _value(path, table, "keys", dict, "signing.") or {}
+    keys = {name: in_folder(_value(path, sources, name, str, "signing.keys."), path.parent) for name in sources}
+    sign_with = _value(path, table, "sign_with", str, "signing.") or ""
+    required = _value(path, table, "required", bool, "signing.") or False
+    return _signing(keys, sign_with, required=required)
 
 
 def _read(path: Path, what: str) -> str:

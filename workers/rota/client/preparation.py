@@ -17,6 +17,7 @@ from rota.foreign_names import nearest
 from rota.protocol.body import Body, encode_body
 from rota.protocol.groups import Opening
 from rota.protocol.new_tasks import FRONT, NewMember, NewTask, follow_text
+from rota.protocol.signatures import NOT_BEFORE
 from rota.tasks.arguments import check_arguments, check_key
 from rota.tasks.call import Call, CallChain, CallGroup, calls_of, check_link, check_member, why_no_call
 from rota.tasks.options import (
@@ -31,6 +32,7 @@ from rota.tasks.options import (
 from rota.tasks.registry import Registry, default_registry
 
 if TYPE_CHECKING:
+    from rota.tasks.keyring import Keyring
     from rota.tasks.typed_arguments import TypedArguments
 
 H = TypeVar("H")
@@ -49,8 +51,8 @@ carried: Final[ContextVar[dict[str, Any]]] = ContextVar("rota_carried", default=
 _Bound = tuple[Sequence[Any], Mapping[str, Any]]
 
 
-def prepare(call: Call[Any], registry: Registry, max_payload_kb: int) -> NewTask:
-    """Check a call and turn it into a NewTask.
+def prepare(call: Call[Any], registry: Registry, max_payload_kb: int, keyring: "Keyring | None" = None) -> NewTask:
+    """Check a call and turn it into a NewTask. With a keyring, its body is signed.
 
     Raises:
         InvalidName, InvalidArguments, PayloadTooLarge: If a name, the arguments or the size is not valid.
@@ -77,27 +79,34 @@ def prepare(call: Call[Any], registry: Registry, max_payload_kb: int) -> NewTask
     check_arguments(name, args, kwargs, task)
     bound = (args, kwargs) if task is None else task.bind(args, kwargs)
     queue = options.queue if task is not None and call.queue is None else _queue(call, registry)
-    body = encode_body(Body(task_id, queue, name, list(args), dict(kwargs), _body_options(call), carried.get()))
+    due = _due(call)
+    extra = carried.get()
+    if due and keyring is not None:
+        extra = {**extra, NOT_BEFORE: _not_before_us(due)}
+    body = encode_body(Body(task_id, queue, name, list(args), dict(kwargs), _body_options(call), extra))
     if len(body) > max_payload_kb * KIB:
         raise PayloadTooLarge(
             f"{name}: the body of the task has {len(body):,} bytes, but the limit is {max_payload_kb} KiB "
             "(max_payload_kb): store the data elsewhere and pass a reference to it"
         )
-    due = _due(call)
+    if keyring is not None:
+        body = keyring.sign(body)
     if call.front is not False and check_boolean(call.front, "front"):
         due += FRONT
     foreign = name if task is None or task.function.__module__ == "__main__" else ""
     return NewTask(task_id, queue, body, due, *_unique(call, options, queue, bound, typed), foreign)
 
 
-def prepare_each(calls: Iterable[Call[Any]], registry: Registry, max_payload_kb: int) -> Iterator[NewTask]:
+def prepare_each(
+    calls: Iterable[Call[Any]], registry: Registry, max_payload_kb: int, keyring: "Keyring | None" = None
+) -> Iterator[NewTask]:
     """Check many calls and turn each into a NewTask.
 
     Raises the errors of `prepare`. The message then has the number of the call, counted from 0.
     """
     for number, call in enumerate(calls):
         try:
-            yield prepare(call, registry, max_payload_kb)
+            yield prepare(call, registry, max_payload_kb, keyring)
         except (RotaError, TypeError, ValueError) as error:
             if len(error.args) == 1:  # The number can only be added if the message is the error's only argument.
                 error.args = (f"calls[{number}]: {error}",)
@@ -172,6 +181,12 @@ def _due(call: Call[Any]) -> str:
         raise ValueError(f"{call.name}: delay must be 0 seconds or more, got {call.delay!r}")
     _require_near(call, f"delay={call.delay!r}", delay_us)
     return f"+{delay_us}" if delay_us else ""
+
+
+def _not_before_us(due: str) -> int:
+    """Return the Unix time in microseconds before which a task with this due time must not start."""
+    us = int(due[1:])
+    return us if due[0] == "@" else round(time.time() * MICROSECONDS) + us
 
 
 def _require_near(call: Call[Any], what: str, wait_us: float) -> None:
@@ -258,6 +273,7 @@ class Checks:
 
     registry: Registry
     max_payload_kb: int
+    keyring: "Keyring | None" = None
 
     def member(self, member: Call[Any] | CallChain) -> NewMember:
         """Check a call or a chain, and return it in the form that is sent.
@@ -269,8 +285,8 @@ class Checks:
 
     def _tasks(self, member: Call[Any] | CallChain) -> Iterable[NewTask]:
         if isinstance(member, CallChain):
-            return prepare_each(member.calls, self.registry, self.max_payload_kb)
-        return [prepare(member, self.registry, self.max_payload_kb)]
+            return prepare_each(member.calls, self.registry, self.max_payload_kb, self.keyring)
+        return [prepare(member, self.registry, self.max_payload_kb, self.keyring)]
 
     def members(self, members: Sequence[Call[Any] | CallChain]) -> Iterator[NewMember]:
         """Yield the members of a group. Raises the errors of `member`. The message then has the number of the

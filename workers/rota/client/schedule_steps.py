@@ -18,6 +18,7 @@ from rota.protocol.schedule_store import (
     ScheduleStore,
 )
 from rota.protocol.scripts import ScriptCall, Steps, execute
+from rota.protocol.signatures import schedule_kind
 from rota.schedules.occurrences import body_of
 from rota.schedules.schedule import Schedule, encode_schedule
 from rota.schedules.schedule_status import FoundSchedule, ScheduleStatus, Times, read_schedule
@@ -27,6 +28,7 @@ from rota.tasks.periodic import Periodic, dumped
 from rota.tasks.registry import default_registry
 
 if TYPE_CHECKING:
+    from rota.tasks.keyring import Keyring
     from rota.tasks.registry import TaskDefinition
 
 _TRIES: Final = 20  # The number of attempts. An attempt fails if the record changes between the read and the call.
@@ -54,19 +56,22 @@ def find_schedule(store: ScheduleStore, name: str) -> Steps[FoundSchedule | Sche
     return read_schedule(page.schedules[0], page.now_us) if page.schedules else None
 
 
-def run_schedule_now(store: ScheduleStore, name: str) -> Steps[tuple[str, bool]]:
-    """Enqueue an extra occurrence, and return its id and False.
+def run_schedule_now(store: ScheduleStore, name: str, keyring: "Keyring | None" = None) -> Steps[tuple[str, bool]]:
+    """Enqueue an extra occurrence, and return its id and False. With a keyring, verify the schedule and sign the task.
 
     If an earlier occurrence has not ended and occurrences may not overlap, return the earlier one's id and True. Raises
-    UnknownSchedule if there is no schedule with this name, and Unavailable if the schedule changed during every
-    attempt.
+    UnknownSchedule if there is no schedule with this name, Unavailable if the schedule changed during every attempt,
+    and SignatureError if the schedule's signature is wrong.
     """
+    sign = None if keyring is None else keyring.sign
     task_id = f"{name}:{os.urandom(_RANDOM_BYTES).hex()}"
     for _ in range(_TRIES):
         found = yield from require_schedule(store, name)
         schedule = found.schedule
         may_overlap = found.schedule.overlap == "queue"
-        body = body_of(schedule, task_id)
+        if keyring is not None:
+            keyring.verify(found.record.text, schedule_kind(name))
+        body = body_of(schedule, task_id, sign=sign)
         again = store.run(found.kept, schedule.queue, task_id, body, may_overlap=may_overlap)
         status, other = yield from execute(again)
         if status is not RunStatus.CHANGED:
@@ -101,9 +106,10 @@ def unknown_schedule(store: ScheduleStore, name: str, why: str = "") -> Steps[Un
 class ScheduleSteps:
     """The methods of `Schedules` as steps without I/O. See `Schedules` for the results and errors of each method."""
 
-    def __init__(self, namespace: str, max_payload_kb: int) -> None:
+    def __init__(self, namespace: str, max_payload_kb: int, keyring: "Keyring | None" = None) -> None:
         self._store = ScheduleStore(namespace)
         self._max_payload_kb = max_payload_kb
+        self._keyring = keyring
 
     def list(self) -> Steps["list[ScheduleStatus]"]:
         found = yield from all_schedules(self._store)
@@ -123,7 +129,10 @@ class ScheduleSteps:
             raise PayloadTooLarge(
                 f"{name}: the body of a task has {size:,} bytes, but the limit is {self._max_payload_kb} KiB"
             )
-        status = yield from execute(self._store.put(name, encode_schedule(schedule)))
+        text = encode_schedule(schedule)
+        if self._keyring is not None:
+            text = self._keyring.sign(text, schedule_kind(name))
+        status = yield from execute(self._store.put(name, text))
         if status is PutStatus.DECLARED:
             raise _declared(name)
         return status
@@ -147,7 +156,7 @@ class ScheduleSteps:
         return status is not PauseStatus.SAME
 
     def run_now(self, name: str) -> Steps[tuple[str, bool]]:
-        return run_schedule_now(self._store, name)
+        return run_schedule_now(self._store, name, self._keyring)
 
 
 def _schedule(name: str, task: "TaskDefinition[..., Any] | str", when: Periodic) -> Schedule:

@@ -36,9 +36,11 @@ from rota.protocol.schedule_store import (
     StoredSchedule,
     read_schedule_record,
 )
+from rota.protocol.signatures import schedule_kind
 from rota.protocol.store import Blame, Store
 from rota.server.connection import Connection
 from rota.server.server_errors import PushedBack, Refused
+from rota.tasks.keyring import keyring_of
 
 T = TypeVar("T")
 
@@ -349,6 +351,7 @@ class ScheduleRound(Round):
     ) -> None:
         super().__init__(settings, store, report, leadership, now)
         self._schedules = ScheduleStore(store.keys.namespace)
+        self._keyring = keyring_of(settings.signing)
         self._upcoming: deque[StoredSchedule] = deque()
         self._listed_at_us = 0
         self._has_more = False
@@ -398,11 +401,14 @@ class ScheduleRound(Round):
 
         try:
             record = read_schedule_record(kept.record)
+            if self._keyring is not None:
+                self._keyring.verify(record.text, schedule_kind(kept.name))
             schedule = decode_schedule(kept.name, record.text)
         except ValueError as error:
             self._report.schedule_unreadable(kept.name, str(error))
             return
-        planned = advance(schedule, record, self._listed_at_us, round(AHEAD_SECONDS * MICROSECONDS))
+        sign = None if self._keyring is None else self._keyring.sign
+        planned = advance(schedule, record, self._listed_at_us, round(AHEAD_SECONDS * MICROSECONDS), sign)
         may_overlap = schedule.overlap == "queue"
         call = self._schedules.advance(
             kept, planned.record, schedule.queue, planned.occurrences, may_overlap=may_overlap

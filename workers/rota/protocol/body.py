@@ -1,7 +1,8 @@
 """The body of a task: the JSON text that Redis stores under the task's id. Any language can write it.
 
 A body is `[id, queue, name, args]`, optionally with a fifth element: an object with `kwargs` and `options`. Other
-fields of that object are kept as `extra`. The legacy form with two elements, `[name, args]`, is also accepted.
+fields of that object are kept as `extra`. The legacy form with two elements, `[name, args]`, is also accepted. A
+signature may follow the JSON text: see `rota.protocol.signatures`.
 """
 
 import json
@@ -12,6 +13,7 @@ from json.scanner import make_scanner
 from typing import Any, Final, NoReturn
 
 from rota.protocol.keys import MOST_CHARACTERS, fault_in_name, is_name
+from rota.protocol.signatures import without_signature
 
 MAX_DEPTH = 64
 
@@ -62,10 +64,12 @@ def encode_json(value: Any) -> bytes:
 
 
 def decode_body(raw: bytes, max_bytes: int = 0) -> Body:
-    """Read a body in the legacy or the full form. A body may have at most `max_bytes`, or any size if that is 0.
+    """Read a body in the legacy or the full form. A body may have at most `max_bytes`, or any size if that is 0. A
+    signature counts as no part of the body, and is not verified.
 
     Raises BodyError with the reason if the body cannot be read.
     """
+    raw = without_signature(raw)
     if max_bytes and len(raw) > max_bytes:
         raise BodyError(f"the body has {len(raw)} bytes, but the limit is {max_bytes}")
     match _parse(raw):

@@ -174,6 +174,7 @@ class NotRunnable(StrEnum):
     UNKNOWN_TASK = "unknown_task"
     ARGUMENTS = "arguments"
     OPTIONS = "options"
+    SIGNATURE = "signature"
 
 
 @dataclass(frozen=True, slots=True)

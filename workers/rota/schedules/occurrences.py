@@ -2,7 +2,7 @@
 module does no I/O, so that every node gets the same result from the same schedule and times."""
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import count, islice, takewhile
 from typing import Final, NamedTuple, assert_never
 from zlib import crc32
@@ -10,6 +10,7 @@ from zlib import crc32
 from rota.durations import MICROSECONDS
 from rota.protocol.body import Body, encode_body
 from rota.protocol.schedule_store import OCCURRENCES_A_CALL, NewOccurrence, ScheduleRecord, occurrence_id
+from rota.protocol.signatures import NOT_BEFORE
 from rota.schedules.cron import far_enough_back, times_after
 from rota.schedules.schedule import CronRule, EveryRule, Schedule
 
@@ -133,8 +134,15 @@ class Advance(NamedTuple):
     missed: int
 
 
-def advance(schedule: Schedule, record: ScheduleRecord, now_us: int, ahead_us: int) -> Advance:
-    """Handle all occurrences up to `ahead_us` microseconds in the future, or as many as one call can enqueue."""
+Sign = Callable[[bytes], bytes]
+"""A function that returns a body with a signature: see `rota.tasks.keyring`."""
+
+
+def advance(
+    schedule: Schedule, record: ScheduleRecord, now_us: int, ahead_us: int, sign: Sign | None = None
+) -> Advance:
+    """Handle all occurrences up to `ahead_us` microseconds in the future, or as many as one call can enqueue. With
+    `sign`, their bodies are signed."""
     reckoning = reckon(schedule, record.passed_us, now_us)
     coming = _until(schedule, max(record.passed_us, now_us), now_us + ahead_us)
     found = tuple(islice((*reckoning.enqueue, *coming), OCCURRENCES_A_CALL + 1))
@@ -150,7 +158,7 @@ def advance(schedule: Schedule, record: ScheduleRecord, now_us: int, ahead_us: i
         next_us=None if following is None else following.at_us,
         ahead_us=_ahead(schedule, record, taken, now_us),
     )
-    return Advance(tuple(_new(schedule, each) for each in taken), becomes, reckoning.left_out)
+    return Advance(tuple(_new(schedule, each, sign) for each in taken), becomes, reckoning.left_out)
 
 
 def _known(record: ScheduleRecord, taken: Iterable[Occurrence]) -> list[int]:
@@ -166,11 +174,17 @@ def _ahead(schedule: Schedule, record: ScheduleRecord, taken: Iterable[Occurrenc
     return tuple(waiting[-MOST_AHEAD:])
 
 
-def _new(schedule: Schedule, occurrence: Occurrence) -> NewOccurrence:
+def _new(schedule: Schedule, occurrence: Occurrence, sign: Sign | None) -> NewOccurrence:
     task_id = occurrence_id(schedule.name, occurrence.at_us)
-    return NewOccurrence(task_id, occurrence.due_us, body_of(schedule, task_id))
+    return NewOccurrence(task_id, occurrence.due_us, body_of(schedule, task_id, occurrence.due_us, sign))
 
 
-def body_of(schedule: Schedule, task_id: str) -> bytes:
-    """Return the body of the task that a schedule enqueues for an occurrence."""
-    return encode_body(Body(task_id, schedule.queue, schedule.task, list(schedule.args), dict(schedule.kwargs)))
+def body_of(schedule: Schedule, task_id: str, due_us: int = 0, sign: Sign | None = None) -> bytes:
+    """Return the body of the task that a schedule enqueues for an occurrence. With `sign`, it is signed together with
+    its due time."""
+    body = Body(task_id, schedule.queue, schedule.task, list(schedule.args), dict(schedule.kwargs))
+    if sign is None:
+        return encode_body(body)
+    if due_us:
+        body.extra[NOT_BEFORE] = due_us
+    return sign(encode_body(body))

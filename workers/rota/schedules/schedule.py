@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, get_args
 from rota.durations import MAX_SECONDS, MICROSECONDS
 from rota.protocol.body import encode_json, refuse_constant
 from rota.protocol.keys import fault_in_name, fault_in_queue_name
+from rota.protocol.signatures import without_signature
 
 Missed = Literal["last", "all", "none"]
 Overlap = Literal["skip", "queue"]
@@ -199,9 +200,10 @@ def _values_of_rule(rule: Rule) -> dict[str, Any]:
 
 
 def decode_schedule(name: str, text: bytes) -> Schedule:
-    """Read the text of a schedule. Raises ValueError if `encode_schedule` cannot have written it."""
+    """Read the text of a schedule, with or without a signature, which is not verified. Raises ValueError if
+    `encode_schedule` cannot have written it."""
     try:
-        values = json.loads(text, parse_constant=refuse_constant)
+        values = json.loads(without_signature(text), parse_constant=refuse_constant)
         # Check that the arguments can be enqueued. For example, a lone surrogate can be read but not written.
         encode_json(values)
     except RecursionError:

@@ -17,6 +17,7 @@ loop can take the same steps.
 
 import math
 import os
+import time
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -24,14 +25,16 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
 
 from rota.durations import NANOSECONDS
 from rota.errors import InvalidArguments
-from rota.protocol.body import BodyError, decode_body
+from rota.protocol.body import Body, BodyError, decode_body
 from rota.protocol.entry import MICROSECONDS, Entry, parse_entry
 from rota.protocol.keys import UNKNOWN_TASK
 from rota.protocol.outcome import NotRunnable, error_line, ran_by
 from rota.protocol.scripts import ScriptCall
+from rota.protocol.signatures import MOST_SIGNATURE_BYTES, NOT_BEFORE, SignatureError
 from rota.protocol.store import Store
 from rota.protocol.turns import ThrottleStatus
 from rota.tasks.fleet_settings import DEFAULT_TIME_LIMIT_SECONDS
+from rota.tasks.keyring import Keyring
 from rota.tasks.options import TaskOptions, effective_options, fault_in_options
 from rota.tasks.registry import AnyTask
 
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
 
 _KIBIBYTE: Final = 1024
 _MAX_REMEMBERED: Final = 1000
+_CLOCK_DIFFERENCE_US: Final = 60 * MICROSECONDS  # how far the clocks of a producer and a worker may differ
 # After these statuses, the owner still holds the task, and has to end it, whether it runs the task or not.
 _MAY_END: Final = (ThrottleStatus.START, ThrottleStatus.LATE)
 _UNDECLARED: Final = (
@@ -118,22 +122,27 @@ class KnownTasks(Protocol):
 
 
 class Preparer:
-    """Makes calls from bodies, with the tasks and the settings of one process."""
+    """Makes calls from bodies, with the tasks and the settings of one process. With a keyring, it verifies their
+    signatures first."""
 
-    def __init__(self, tasks: KnownTasks, settings: RunSettings) -> None:
+    def __init__(self, tasks: KnownTasks, settings: RunSettings, keyring: Keyring | None = None) -> None:
         self._tasks = tasks
         self._settings = settings
+        self._keyring = keyring
         self._most_bytes = settings.max_payload_kb * _KIBIBYTE
         self._pid = os.getpid()
         self._declared: dict[AnyTask, CallSettings] = {}
         self._kill_policies: dict[tuple[str, int], dict[int, int]] = {}
 
-    def prepare(self, raw: bytes) -> Runnable | Unfit:
+    def prepare(self, raw: bytes, task_id: str = "", queue: str = "") -> Runnable | Unfit:
         """Decode a body, find its task, bind its arguments and determine its options. This never raises, whatever the
-        body contains."""
+        body contains. A signed body must be that of `task_id` in `queue`."""
         name = UNKNOWN_TASK
         try:
-            body = decode_body(raw, self._most_bytes)
+            if self._keyring is None:
+                body = decode_body(raw, self._most_bytes)
+            else:
+                body = self._verified(self._keyring, raw, task_id, queue)
             task = self._tasks.get(body.name)
             if task is None:
                 return Unfit(NotRunnable.UNKNOWN_TASK, _UNDECLARED.format(body.name))
@@ -144,12 +153,24 @@ class Preparer:
                 return Unfit(NotRunnable.OPTIONS, fault, name)
             settings = None if enqueued else self._declared.get(task)
             return _runnable((task, args, kwargs, body.extra, settings or self._call_settings(task, enqueued)))
-        except BodyError as error:
-            return Unfit(NotRunnable.GARBAGE, str(error))
+        except (BodyError, SignatureError) as error:
+            is_garbage = isinstance(error, BodyError)
+            return Unfit(NotRunnable.GARBAGE if is_garbage else NotRunnable.SIGNATURE, str(error))
         except InvalidArguments as error:
             return Unfit(NotRunnable.ARGUMENTS, str(error), name)
         except Exception as error:  # noqa: BLE001 - the task boundary: an unforeseen body must not end the process
             return Unfit(NotRunnable.GARBAGE, f"the call cannot be prepared: {error_line(error)}")
+
+    def _verified(self, keyring: Keyring, raw: bytes, task_id: str, queue: str) -> Body:
+        """Verify the signature of a body before it is decoded, and then that it is the body of this task. Raises
+        SignatureError or BodyError."""
+        if self._most_bytes and len(raw) > self._most_bytes + MOST_SIGNATURE_BYTES:
+            raise BodyError(f"the body has {len(raw)} bytes, but the limit is {self._most_bytes}")
+        text, is_signed = keyring.verify(raw)
+        body = decode_body(text, self._most_bytes)
+        if is_signed:
+            _check_signed(body, task_id, queue)
+        return body
 
     def _call_settings(self, task: AnyTask, enqueued: dict[str, Any]) -> CallSettings:
         """Determine the settings of a task. A task without a time limit of its own has that of the fleet."""
@@ -179,6 +200,23 @@ class Preparer:
         if len(self._kill_policies) >= _MAX_REMEMBERED:
             self._kill_policies.clear()
         return self._kill_policies.setdefault((name, retries), {})
+
+
+def _check_signed(body: Body, task_id: str, queue: str) -> None:
+    """Raise SignatureError if a signed body belongs to another task or queue, or must not start yet."""
+    if body.id != task_id:
+        raise SignatureError(f"its signature is for the id {body.id!r}, so it was copied from that task")
+    if body.queue != queue:
+        raise SignatureError(f"its signature is for the queue {body.queue!r}, so it was moved from there")
+    not_before = body.extra.pop(NOT_BEFORE, 0)
+    if not isinstance(not_before, int):
+        raise SignatureError(f"{NOT_BEFORE} is not a time in microseconds")
+    early_us = not_before - time.time() * MICROSECONDS
+    if early_us > _CLOCK_DIFFERENCE_US:
+        raise SignatureError(
+            f"it would start {early_us / MICROSECONDS:.0f} s before the time that was signed: its due time was changed "
+            "or the clock of the worker or the producer is wrong"
+        )
 
 
 class MayStart(NamedTuple):

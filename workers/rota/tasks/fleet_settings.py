@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from rota.protocol.signatures import SigningSettings
+
 DEFAULT_NAMESPACE: Final = "rota"
 DEFAULT_REDIS_URL: Final = "redis://127.0.0.1:6379/0"  # for fleets, and for clients that read their configuration file
 DEFAULT_MAX_PAYLOAD_KB: Final = 256
@@ -90,6 +92,7 @@ class ClientSettings(NamedTuple):
     redis: Any = None  # the application's own blocking Redis client
     async_redis: Any = None  # the application's own asyncio Redis client
     redis_credentials: Any = None  # supplies user and password for the URL
+    signing: "SigningSettings | None" = None  # the keys that sign and verify tasks
 
     @property
     def has_redis(self) -> bool:
@@ -99,7 +102,7 @@ class ClientSettings(NamedTuple):
     @property
     def is_complete(self) -> bool:
         """Whether all settings that another source could supply are set."""
-        others = (self.namespace, self.max_payload_kb, self.durability, self.timeout_seconds)
+        others = (self.namespace, self.max_payload_kb, self.durability, self.timeout_seconds, self.signing)
         files = (self.redis_tls_ca, self.redis_tls_cert, self.redis_tls_key)
         return all(others) and (self.has_redis or bool(self.redis_url and (not self._speaks_tls or all(files))))
 

@@ -94,7 +94,8 @@ class AttemptFailure:
     """The failure of an attempt, and whether there is another attempt.
 
     * `reason`: `failed` if there is another attempt. Otherwise why the task is dead (`retries`, `dead_on`,
-      `not_retried`, `asked` or `backoff`) or could not be run (`garbage`, `unknown_task`, `arguments` or `options`).
+      `not_retried`, `asked` or `backoff`) or could not be run (`garbage`, `unknown_task`, `arguments`, `options` or
+      `signature`).
     * `error`: the error in one line.
     * `exception`: the exception that the task raised, or None if the task could not be run.
     * `retry_in_seconds`: the time until the next attempt is due, or None if the task is dead.

@@ -252,7 +252,7 @@ class AttemptMaker:
         # Write the entry first, so that the master knows the task if a later line ends the process.
         deadline_ns = at_ns + self.limit_ns
         number = record.start(entry.text, "", at_ns, deadline_ns, claimed.anchor.received_ns, claimed.unstarted)
-        prepared = self.preparer.prepare(claimed.body) if claimed.body else None
+        prepared = self.preparer.prepare(claimed.body, entry.id, entry.queue) if claimed.body else None
         if not isinstance(prepared, Runnable):
             return self._open_unfit(record, number, entry, prepared)
         name = prepared.task.name

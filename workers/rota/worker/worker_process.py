@@ -28,6 +28,7 @@ from rota.soft_limit import soft_limit
 from rota.tasks.claimed_call import Preparer, StartSteps
 from rota.tasks.fleet_settings import ClientSettings, own_fleet
 from rota.tasks.hooks import current_task, default_hooks
+from rota.tasks.keyring import keyring_of
 from rota.tasks.registry import default_registry
 from rota.telemetry import log
 from rota.telemetry.metrics import QueueLabels
@@ -67,6 +68,7 @@ def run_worker(settings: WorkerSettings, process: ChildProcess) -> int:
         redis_tls_cert=server.redis_tls_cert,
         redis_tls_key=server.redis_tls_key,
         redis_credentials=fleet_login.shared,
+        signing=settings.signing,
     )
     try:
         for hook in default_hooks.worker_start:
@@ -141,7 +143,7 @@ def _loop(
 def _maker(settings: WorkerSettings, process: ChildProcess, report: Report) -> AttemptMaker:
     return AttemptMaker(
         round(settings.time_limit_seconds * NANOSECONDS),
-        Preparer(default_registry, settings),
+        Preparer(default_registry, settings, keyring_of(settings.signing)),
         default_hooks,
         report.started,
         NoCopies(),

@@ -9,6 +9,7 @@ from rota.child.slot_record import TaskInSlot
 from rota.protocol.nodes import Announced, NodeReport
 from rota.protocol.outcome import Settlement
 from rota.protocol.schedule_store import DeclaredSchedule
+from rota.protocol.signatures import SigningSettings
 from rota.protocol.store import FIRST_HELD, Blame
 from rota.protocol.tiers import Domain
 from rota.protocol.wire import Packed
@@ -127,6 +128,7 @@ class RenewLeases(NamedTuple):
     is_settled: bool = False  # whether no candidate is pending, so that undeclared schedules can be removed
     report: NodeReport = NodeReport()  # the health of this node
     tasks: tuple[str, ...] | None = None  # the tasks that this node declares
+    signing: SigningSettings = SigningSettings()  # the keys that sign the schedules
 
 
 class ReapOwner(NamedTuple):

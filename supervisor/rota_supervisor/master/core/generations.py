@@ -21,7 +21,7 @@ from rota_supervisor.config import loader, resolution
 from rota_supervisor.config.errors import Fault
 from rota_supervisor.config.layers import leaves
 from rota_supervisor.config.loader import Loaded
-from rota_supervisor.config.model import Config
+from rota_supervisor.config.model import Config, SigningConfig
 from rota_supervisor.config.resolution import WorkerRange, pool_sizes, served_queues
 from rota_supervisor.master.core import process_settings
 from rota_supervisor.messages import MAX_SETTINGS
@@ -74,9 +74,21 @@ def faults_of_change(old: Config, new: Config) -> list[Fault]:
     changed = [key for key in _NEEDS_RESTART if getattr(old, key) != getattr(new, key)]
     if bool(old.redis_credentials) != bool(new.redis_credentials):  # one provider can be replaced with another
         changed.append("redis_credentials")
-    return [
-        Fault(key, "this setting cannot be changed by a reload: stop the master and start it again") for key in changed
-    ]
+    advice = "this setting cannot be changed by a reload: stop the master and start it again"
+    restart = [Fault(key, advice) for key in changed]
+    return restart + _faults_of_signing(old.signing, new.signing)
+
+
+def _faults_of_signing(old: SigningConfig, new: SigningConfig) -> list[Fault]:
+    """Return a fault if running workers could not verify the tasks that new processes sign, or if new workers would
+    refuse the tasks that running workers enqueue."""
+    if old.keys and new.sign_with not in old.keys and new.keys:
+        message = f"running workers do not have the key {new.sign_with}: add it to keys, reload, and set sign_with then"
+        return [Fault("signing.sign_with", message)]
+    if new.required and not old.keys:
+        message = "running workers do not sign yet: set keys and sign_with, reload, and set required then"
+        return [Fault("signing.required", message)]
+    return []
 
 
 def oversized_pools(config: Config) -> list[Fault]:

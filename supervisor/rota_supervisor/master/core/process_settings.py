@@ -130,6 +130,7 @@ def _settings_of_pool(config: Config, name: str, pool: PoolConfig) -> WorkerSett
         lease_seconds=config.lease.seconds,
         park_seconds=resolution.park_seconds(config, pool),
         durability=config.durability,
+        signing=resolution.signing_settings(config),
         overrides={name: TaskOverride(**resolution.by_name(TaskOverride, task)) for name, task in config.tasks.items()},
         lag_objectives={name: seconds for name, seconds in objectives.items() if seconds is not None},
         log=resolution.log_settings(config),
@@ -146,6 +147,7 @@ def poller_settings(config: Config, rank: int) -> PollerSettings:
         dead_max_age_seconds=config.dead.max_age_seconds,
         dead_max_count=config.dead.max_count,
         adopts=resolution.legacy_sources(config),
+        signing=resolution.signing_settings(config),
         queues=served_queues(config) if any(map(is_pattern, served_queues(config))) else (),
         log=resolution.log_settings(config),
         **_filled(PollerSettings, config),
@@ -176,6 +178,7 @@ KEYS: Final[Mapping[type, Mapping[str, tuple[str, ...]]]] = {
         "lease_seconds": ("lease.seconds",),
         "park_seconds": ("lease.renew_seconds", "limits.beat_seconds", "pools.POOL.concurrency"),
         "lag_objectives": ("queues.QUEUE.lag_objective_seconds",),
+        "signing": ("signing.",),
         "log": ("log.",),
     },
     PollerSettings: {
@@ -185,6 +188,7 @@ KEYS: Final[Mapping[type, Mapping[str, tuple[str, ...]]]] = {
         "dead_max_count": ("dead.max_count",),
         "queues": ("tiers",),
         "adopts": ("adopt.",),
+        "signing": ("signing.",),
         "log": ("log.",),
     },
     ExporterSettings: {

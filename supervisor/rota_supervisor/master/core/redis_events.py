@@ -15,7 +15,7 @@ from rota.schedules.schedule import encode_schedule
 from rota.telemetry import log_events
 from rota.telemetry import metrics as m
 from rota_supervisor.config.model import ConditionConfig, Config
-from rota_supervisor.config.resolution import pattern_domains, queue_shares, schedules_in_force
+from rota_supervisor.config.resolution import pattern_domains, queue_shares, schedules_in_force, signing_settings
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core import master_events
@@ -58,7 +58,8 @@ def renew_when_due(state: MasterState, now: float) -> list[do.Effect]:
     declared = declared_schedules(state, now)
     is_settled = state.rollout.candidate is None
     report = report_of(state)
-    announced = (*_announced(state.config), declared, is_settled, report, state.declarations.tasks)
+    signing = signing_settings(state.config)
+    announced = (*_announced(state.config), declared, is_settled, report, state.declarations.tasks, signing)
     return [do.RenewLeases(held, queues, pools, lease.seconds, *announced)]
 
 
@@ -124,9 +125,11 @@ def note_declarations(state: MasterState, now: float) -> bool:
     if before.generation is generation or not state.code_of(generation.code).is_loaded:
         return False
     texts = _declared_texts(state, generation)
-    since = {name: before.since[name] if before.texts.get(name) == text else now for name, text in texts.items()}
+    sign_with = generation.config.signing.sign_with
+    known = before.texts if before.sign_with == sign_with else {}  # with another key, a schedule has another signature
+    since = {name: before.since[name] if known.get(name) == text else now for name, text in texts.items()}
     tasks = tuple(sorted(state.code_of(generation.code).tasks))
-    state.declarations = Declarations(generation, texts, since, tasks)
+    state.declarations = Declarations(generation, texts, since, tasks, sign_with)
     return texts != before.texts or tasks != (before.tasks or ())
 
 

@@ -292,7 +292,7 @@ def _steps_of_others(before: _Fleet, after: _Fleet, keys: list[str]) -> Iterator
         yield f"pollers: each poller is replaced: {', '.join(reasons)}"
     old, new = (fleet.targets[Role.EXPORTER, targets.EXPORTER] for fleet in (before, after))
     if old.count != new.count:
-        yield f"exporter: it {'is started' if new.count else 'leaves'}: http.listen"
+        yield f"exporter: it is {'started' if new.count else 'stopped'}: http.listen"
     elif new.count and old.generation != new.generation:
         moved = ["http.listen"] if was.http.listen != will_be.http.listen else []
         reasons = process_settings.keys_of_difference(

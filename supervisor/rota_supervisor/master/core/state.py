@@ -47,6 +47,7 @@ class Declarations:
     texts: Mapping[str, bytes] = field(default_factory=dict)  # the definition of each schedule
     since: Mapping[str, float] = field(default_factory=dict)  # when this node first declared each definition
     tasks: tuple[str, ...] | None = None  # the names of the tasks, or None until the modules are imported
+    sign_with: str = ""  # the name of the key that signs the schedules
 
 
 class Quiet(Enum):

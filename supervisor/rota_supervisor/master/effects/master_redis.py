@@ -23,12 +23,14 @@ from rota.durations import Backoff
 from rota.protocol.nodes import heartbeat_of
 from rota.protocol.schedule_store import SCHEDULES_A_CALL, DeclaredSchedule, DeclareStatus, RemoveStatus, ScheduleStore
 from rota.protocol.scripts import ScriptCall, load_script
+from rota.protocol.signatures import SigningSettings, schedule_kind
 from rota.protocol.store import OWNERS_A_CALL, Store
 from rota.protocol.views import ClosedQueue, Overview
 from rota.server.address import address_of
 from rota.server.aio_connection import FIRST_RETRY_SECONDS, MOST_RETRY_SECONDS, AioConnection, ConnectionWatch, Opener
 from rota.server.connection import PARK_SECONDS
 from rota.server.server_errors import Refused, ServerError
+from rota.tasks.keyring import Keyring, keyring_of
 from rota.telemetry import log, log_events
 from rota.telemetry.log import OnceAMinute
 from rota_supervisor.config import resolution
@@ -286,9 +288,10 @@ class RedisCalls:
         milliseconds = round(effect.lease_seconds * MILLISECONDS)
         call = self._store.announce(self._node, heartbeat, milliseconds, effect.queues, effect.announced)
         announced = await self._connection.run(call)
-        await self._declaring.declare(effect.schedules, milliseconds)
+        schedules = self._declaring.signed(effect.schedules, effect.signing)
+        await self._declaring.declare(schedules, milliseconds)
         if effect.is_settled:
-            await self._declaring.withdraw(effect.schedules, is_only_node=announced.nodes == 1)
+            await self._declaring.withdraw(schedules, is_only_node=announced.nodes == 1)
         may_be_closed = effect.conditions or announced.any_closed
         self._happened(master_events.ClosedSeen(await self._read_closed(effect, milliseconds) if may_be_closed else ()))
 
@@ -348,6 +351,21 @@ class ScheduleDeclarer:
         self._known: dict[str, DeclareStatus] = {}
         self._rarely = OnceAMinute()
         self._declared: dict[str, DeclaredSchedule] = {}
+        self._signing = SigningSettings()
+        self._keyring: Keyring | None = None
+
+    def signed(self, schedules: Sequence[DeclaredSchedule], signing: SigningSettings) -> Sequence[DeclaredSchedule]:
+        """Return the schedules with signatures, if there are keys. If new keys cannot be read, use the last ones."""
+        if signing != self._signing:
+            try:
+                self._keyring = keyring_of(signing)
+                self._signing = signing
+            except ValueError as error:
+                self._log_refusal("declare", error)
+        keyring = self._keyring
+        if keyring is None:
+            return schedules
+        return [each._replace(text=keyring.sign(each.text, schedule_kind(each.name))) for each in schedules]
 
     async def declare(self, schedules: Sequence[DeclaredSchedule], ttl_ms: int) -> None:
         """Declare these schedules for the next `ttl_ms` milliseconds.
@@ -391,7 +409,7 @@ class ScheduleDeclarer:
         except Refused as error:  # A sweep will remove the schedule later.
             self._log_refusal("forget", error)
 
-    def _log_refusal(self, call: str, error: Refused) -> None:
+    def _log_refusal(self, call: str, error: Exception) -> None:
         if self._rarely.is_due(call):
             log.logger().error(log_events.REDIS_REFUSED, call=call, error=str(error))
 

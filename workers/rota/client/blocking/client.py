@@ -39,6 +39,7 @@ from rota.protocol.new_tasks import Enqueued, NewTask
 from rota.protocol.replies import CancelStatus
 from rota.protocol.scans import complete_status
 from rota.protocol.scripts import ScriptCall
+from rota.protocol.signatures import SigningSettings
 from rota.protocol.store import BATCH
 from rota.protocol.task_states import State
 from rota.protocol.turns import DEFAULT_CLAIMS
@@ -49,6 +50,7 @@ from rota.server.logins import CredentialProvider, logins_of
 from rota.server.session import Durability, confirmation, level_of
 from rota.tasks import fleet_settings
 from rota.tasks.call import Call, CallOptions, MakesCalls, call_of, many, why_not_positional
+from rota.tasks.keyring import keyring_of
 from rota.tasks.options import require_name
 from rota.tasks.registry import default_registry
 
@@ -85,6 +87,9 @@ class Client(Administration, KnowsForeignNames, kind="client"):
     * `redis_credentials` is a function without arguments that returns the user, the password and the time when they
       expire, an object with `get_credentials()` as in redis-py, or the import path of either, in the form
       "module:name". It is called again before that time, and when the server refuses the user or the password.
+    * `signing_keys` are the keys with which tasks are signed and verified, by name: `file:PATH`, `env:NAME`, or the
+      key itself, as bytes. `sign_with` is the name of the key that signs. With `signing_required`, consumers of this
+      client refuse tasks without a signature.
     * `on_commit` delays each enqueue until a transaction is committed: see `Task.using`.
     """
 
@@ -97,6 +102,9 @@ class Client(Administration, KnowsForeignNames, kind="client"):
         max_payload_kb: int = fleet_settings.DEFAULT_MAX_PAYLOAD_KB,
         timeout_seconds: float = fleet_settings.DEFAULT_TIMEOUT_SECONDS,
         durability: Durability = fleet_settings.DEFAULT_DURABILITY,
+        signing_keys: "Mapping[str, str | bytes] | None" = None,
+        sign_with: str = "",
+        signing_required: bool = False,
         redis_tls_ca: str = "",
         redis_tls_cert: str = "",
         redis_tls_key: str = "",
@@ -106,13 +114,14 @@ class Client(Administration, KnowsForeignNames, kind="client"):
         """Check the arguments. The first call connects.
 
         Raises:
-            ValueError: If the URL, the durability, the timeout or `max_payload_kb` is not valid.
+            ValueError: If the URL, the durability, the timeout, `max_payload_kb` or a signing key is not valid.
             InvalidName: If the namespace is not valid.
             TypeError: If `on_commit` is not a function that takes a callback, if `redis` cannot be used, or if both
                 `redis` and `redis_url` are given.
         """
         self.namespace = require_name("namespace", namespace)
         self._max_payload_kb = fleet_settings.check_payload_limit(max_payload_kb)
+        self._keyring = keyring_of(SigningSettings(signing_keys or {}, sign_with, signing_required))
         seconds = positive_seconds(timeout_seconds, "timeout_seconds")
         files = TlsFiles(redis_tls_ca, redis_tls_cert, redis_tls_key)
         access = ServerAccess(files, logins_of(redis_credentials))
@@ -177,7 +186,7 @@ class Client(Administration, KnowsForeignNames, kind="client"):
         call = call_of(what, args, kwargs, options)
         if call is None:
             return self._flows.enqueue(what, on_commit)
-        return (self._send([prepare(call, default_registry, self._max_payload_kb)], on_commit))[0]
+        return (self._send([prepare(call, default_registry, self._max_payload_kb, self._keyring)], on_commit))[0]
 
     def enqueue_many(
         self, calls: Iterable[Call[R]], *, on_commit: OnCommitOption = ..., progress: ProgressOption = None
@@ -195,7 +204,7 @@ class Client(Administration, KnowsForeignNames, kind="client"):
             Unavailable, ServerFull, Uncertain: See `enqueue`. The error's `accepted` has the ids of the tasks that were
                 accepted before the error. The calls after the failed ones were not sent.
         """
-        tasks = in_chunks(prepare_each(many(calls), default_registry, self._max_payload_kb))
+        tasks = in_chunks(prepare_each(many(calls), default_registry, self._max_payload_kb, self._keyring))
         there, back = in_sending_order(tasks)
         return back(self._send(there, on_commit, progress))
 
@@ -253,7 +262,9 @@ class Client(Administration, KnowsForeignNames, kind="client"):
         # Imported here because a program that only enqueues does not need the module.
         from rota.client.consumer.lease import consumer_options  # noqa: PLC0415
 
-        return self._driver.consumer(consumer_options((queue, *more), limit, lease_seconds, self._max_payload_kb))
+        queues = (queue, *more)
+        options = consumer_options(queues, limit, lease_seconds, self._max_payload_kb, self._keyring)
+        return self._driver.consumer(options)
 
     @property
     def schedules(self) -> "Schedules":
@@ -261,7 +272,7 @@ class Client(Administration, KnowsForeignNames, kind="client"):
         from rota.client.blocking.schedules import Schedules  # noqa: PLC0415 - only those who use it load it
         from rota.client.schedule_steps import ScheduleSteps  # noqa: PLC0415
 
-        return Schedules(self, self._driver, ScheduleSteps(self.namespace, self._max_payload_kb))
+        return Schedules(self, self._driver, ScheduleSteps(self.namespace, self._max_payload_kb, self._keyring))
 
     # Inspecting
 
@@ -424,7 +435,7 @@ class Client(Administration, KnowsForeignNames, kind="client"):
         from rota.client.blocking.flows import Flows  # noqa: PLC0415 - only those who use it load it
         from rota.client.flow_sender import FlowContext  # noqa: PLC0415
 
-        checks = Checks(default_registry, self._max_payload_kb)
+        checks = Checks(default_registry, self._max_payload_kb, self._keyring)
         context = FlowContext(self._driver.store, checks, self._sender, self._driver.warnings)
         return Flows(self, self._driver, context, self._on_commit)
 

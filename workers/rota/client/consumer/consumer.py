@@ -104,7 +104,8 @@ class Consumer(Iterator[LeasedTask]):
         self._options = options
         self._wakeup = Wakeup()
         self._bells = Doorbells(transport.store.keys, options.queues)
-        self._preparer = Preparer(TakenTasks(default_registry), DefaultRunSettings(options.max_payload_kb))
+        run_settings = DefaultRunSettings(options.max_payload_kb)
+        self._preparer = Preparer(TakenTasks(default_registry), run_settings, options.keyring)
         self._holds = Holds(transport.store, self._run, options.lease_seconds, self._wakeup.ring)
         # Held by the thread that claims or waits for a doorbell. Only one thread at a time does either.
         self._claiming = threading.Lock()
@@ -231,7 +232,7 @@ class Consumer(Iterator[LeasedTask]):
 
         If the server does not reply, the next step tries again.
         """
-        prepared = self._preparer.prepare(claim.body) if claim.body else None
+        prepared = self._preparer.prepare(claim.body, claim.entry.id, claim.entry.queue) if claim.body else None
         found = callable_or_end(claim, prepared, self._now_us)
         entry = claim.entry
         may_start = MayStart(entry, ThrottleStatus.START)

@@ -32,6 +32,7 @@ from rota.protocol.tiers import QueueShare, domain_of, pack_tiers
 from rota.protocol.turns import Turn, TurnReply, TurnStatus
 from rota.protocol.wire import Packed
 from rota.server.endpoint import Endpoint
+from rota.tasks.keyring import Keyring
 from rota.tasks.options import check_queue
 
 T = TypeVar("T")
@@ -54,10 +55,11 @@ class ConsumerOptions:
     limit: int  # The number of tasks that the consumer may hold at a time.
     lease_seconds: float
     max_payload_kb: int  # The largest body that the consumer accepts, in KiB.
+    keyring: Keyring | None = None  # Verifies the signatures of tasks.
 
 
 def consumer_options(
-    queues: tuple[str, ...], limit: int, lease_seconds: Duration, max_payload_kb: int
+    queues: tuple[str, ...], limit: int, lease_seconds: Duration, max_payload_kb: int, keyring: Keyring | None = None
 ) -> ConsumerOptions:
     """Check the arguments of a consumer. Raises InvalidName, TypeError or ValueError."""
     for queue in queues:
@@ -69,7 +71,7 @@ def consumer_options(
     lease = seconds(lease_seconds, "lease_seconds")
     if lease < _SHORTEST_SECONDS:
         raise ValueError(f"lease_seconds must be at least {_SHORTEST_SECONDS:g}, got {lease_seconds!r}")
-    return ConsumerOptions(tuple(dict.fromkeys(queues)), limit, lease, max_payload_kb)
+    return ConsumerOptions(tuple(dict.fromkeys(queues)), limit, lease, max_payload_kb, keyring)
 
 
 class OwnerRegistration:
