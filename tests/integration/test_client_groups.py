@@ -326,7 +326,7 @@ class TestMap:
             client.group("m").cancel()
             yield from range(10)
 
-        with pytest.raises(rota.GroupEnded, match=r"group m .*: it accepted the first 10 items"):
+        with pytest.raises(rota.GroupEnded, match=r"group m .*: 10 items were accepted"):
             client.map(work, items(), id="m", chunk=10)
         with pytest.raises(rota.GroupEnded, match="it was cancelled"):
             client.map(work, range(10), id="m")

@@ -247,7 +247,7 @@ class TestWaitaof:
             if self._has_waitaof(logging):
                 assert client.enqueue(call("a")).id == "a"
             else:
-                with pytest.raises(rota.Unavailable, match=r"needs Redis 7\.2 or Valkey 7\.2"):
+                with pytest.raises(rota.Unavailable, match=r"requires Redis or Valkey 7\.2"):
                     client.enqueue(call("a"))
         expected = ["a"] if self._has_waitaof(logging) else []
         fleet = Fleet(logging, namespace)
