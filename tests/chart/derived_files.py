@@ -32,6 +32,7 @@ OF_THE_POD: Final = {
         "redis_tls_ca",
         "redis_tls_cert",
         "redis_tls_key",
+        "signing",  # its keys are secrets, for which the chart has no values yet
         "control",
     ),
     "Http": ("listen", "token_file", "read_token_file", "tls_cert", "tls_key"),
@@ -86,6 +87,7 @@ def config_definitions() -> Object:
         for key in keys:
             del definitions[name]["properties"][key]
     del definitions["Control"]
+    del definitions["SigningConfig"]
     config = definitions["Config"]["properties"]
     for key, pattern in _NAMES.items():
         # This is not `propertyNames`, because helm reports no path for it.

@@ -126,7 +126,8 @@ def test_the_chart_leaves_out_only_keys_that_it_sets_itself() -> None:
     left_out = {key for key in of_product if key not in known and not any(each.startswith(f"{key}.") for each in known)}
     names = {"Config": "", "Http": "http."}
     expected = {f"{names[table]}{key}" for table, keys in OF_THE_POD.items() for key in keys}
-    assert left_out == (expected - {"control"}) | {"control.socket", "control.pid_file"}
+    signing = {"signing.keys", "signing.sign_with", "signing.required"}
+    assert left_out == (expected - {"control", "signing"}) | {"control.socket", "control.pid_file"} | signing
 
 
 def _keys(table: Object, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
