@@ -38,12 +38,12 @@ def _key(folder: Path, name: str) -> str:
     return f"file:{folder / name}"
 
 
-def _started(fleets: Fleets, **signing: Any) -> RunningFleet:
+def _started(fleets: Fleets) -> RunningFleet:
     fleet = fleets.make(workers=2, schedules={"filed": {"task": "note", "every": 1, "args": ["file"]}})
     with (fleet.folder / "tasks.py").open("a") as code:
         code.write(_CODE)
     keys = {"old": _key(fleet.folder, "old")}
-    fleet.edit(signing={"keys": keys, "sign_with": "old", "required": True, **signing})
+    fleet.edit(signing={"keys": keys, "sign_with": "old", "required": True})
     return fleet.start()
 
 

@@ -14,6 +14,7 @@ from rota_supervisor.config.model import (
     PoolConfig,
     QueueConfig,
     Restarts,
+    SigningConfig,
     TaskConfig,
 )
 from rota_supervisor.config.rules import unknown_tasks, unserved_queues
@@ -65,6 +66,30 @@ def test_a_reload_refuses_changed_settings_that_need_a_restart() -> None:
     faults = faults_of_change(BASE, new)
     assert [fault.path for fault in faults] == ["namespace", "redis_url", "control", "durability"]
     assert all("start it again" in fault.message for fault in faults)
+
+
+_OLD, _NEW = {"old": "env:OLD"}, {"new": "env:NEW"}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "fault"),
+    [
+        (SigningConfig(), SigningConfig(_OLD, "old"), None),
+        (SigningConfig(), SigningConfig(_OLD, "old", required=True), "signing.required"),
+        (SigningConfig(_OLD, "old"), SigningConfig(_OLD, "old", required=True), None),
+        (SigningConfig(_OLD, "old"), SigningConfig(_OLD | _NEW, "old"), None),
+        (SigningConfig(_OLD, "old"), SigningConfig(_OLD | _NEW, "new"), "signing.sign_with"),
+        (SigningConfig(_OLD | _NEW, "old"), SigningConfig(_OLD | _NEW, "new"), None),
+        (SigningConfig(_OLD | _NEW, "old"), SigningConfig(_NEW, "new"), "signing.keys"),
+        (SigningConfig(_OLD | _NEW, "new"), SigningConfig(_NEW, "new"), None),
+        (SigningConfig(_NEW, "new", required=True), SigningConfig(), None),
+    ],
+)
+def test_a_reload_refuses_steps_of_a_key_rotation_in_the_wrong_order(
+    before: SigningConfig, after: SigningConfig, fault: str | None
+) -> None:
+    faults = faults_of_change(_changed(signing=before), _changed(signing=after))
+    assert [each.path for each in faults] == ([fault] if fault else [])
 
 
 def test_a_reload_finds_queues_no_pool_serves_and_unknown_task_names() -> None:

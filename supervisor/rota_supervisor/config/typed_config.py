@@ -23,7 +23,7 @@ from rota_supervisor.config.model import Config
 # Larger counts and durations would overflow after conversion, because 64-bit nanoseconds cover 292 years.
 GREATEST_COUNT = 10**12
 GREATEST_NUMBER = int(MAX_SECONDS)
-SECRET_PATHS = ("redis_url", "signing.keys")
+SECRET_PATHS = ("redis_url", "signing", "signing.keys")
 _COMPARISONS: Final = (
     ("gt", ">", operator.gt),
     ("ge", ">=", operator.ge),
@@ -202,6 +202,8 @@ def _kind_of(raw: Any) -> str:
     """Return the type of a value in words, because the value may be a secret."""
     if isinstance(raw, bool):
         return "true or false"
+    if isinstance(raw, str):
+        return "text"
     return "a number" if isinstance(raw, int | float) else "a list or a table"
 
 

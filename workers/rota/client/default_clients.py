@@ -159,9 +159,8 @@ def configure(
     """
     files = (redis_tls_ca, redis_tls_cert, redis_tls_key)
     given = ClientSettings(redis_url, namespace, max_payload_kb, durability, timeout_seconds, *files)
-    given = _checked(given._replace(redis_credentials=redis_credentials))
-    if signing_keys is not None or sign_with or signing_required:
-        given = given._replace(signing=_signing(signing_keys or {}, sign_with, required=signing_required))
+    signing = _given_signing(signing_keys, sign_with, required=signing_required)
+    given = _checked(given._replace(redis_credentials=redis_credentials, signing=signing))
     if redis is not None:
         given = _with_client(given, redis)
     if on_commit is not ...:
@@ -177,6 +176,13 @@ def _checked(given: ClientSettings) -> ClientSettings:
     if given.timeout_seconds is None:
         return given
     return given._replace(timeout_seconds=positive_seconds(given.timeout_seconds, "timeout_seconds"))
+
+
+def _given_signing(
+    keys: "Mapping[str, str | bytes] | None", sign_with: str, *, required: bool
+) -> "SigningSettings | None":
+    is_given = keys is not None or sign_with or required
+    return _signing(keys or {}, sign_with, required=required) if is_given else None
 
 
 def _signing(keys: Mapping[str, str | bytes], sign_with: str, *, required: bool) -> "SigningSettings":

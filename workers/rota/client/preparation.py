@@ -80,21 +80,27 @@ def prepare(call: Call[Any], registry: Registry, max_payload_kb: int, keyring: "
     bound = (args, kwargs) if task is None else task.bind(args, kwargs)
     queue = options.queue if task is not None and call.queue is None else _queue(call, registry)
     due = _due(call)
-    extra = carried.get()
-    if due and keyring is not None:
-        extra = {**extra, NOT_BEFORE: _not_before_us(due)}
-    body = encode_body(Body(task_id, queue, name, list(args), dict(kwargs), _body_options(call), extra))
-    if len(body) > max_payload_kb * KIB:
-        raise PayloadTooLarge(
-            f"{name}: the body of the task has {len(body):,} bytes, but the limit is {max_payload_kb} KiB "
-            "(max_payload_kb): store the data elsewhere and pass a reference to it"
-        )
-    if keyring is not None:
-        body = keyring.sign(body)
+    body = _encode(call, Body(task_id, queue, name, list(args), dict(kwargs)), due, max_payload_kb, keyring)
     if call.front is not False and check_boolean(call.front, "front"):
         due += FRONT
     foreign = name if task is None or task.function.__module__ == "__main__" else ""
     return NewTask(task_id, queue, body, due, *_unique(call, options, queue, bound, typed), foreign)
+
+
+def _encode(call: Call[Any], body: Body, due: str, max_payload_kb: int, keyring: "Keyring | None") -> bytes:
+    """Return the encoded body with the options of the call. With a keyring, the body is signed together with the time
+    before which the task must not start."""
+    body.options = _body_options(call)
+    body.extra = carried.get()
+    if due and keyring is not None:
+        body.extra = {**body.extra, NOT_BEFORE: _not_before_us(due)}
+    raw = encode_body(body)
+    if len(raw) > max_payload_kb * KIB:
+        raise PayloadTooLarge(
+            f"{body.name}: the body of the task has {len(raw):,} bytes, but the limit is {max_payload_kb} KiB "
+            "(max_payload_kb): store the data elsewhere and pass a reference to it"
+        )
+    return raw if keyring is None else keyring.sign(raw)
 
 
 def prepare_each(

@@ -80,14 +80,20 @@ def faults_of_change(old: Config, new: Config) -> list[Fault]:
 
 
 def _faults_of_signing(old: SigningConfig, new: SigningConfig) -> list[Fault]:
-    """Return a fault if running workers could not verify the tasks that new processes sign, or if new workers would
-    refuse the tasks that running workers enqueue."""
-    if old.keys and new.sign_with not in old.keys and new.keys:
-        message = f"running workers do not have the key {new.sign_with}: add it to keys, reload, and set sign_with then"
-        return [Fault("signing.sign_with", message)]
+    """Return a fault if running workers and new workers would refuse each other's tasks during the reload."""
     if new.required and not old.keys:
-        message = "running workers do not sign yet: set keys and sign_with, reload, and set required then"
+        message = "running workers do not sign yet: first set keys and sign_with, reload, and then set required"
         return [Fault("signing.required", message)]
+    if not (old.keys and new.keys):
+        return []
+    if new.sign_with not in old.keys:
+        message = (
+            f"running workers do not have the key {new.sign_with}: first add it to keys, reload, and then set this"
+        )
+        return [Fault("signing.sign_with", message)]
+    if old.sign_with not in new.keys:
+        message = f"running workers sign with the key {old.sign_with}: first set sign_with to another key, reload, and "
+        return [Fault("signing.keys", f"{message}then remove it")]
     return []
 
 

@@ -90,5 +90,7 @@ class AsyncSchedules:
 
         Raises:
             UnknownSchedule: If there is no schedule with this name.
+            ValueError: If the client has signing keys, and the schedule's signature is wrong, or missing although it is
+                required.
         """
         return AsyncHandle(*await self._driver.follow(self._steps.run_now(name)), self._client)

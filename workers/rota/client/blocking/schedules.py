@@ -91,5 +91,7 @@ class Schedules:
 
         Raises:
             UnknownSchedule: If there is no schedule with this name.
+            ValueError: If the client has signing keys, and the schedule's signature is wrong, or missing although it is
+                required.
         """
         return Handle(*self._driver.follow(self._steps.run_now(name)), self._client)
