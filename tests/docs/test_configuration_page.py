@@ -102,7 +102,9 @@ def _changes() -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
             old.setdefault(field.name, {})
             new = copy.deepcopy(old)
             values = new[field.name][name] if name else new[field.name]
-            values[each.name] = _another(each)
+            another = _another(each)
+            before = values.get(each.name)  # a table of `_PLAIN` gets a further key
+            values[each.name] = {**before, **another} if isinstance(before, dict) else another
             yield f"{field.name}.{'NAME.' if name else ''}{each.name}", old, new
 
 
