@@ -2,7 +2,6 @@
 nowhere else.
 """
 
-import gc
 import logging
 import os
 import random
@@ -11,8 +10,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
 
@@ -41,9 +41,13 @@ def limit() -> Iterator[SoftLimit]:
     """Yield the limit of this process, which the client's calls defer. The limit handles the signal while a
     test runs.
     """
+    # `install` does this too, but the functions that it has called at forks could not be removed.
     before = signal.signal(SOFT_LIMIT_SIGNAL, soft_limit.signalled)
-    soft_limit._thread = threading.get_ident()  # `install` does this too
+    soft_limit._thread = threading.get_ident()
+    hook = sys.unraisablehook
+    sys.unraisablehook = partial(soft_limit.dropped, _send_signal, hook)
     yield soft_limit
+    sys.unraisablehook = hook
     signal.signal(SOFT_LIMIT_SIGNAL, before)
 
 
@@ -232,6 +236,71 @@ def test_a_soft_limit_signal_during_a_fork_is_deferred_in_the_parent_only() -> N
     assert (answer.stdout.split(), answer.stderr) == (["before", "told", "7"], "")
 
 
+class _SlowFinalizer:
+    def __init__(self, finalize: Callable[[], object]) -> None:
+        self.finalize = finalize
+
+    def __del__(self) -> None:
+        self.finalize()
+
+
+@pytest.mark.parametrize("expected", [TimeLimit, Cancelled])
+def test_a_soft_limit_that_python_drops_in_a_finalizer_is_raised_again(
+    limit: SoftLimit, cancels: Cancels, expected: type[BaseException]
+) -> None:
+    finalized: list[str] = []
+
+    def finalize() -> None:
+        try:
+            if expected is Cancelled:
+                cancels.cancel(1)
+            _forever()
+        except expected:
+            finalized.append("interrupted")
+            raise
+
+    def task() -> None:
+        doomed = _SlowFinalizer(finalize)
+        del doomed
+        finalized.append("went on")
+        _forever()
+
+    watch = threading.Timer(0.05, _send_signal)
+    watch.start()
+    with pytest.raises(expected):
+        limit.call(boottime_ns() + 20 * MILLISECOND_NS if expected is TimeLimit else 0, task, (), {})
+    watch.join()
+    assert finalized == ["interrupted", "went on"]
+
+
+def test_a_soft_limit_that_python_drops_is_not_raised_after_the_call_or_a_new_deadline(limit: SoftLimit) -> None:
+    def finalize() -> None:
+        time.sleep(0.002)
+        _send_signal()
+
+    def task() -> str:
+        doomed = _SlowFinalizer(finalize)
+        del doomed
+        limit.extend(boottime_ns() + _LATER_NS)
+        time.sleep(0.05)
+        return "done"
+
+    assert limit.call(boottime_ns() + MILLISECOND_NS, task, (), {}) == "done"
+    assert limit.call(boottime_ns() + MILLISECOND_NS, lambda: _SlowFinalizer(finalize) and "over", (), {}) == "over"
+    limit.call(0, time.sleep, (0.05,), {})
+
+
+def test_other_exceptions_that_python_drops_are_still_reported(
+    limit: SoftLimit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reported: list[object] = []
+    hook = partial(limit.dropped, _send_signal, lambda args: reported.append(args.exc_type))
+    monkeypatch.setattr(sys, "unraisablehook", hook)
+    doomed = _SlowFinalizer(lambda: 1 / 0)
+    del doomed
+    assert reported == [ZeroDivisionError]
+
+
 # Thousands of signals, at any step
 
 _SIGNAL_STORM = """
@@ -248,9 +317,6 @@ while os.getppid() == pid:
 
 @contextmanager
 def _signal_storm() -> Iterator[None]:
-    # If a callback of the garbage collector raises, Python prints the exception and drops it. A test library has such a
-    # callback.
-    callbacks, gc.callbacks[:] = gc.callbacks[:], []
     argv = [sys.executable, "-c", _SIGNAL_STORM, str(os.getpid()), str(SOFT_LIMIT_SIGNAL)]
     with subprocess.Popen(argv, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -259,7 +325,6 @@ def _signal_storm() -> Iterator[None]:
             yield
         finally:
             process.kill()
-            gc.callbacks[:] = callbacks
 
 
 class _Counts:

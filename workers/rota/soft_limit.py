@@ -11,22 +11,32 @@ that the handler raises appears there. So the handler raises one only if all of 
    returns, so that no reply is left unread on a connection and no enqueue is interrupted halfway.
 3. The process is not forking, because Python would print the exception and drop it.
 
+Python also drops an exception that is raised in a finalizer, such as `__del__` or a callback of the garbage collector.
+Such an exception is raised again a little later.
+
 Applications import this module with the client, so it imports little.
 """
 
 import os
 import signal
+import sys
+import threading
 import time
 from _thread import get_ident, interrupt_main
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from types import FrameType
-from typing import Any, Final, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 from rota.errors import Cancelled, TimeLimit
 
+if TYPE_CHECKING:
+    from sys import UnraisableHookArgs
+
 R = TypeVar("R")
 Ending = TimeLimit | Cancelled
+
+_AGAIN_SECONDS: Final = 0.01  # when a dropped exception is raised again: most finalizers have ended by then
 
 
 class SoftLimit:
@@ -36,7 +46,17 @@ class SoftLimit:
     works only in the main thread: a block in another thread of the task has no effect.
     """
 
-    __slots__ = ("_deadline_ns", "_end", "_holds", "_is_cancelled", "_is_missed", "_is_raised", "_thread")
+    __slots__ = (
+        "_deadline_ns",
+        "_dropped",
+        "_end",
+        "_holds",
+        "_is_cancelled",
+        "_is_missed",
+        "_is_raised",
+        "_raised",
+        "_thread",
+    )
 
     def __init__(self) -> None:
         # A time of CLOCK_BOOTTIME, or 0 if there is no soft limit. It is set to 0 when TimeLimit is raised, because
@@ -49,6 +69,8 @@ class SoftLimit:
         self._holds: list[None] = []
         self._is_cancelled: Callable[[], bool] = _never
         self._is_raised = False  # whether Cancelled was already raised in this call
+        self._raised: Ending | None = None  # the last exception raised in this call
+        self._dropped: Ending | None = None  # the last of them that Python dropped
         self._is_missed = False  # whether a signal came while no task was called
         self._thread = 0
 
@@ -66,6 +88,7 @@ class SoftLimit:
         # After a fork, send the signal once more, so that the handler runs in the code of the task that forked.
         again = partial(interrupt_main, number)  # type: ignore[arg-type]  # not a `Signals` member
         os.register_at_fork(after_in_parent=again)
+        sys.unraisablehook = partial(self.dropped, again, sys.unraisablehook)
 
     def call(self, deadline_ns: int, function: Callable[..., R], args: Sequence[Any], kwargs: Mapping[str, Any]) -> R:
         """Call the function. Cancelled is raised in it if the task is cancelled, and TimeLimit when the deadline
@@ -78,7 +101,7 @@ class SoftLimit:
             return function(*args, **kwargs)
         # A context manager would not do: the handler could run in its `__exit__`, and raise before the limit is off.
         finally:
-            self._end = None
+            self._end = self._raised = self._dropped = None
 
     async def wait_for(self, awaited: Awaitable[R], cancel: Callable[[Ending], None]) -> R:
         """Await the coroutine that the last call returned.
@@ -90,7 +113,7 @@ class SoftLimit:
             self._start(self._deadline_ns, cancel)
             return await awaited
         finally:
-            self._end = None
+            self._end = self._raised = self._dropped = None
 
     def extend(self, deadline_ns: int) -> None:
         """Set a new soft deadline for the current call."""
@@ -104,6 +127,33 @@ class SoftLimit:
         """Handle the signal: raise the exception that is due, unless a block of our own code defers it."""
         if not self._holds:
             self._raise_if_due()
+
+    def dropped(
+        self,
+        send_signal: Callable[[], None],
+        report: Callable[["UnraisableHookArgs"], object],
+        args: "UnraisableHookArgs",
+        /,
+    ) -> None:
+        """Handle an exception that Python drops, as `sys.unraisablehook`.
+
+        If this object raised it, `send_signal` is called a little later, so that the handler raises it again. Other
+        exceptions are passed to `report`, the hook of before.
+        """
+        ending = args.exc_value
+        if ending is None or ending is not self._raised:
+            report(args)
+            return
+
+        # The exception becomes due in another thread only. The handler could otherwise raise it in this hook.
+        def raise_again() -> None:
+            if self._raised is ending:  # the call has not ended
+                self._dropped = ending
+                send_signal()
+
+        timer = threading.Timer(_AGAIN_SECONDS, raise_again)
+        timer.daemon = True
+        timer.start()
 
     def __enter__(self) -> None:
         if get_ident() == self._thread:
@@ -127,12 +177,20 @@ class SoftLimit:
         end = self._end
         if end is None:
             self._is_missed = True
-        elif not self._is_raised and self._is_cancelled():
+        elif (ending := self._due_ending()) is not None:
+            self._raised = ending
+            end(ending)
+
+    def _due_ending(self) -> Ending | None:
+        dropped = self._dropped if self._dropped is self._raised else None
+        if isinstance(dropped, Cancelled) or (not self._is_raised and self._is_cancelled()):
             self._is_raised = True
-            end(Cancelled("the task was cancelled"))
-        elif 0 < self._deadline_ns <= time.clock_gettime_ns(time.CLOCK_BOOTTIME):
+            return Cancelled("the task was cancelled")
+        is_dropped = dropped is not None and self._deadline_ns == 0  # and the task was given no other deadline since
+        if is_dropped or 0 < self._deadline_ns <= time.clock_gettime_ns(time.CLOCK_BOOTTIME):
             self._deadline_ns = 0
-            end(TimeLimit("the soft time limit has passed"))
+            return TimeLimit("the soft time limit has passed")
+        return None
 
     def _forget(self) -> None:
         # A forked copy of the process runs no task, and the master sends it no signals.
