@@ -16,7 +16,7 @@ import pytest
 import rota
 from support import typed_tasks
 from support.fleet_process import DEADLINE_SECONDS
-from support.fleets import Fleets, RunningFleet
+from support.fleets import UNSIGNED, Fleets, RunningFleet
 from support.typed_tasks import Guest, Note, Parcel, Size, count_up, double, remind, send_back
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -83,7 +83,7 @@ def run(slim: Path, *command: str) -> "subprocess.CompletedProcess[str]":
 
 
 def typed_fleet(fleets: Fleets) -> RunningFleet:
-    fleet = fleets.make(imports=["tasks", "typed_tasks"])
+    fleet = fleets.make(imports=["tasks", "typed_tasks"], signing=UNSIGNED)
     shutil.copyfile(typed_tasks.__file__, fleet.folder / "typed_tasks.py")
     return fleet.start()
 

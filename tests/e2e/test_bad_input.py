@@ -17,7 +17,7 @@ import redis
 from rota import InvalidArguments, InvalidName, PayloadTooLarge, Unavailable
 from rota.protocol.keys import Keys
 from support.fleet_process import rota as run_rota
-from support.fleets import Fleets, RunningFleet, running_fleet
+from support.fleets import UNSIGNED, Fleets, RunningFleet, running_fleet
 from support.servers import Server, free_port
 from support.waiting import until
 
@@ -217,7 +217,7 @@ def test_run_exits_with_78_for_a_broken_module_and_keeps_tasks(fleets: Fleets, m
 @pytest.fixture(scope="module")
 def fleet(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningFleet]:
     folder = tmp_path_factory.mktemp("input")
-    with running_fleet(server.url, folder.name, folder, tiers=[["default", "late"]]) as running:
+    with running_fleet(server.url, folder.name, folder, tiers=[["default", "late"]], signing=UNSIGNED) as running:
         yield running
 
 

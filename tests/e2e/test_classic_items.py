@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from rota.protocol.keys import Keys
-from support.fleets import Measure, RunningFleet, running_fleet
+from support.fleets import UNSIGNED, Measure, RunningFleet, running_fleet
 from support.servers import Server
 
 ROUNDS = 5
@@ -22,7 +22,7 @@ DELAY_SECONDS = 1.2
 @pytest.fixture(scope="module")
 def fleet(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningFleet]:
     folder = tmp_path_factory.mktemp("classic")
-    with running_fleet(server.url, folder.name, folder, workers=4) as running:
+    with running_fleet(server.url, folder.name, folder, workers=4, signing=UNSIGNED) as running:
         yield running
 
 

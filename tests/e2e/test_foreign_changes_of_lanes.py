@@ -13,7 +13,7 @@ import redis
 
 from rota.poller.rounds import SWEEP_SECONDS
 from rota.protocol.keys import Keys
-from support.fleets import Measure, RunningFleet
+from support.fleets import UNSIGNED, Measure, RunningFleet
 from support.servers import Server
 from support.waiting import until
 
@@ -30,7 +30,8 @@ def fleet(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     """
     folder = tmp_path_factory.mktemp("untold")
     with redis.Redis.from_url(server.url) as plain:
-        made = RunningFleet(server.url, folder.name, folder, lease={"seconds": LEASE_SECONDS, "renew_seconds": 1})
+        lease = {"seconds": LEASE_SECONDS, "renew_seconds": 1}
+        made = RunningFleet(server.url, folder.name, folder, lease=lease, signing=UNSIGNED)
         try:
             made.client.enqueue("note", args=[LOST], queue="default", id=LOST)
             assert plain.lpop(Keys(folder.name).ready_lane("default"))

@@ -34,7 +34,7 @@ class Move:
         self.namespace = namespace
 
     def producer(self, server: Server) -> Producer:
-        return Producer(server.url, self.namespace, threads=2, patience_seconds=60)
+        return Producer(server.url, self.namespace, threads=2, patience_seconds=60, **self.old.signing_options)
 
     def start_new(self) -> float:
         """Start the fleet on the new server. Returns the time at which a task first started there."""

@@ -164,7 +164,7 @@ def _differ(fleet: RunningFleet, before: tuple[int, int]) -> bool:
 
 def test_tasks_run_without_a_gap_through_good_and_bad_reloads(fleets: Fleets, measured: Measure) -> None:
     fleet = fleets.start(workers=4, limits={"boot_seconds": 2})
-    with Producer(fleet.url, fleet.namespace) as producer:
+    with Producer(fleet.url, fleet.namespace, **fleet.signing_options) as producer:
         began = time.time()
         time.sleep(ALONE_SECONDS)  # first measure how long the gaps are on this machine without a reload
         alone = longest_gap(fleet, began)

@@ -18,7 +18,7 @@ import redis
 
 import rota
 from rota.protocol.keys import Keys
-from support.fleets import Fleets, RunningFleet
+from support.fleets import UNSIGNED, Fleets, RunningFleet
 from support.masters import ON_ONE_SERVER
 from support.waiting import until
 
@@ -97,7 +97,8 @@ def rate(fleet: RunningFleet, per_second: float) -> Iterator[None]:
 
 
 def test_the_first_task_starts_a_worker_however_it_arrives(fleets: Fleets) -> None:
-    fleet = ranged(fleets, schedules={"soon": {"task": "note", "every": 3600, "args": ["scheduled"]}})
+    schedules = {"soon": {"task": "note", "every": 3600, "args": ["scheduled"]}}
+    fleet = ranged(fleets, schedules=schedules, signing=UNSIGNED)
     assert scaled(fleet) == 0
     fleet.client.enqueue("note", args=["enqueued"], queue="default")
     fleet.wait_for("start", label="enqueued")

@@ -61,7 +61,7 @@ def test_the_fleet_clients_and_commands_use_and_verify_certificates(
     pools = {"plain": {"workers": 1}, "many": {"workers": 1, "concurrency": 4, "queues": ["other"]}}
     tiers = [["default", "other"]]
     fleet = RunningFleet(secure.url, namespace, tmp_path, pools=pools, tiers=tiers, pollers=2, **relative)
-    fleet.client = rota.Client(secure.url, namespace, **secure.files)
+    fleet.client = rota.Client(secure.url, namespace, **secure.files, **fleet.signing_options)
     try:
         fleet.start()
         with fleet.client as client:

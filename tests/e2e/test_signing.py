@@ -14,7 +14,7 @@ from rota.protocol.body import Body, encode_body
 from rota.protocol.keys import Keys
 from rota_supervisor.acl_roles import AclRole
 from support.acl_users import as_user
-from support.fleets import Fleets, RunningFleet
+from support.fleets import UNSIGNED, Fleets, RunningFleet
 from support.masters import ON_ONE_SERVER
 from support.waiting import until
 
@@ -39,7 +39,9 @@ def _key(folder: Path, name: str) -> str:
 
 
 def _started(fleets: Fleets) -> RunningFleet:
-    fleet = fleets.make(workers=2, schedules={"filed": {"task": "note", "every": 1, "args": ["file"]}})
+    fleet = fleets.make(
+        workers=2, signing=UNSIGNED, schedules={"filed": {"task": "note", "every": 1, "args": ["file"]}}
+    )
     with (fleet.folder / "tasks.py").open("a") as code:
         code.write(_CODE)
     keys = {"old": _key(fleet.folder, "old")}
@@ -192,7 +194,8 @@ def test_a_signing_key_is_rotated_under_load_without_a_refused_task(fleets: Flee
 def test_a_fault_in_the_settings_is_explained_and_no_key_is_shown(
     fleets: Fleets, signing: dict[str, Any], says: str
 ) -> None:
-    fleet = fleets.make(signing=signing)
+    fleet = fleets.make(signing=UNSIGNED)
+    fleet.edit(signing=signing)
     checked = fleet.rota("check")
     assert checked.returncode == 78
     assert says in checked.stderr

@@ -48,7 +48,7 @@ class Watching:
 @contextmanager
 def load(fleet: RunningFleet) -> Iterator[Producer]:
     """Enqueue tasks continuously during the block, and check afterwards that each task ran exactly once."""
-    with Producer(fleet.url, fleet.namespace) as producer:
+    with Producer(fleet.url, fleet.namespace, **fleet.signing_options) as producer:
         producer.wait_for(MANY_TASKS // 10)
         yield producer
     wait_until_all_ran(fleet, producer)

@@ -25,6 +25,9 @@ from support.waiting import until
 
 _TASKS: Final = Path(__file__).with_name("fleet_tasks.py")
 
+UNSIGNED: Final[dict[str, Any]] = {}
+"""The setting `signing` of a fleet that runs unsigned tasks."""
+
 Measure = Callable[[str, float], None]
 
 
@@ -32,8 +35,9 @@ class RunningFleet(FleetProcess):
     """A folder with `rota.toml` and `tasks.py`, and the fleet that runs there.
 
     `settings` are keys of the file, which override the defaults of fleets under test. Without `redis_url` and
-    `redis_credentials`, the fleet and its client connect as the users of `support.acl_users`. `shared` is the folder of
-    the tasks' journal if that is a different folder.
+    `redis_credentials`, the fleet and its client connect as the users of `support.acl_users`. A fleet that adopts
+    nothing runs only signed tasks by default, and its client signs. With `signing=UNSIGNED` it runs tasks without a
+    signature, for tests that write entries without a client. `shared` is the folder of the tasks' journal if that is a different folder.
     """
 
     in_own_session = False
@@ -49,16 +53,28 @@ class RunningFleet(FleetProcess):
             "namespace": namespace,
             "redis_url": as_user(url, AclRole.FLEET) if is_default else url,
             "imports": ["tasks"],
+            "signing": UNSIGNED if "adopt" in settings else self._signing(),
             **({} if "pools" in settings else {"workers": 2}),
             "http": {"listen": "127.0.0.1:0"},
             "control": {"socket": str(folder / "control")},
             **settings,
         }
-        self.client = Client(as_user(url, AclRole.OPERATOR) if is_default else url, namespace)
+        self.client = Client(as_user(url, AclRole.OPERATOR) if is_default else url, namespace, **self.signing_options)
         self._journal: list[Line] = []
         self._journal_file = GrowingFile(self.shared / "journal")
         shutil.copyfile(_TASKS, folder / "tasks.py")
         self.edit()
+
+    def _signing(self) -> dict[str, Any]:
+        key = self.folder / "signing.key"
+        key.write_text(f"the signing key of all nodes of {self.namespace}")
+        return {"keys": {"first": f"file:{key}"}, "sign_with": "first", "required": True}
+
+    @property
+    def signing_options(self) -> dict[str, Any]:
+        """The options with which other clients sign tasks for this fleet."""
+        signing = self.settings["signing"]
+        return {"signing_keys": signing["keys"], "sign_with": signing["sign_with"]} if signing else {}
 
     def edit(self, **settings: Any) -> None:
         """Write the file with these changed settings."""
