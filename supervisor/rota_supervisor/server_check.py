@@ -14,7 +14,7 @@ from rota.protocol.keys import PROTOCOL_VERSION, Keys
 from rota.protocol.store import Store
 from rota.protocol.transfers import UNFINISHED
 from rota.protocol.wire import shown, text_of
-from rota.server.address import address_of
+from rota.server.address import TlsFiles, address_of, parse_address
 from rota.server.connection import Connection, ConnectionOptions, connect
 from rota.server.logins import LoginUnknown, ProviderFault
 from rota.server.server_errors import (
@@ -209,9 +209,22 @@ def connected(config: Config) -> Iterator[Connection]:
     except ServerError as error:
         if isinstance(error, TlsFilesFault):
             raise Failure(ExitCode.CONFIG, str(error)) from None
-        setting = "redis_credentials" if config.redis_credentials else "redis_url"
-        message = f"Redis at {redact(config.redis_url)} {_what_is_wrong(error, setting)}"
-        raise Failure(ExitCode.UNREACHABLE, message) from None
+        raise Failure(ExitCode.UNREACHABLE, _unusable(config, error)) from None
+
+
+def refusal_of_login(config: Config) -> str:
+    """Connect with the user and the password in the URL. Return what is wrong with them or with the server, or ""."""
+    files = TlsFiles(config.redis_tls_ca, config.redis_tls_cert, config.redis_tls_key)
+    try:
+        connect(parse_address(config.redis_url, files), OPTIONS).close()
+    except ServerError as error:
+        return _unusable(config, error)
+    return ""
+
+
+def _unusable(config: Config, error: ServerError) -> str:
+    setting = "redis_credentials" if config.redis_credentials else "redis_url"
+    return f"Redis at {redact(config.redis_url)} {_what_is_wrong(error, setting)}"
 
 
 _SET_ADDRESS: Final = "set redis_url (or ROTA_REDIS_URL) to the right address"

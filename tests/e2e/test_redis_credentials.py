@@ -1,5 +1,5 @@
-"""Fleets whose Redis password comes from a provider in the application. When the password changes, no process has to
-restart.
+"""Fleets whose Redis password comes from a provider in the application or from a file. When the password changes, no
+process has to restart.
 """
 
 import signal
@@ -46,19 +46,37 @@ def _vault(request: pytest.FixtureRequest, tmp_path: Path, tmp_path_factory: pyt
     server.stop()
 
 
+SETTINGS: dict[str, Any] = {
+    "imports": ["tasks", "own"],
+    "tiers": [["default", "many"]],
+    "pools": {"plain": {"workers": 2}, "many": {"workers": 1, "concurrency": 4, "queues": ["many"]}},
+    "pollers": 2,
+}
+
+
 @pytest.fixture(name="fleet")
 def _fleet(vault: Vault, namespace: str, tmp_path: Path) -> Iterator[RunningFleet]:
     """Yield a fleet that is not started yet. The test's own client of this fleet needs no password."""
-    pools = {"plain": {"workers": 2}, "many": {"workers": 1, "concurrency": 4, "queues": ["many"]}}
-    settings: dict[str, Any] = {
-        "imports": ["tasks", "own"],
-        "tiers": [["default", "many"]],
-        "pools": pools,
-        "pollers": 2,
-    }
-    made = RunningFleet(vault.server.url, namespace, tmp_path, redis_credentials="auth:login", **settings)
+    made = RunningFleet(vault.server.url, namespace, tmp_path, redis_credentials="auth:login", **SETTINGS)
     yield made
     made.close()
+
+
+@pytest.fixture(name="filed")
+def _filed(vault: Vault, namespace: str, tmp_path: Path) -> Iterator[RunningFleet]:
+    """Yield a running fleet whose URL, with the password, is in a file."""
+    made = RunningFleet(vault.server.url, namespace, tmp_path, redis_url=vault.server.url, **SETTINGS)
+    del made.settings["redis_url"]
+    write_url(made, vault.password)
+    made.edit(redis_url_file="url")
+    yield made.start()
+    made.close()
+
+
+def write_url(fleet: RunningFleet, password: str) -> None:
+    """Replace the file with the URL."""
+    (fleet.folder / "next").write_text(fleet.url.replace("://", f"://{USER}:{password}@") + "\n")
+    (fleet.folder / "next").replace(fleet.folder / "url")
 
 
 def events(fleet: RunningFleet, name: str) -> list[dict[str, Any]]:
@@ -131,6 +149,38 @@ def test_a_reload_accepts_only_a_provider_that_returns_a_login(vault: Vault, fle
     run_chain(fleet)
     fleet.edit(redis_credentials="")
     assert "cannot be changed by a reload" in fleet.rota("reload").stderr
+
+
+def test_a_reload_changes_the_password_in_the_url_and_no_process_restarts(vault: Vault, filed: RunningFleet) -> None:
+    before, pids = vault.names(), {process.pid for process in filed.processes()}
+    write_url(filed, "quince-wrong")
+    refused = filed.rota("reload")
+    assert refused.returncode == 78
+    assert "check the user and the password in redis_url" in refused.stderr
+    vault.add("quince-2")
+    write_url(filed, "quince-2")
+    assert filed.rota("reload").returncode == 0
+    until(lambda: events(filed, "login.renewed"), "the new password is in use")
+    vault.change("quince-2")
+    until(lambda: vault.names() == before, "connections with the new password", 60)
+    run_chain(filed)
+    assert {process.pid for process in filed.processes()} == pids
+    (filed.folder / "url").write_text(filed.url)
+    assert "cannot be changed by a reload" in filed.rota("reload").stderr
+    assert "quince" not in filed.log_text() + refused.stderr
+
+
+def test_a_changed_file_with_the_url_is_read_again_when_the_password_is_refused(
+    vault: Vault, filed: RunningFleet
+) -> None:
+    before, pids = vault.names(), {process.pid for process in filed.processes()}
+    vault.change("quince-2")
+    until(lambda: events(filed, "redis.lost"), "the loss of the connection")
+    write_url(filed, "quince-2")
+    until(lambda: vault.names() == before, "connections with the new password", 60)
+    run_chain(filed)
+    assert {process.pid for process in filed.processes()} == pids
+    assert "quince" not in filed.log_text()
 
 
 def test_a_hanging_provider_blocks_neither_status_nor_shutdown(

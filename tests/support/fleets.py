@@ -37,7 +37,8 @@ class RunningFleet(FleetProcess):
     `settings` are keys of the file, which override the defaults of fleets under test. Without `redis_url` and
     `redis_credentials`, the fleet and its client connect as the users of `support.acl_users`. A fleet that adopts
     nothing runs only signed tasks by default, and its client signs. With `signing=UNSIGNED` it runs tasks without a
-    signature, for tests that write entries without a client. `shared` is the folder of the tasks' journal if that is a different folder.
+    signature, for tests that write entries without a client. `shared` is the folder of the tasks' journal if that is a
+    different folder.
     """
 
     in_own_session = False

@@ -33,6 +33,10 @@ class Vault:
         self._do("ACL", "SETUSER", USER, "on", "resetpass", f">{password}", "~*", "&*", "+@all")
         self._do("CLIENT", "KILL", "USER", USER)
 
+    def add(self, password: str) -> None:
+        """Give the user another password, beside the one that it has."""
+        self._do("ACL", "SETUSER", USER, f">{password}")
+
     def connections(self) -> set[str]:
         """Return the ids of the user's connections."""
         return {each["id"] for each in self.admin.client_list() if each["user"] == USER}

@@ -21,7 +21,7 @@ def test_a_login_without_expiry_is_renewed_after_refusal_or_new_provider() -> No
 def test_a_login_is_renewed_after_four_fifths_of_its_time() -> None:
     plan = RenewalPlan(OF_A_MINUTE, "a:b")
     assert [plan.is_due("a:b", NOW + seconds) for seconds in (0, 47.9, 48, 90)] == [False, False, True, True]
-    plan.provider_called("a:b", Login("shop", "next", NOW + 48, NOW + 108), NOW + 48)
+    plan.was_read("a:b", Login("shop", "next", NOW + 48, NOW + 108), NOW + 48)
     assert not plan.is_due("a:b", NOW + 80)
 
 
@@ -36,7 +36,7 @@ def test_a_provider_whose_logins_are_refused_is_called_with_back_off() -> None:
     plan, now, provider_called = RenewalPlan(FOR_EVER, "a:b", is_refused=True), NOW, 0
     while now < NOW + 600:
         if plan.is_due("a:b", now):
-            plan.provider_called("a:b", FOR_EVER if provider_called % 2 else None, now)
+            plan.was_read("a:b", FOR_EVER if provider_called % 2 else None, now)
             provider_called += 1
         plan.is_refused = True
         now += 0.5
@@ -46,8 +46,8 @@ def test_a_provider_whose_logins_are_refused_is_called_with_back_off() -> None:
 def test_a_refused_login_is_renewed_at_once_if_the_last_call_was_long_ago() -> None:
     plan = RenewalPlan(FOR_EVER, "a:b", is_refused=True)
     for _ in range(9):
-        plan.provider_called("a:b", None, NOW)
-    plan.provider_called("a:b", FOR_EVER, NOW)
+        plan.was_read("a:b", None, NOW)
+    plan.was_read("a:b", FOR_EVER, NOW)
     assert not plan.is_due("a:b", NOW + 2 * MOST_PAUSE_SECONDS)
     plan.is_refused = True
     assert plan.is_due("a:b", NOW + 2 * MOST_PAUSE_SECONDS)

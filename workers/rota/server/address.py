@@ -26,6 +26,7 @@ from rota.display_text import OPTIONS as OPTIONS_OF_CLIENTS
 from rota.protocol.wire import Arg
 from rota.server.logins import SETTING, Login, Logins, Renewal, fleet_login, logins_of
 from rota.server.server_errors import REASON_SENTINEL, ConnectionLost, Refused, ServerError
+from rota.url_logins import without_login
 
 DEFAULT_PORT: Final = 6379
 DEFAULT_SENTINEL_PORT: Final = 26379
@@ -176,11 +177,15 @@ def address_with(url: str, access: ServerAccess) -> Address:
 
 
 def address_of(server: ServerSettings) -> Address:
-    """Return the address of a fleet's server. Raises the errors of `parse_address`."""
+    """Return the address of a fleet's server. Raises the errors of `parse_address`.
+
+    In a process of that fleet, the login that the master shares replaces the one in the URL.
+    """
     files = TlsFiles(server.redis_tls_ca, server.redis_tls_cert, server.redis_tls_key)
-    given = server.redis_credentials
-    logins = (fleet_login.shared or logins_of(given)) if given else None
-    return address_with(server.redis_url, ServerAccess(files, logins))
+    shared = fleet_login.shared
+    if shared is None:
+        return address_with(server.redis_url, ServerAccess(files, logins_of(server.redis_credentials)))
+    return address_with(without_login(server.redis_url), ServerAccess(files, shared))
 
 
 def _check_files(files: TlsFiles, *, tls: bool) -> None:

@@ -1,6 +1,7 @@
-"""Logins: the user and the password with which a connection authenticates if the application has a provider.
+"""Logins: the user and the password with which a connection authenticates, if they can change while it is in use.
 
-The passwords of a provider may expire. It is called again before that, and after the server has refused a login.
+They come from a provider in the application, or from the URL of a fleet, which a reload can change. The passwords of a
+provider may expire. It is called again before that, and after the server has refused a login.
 """
 
 import contextlib
@@ -201,8 +202,8 @@ class SharedLogins:
 
 
 class FleetLogin:
-    """Holds the login of the fleet that this process belongs to. It is None in other processes, and if the fleet has no
-    provider."""
+    """Holds the login of the fleet that this process belongs to. It is None in other processes, and if the fleet has
+    neither a provider nor a user or password in its URL."""
 
     def __init__(self) -> None:
         self.shared: SharedLogins | None = None

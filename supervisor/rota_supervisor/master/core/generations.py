@@ -17,6 +17,7 @@ from typing import Any, Final, TypedDict
 
 from rota.child.child_settings import settings_to_json
 from rota.telemetry.metrics import QueueLabels
+from rota.url_logins import login_in, without_login
 from rota_supervisor.config import loader, resolution
 from rota_supervisor.config.errors import Fault
 from rota_supervisor.config.layers import leaves
@@ -71,12 +72,19 @@ def change_between(old: Config, new: Config, *, fresh: bool = False) -> Change:
 
 def faults_of_change(old: Config, new: Config) -> list[Fault]:
     """Return a fault for each change that a reload cannot make, with the advice to restart."""
-    changed = [key for key in _NEEDS_RESTART if getattr(old, key) != getattr(new, key)]
+    changed = [key for key in _NEEDS_RESTART if _fixed_part(old, key) != _fixed_part(new, key)]
     if bool(old.redis_credentials) != bool(new.redis_credentials):  # one provider can be replaced with another
         changed.append("redis_credentials")
     advice = "this setting cannot be changed by a reload: stop the master and start it again"
     restart = [Fault(key, advice) for key in changed]
     return restart + _faults_of_signing(old.signing, new.signing)
+
+
+def _fixed_part(config: Config, key: str) -> object:
+    """Return what a reload cannot change in the value of a key: all of it, except for the user and the password in the
+    URL."""
+    url = config.redis_url
+    return (without_login(url), login_in(url) is None) if key == "redis_url" else getattr(config, key)
 
 
 def _faults_of_signing(old: SigningConfig, new: SigningConfig) -> list[Fault]:

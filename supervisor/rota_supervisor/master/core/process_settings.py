@@ -8,10 +8,11 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from rota.child.child_settings import PollerSettings, TaskOverride, WorkerSettings, settings_to_json
+from rota.child.child_settings import PollerSettings, ServerSettings, TaskOverride, WorkerSettings, settings_to_json
 from rota.protocol.keys import is_pattern
 from rota.protocol.tiers import QueueShare, pack_tiers
 from rota.protocol.wire import Packed
+from rota.url_logins import without_login
 from rota_supervisor import messages
 from rota_supervisor.config import resolution
 from rota_supervisor.config.model import Config, PoolConfig, QueueConfig
@@ -67,13 +68,19 @@ def _calls_to_compare(config: Config) -> messages.ScheduledCalls:
     return calls if len(json.dumps(calls)) <= messages.MAX_SETTINGS else {}
 
 
+def _server_of_children(config: Config) -> ServerSettings:
+    """Return the server without the user and the password, which children read from shared memory."""
+    settings = resolution.server_settings(config)
+    return dataclasses.replace(settings, redis_url=without_login(settings.redis_url))
+
+
 def exporter_settings(config: Config) -> ExporterSettings:
     """Return the settings of the exporter."""
     by_name = _filled(ExporterSettings, config)
     listen_host, _, _ = config.http.listen.rpartition(":")
     by_name["allowed_hosts"] = (*config.http.allowed_hosts, listen_host)
     return ExporterSettings(
-        server=resolution.server_settings(config),
+        server=_server_of_children(config),
         queues=tuple(
             _queue_settings(config, name, number) for number, tier in enumerate(config.tiers, 1) for name in tier
         ),
@@ -123,7 +130,7 @@ def _settings_of_pool(config: Config, name: str, pool: PoolConfig) -> WorkerSett
     served = {share.name for tier in tiers for share in tier.queues}
     objectives = {name: queue.lag_objective_seconds for name, queue in config.queues.items() if name in served}
     return WorkerSettings(
-        server=resolution.server_settings(config),
+        server=_server_of_children(config),
         pool=name,
         concurrency=pool.concurrency,
         tiers=tiers,
@@ -141,7 +148,7 @@ def _settings_of_pool(config: Config, name: str, pool: PoolConfig) -> WorkerSett
 def poller_settings(config: Config, rank: int) -> PollerSettings:
     """Return the settings of the poller with this rank."""
     return PollerSettings(
-        server=resolution.server_settings(config),
+        server=_server_of_children(config),
         rank=rank,
         lease_seconds=config.lease.seconds,
         dead_max_age_seconds=config.dead.max_age_seconds,

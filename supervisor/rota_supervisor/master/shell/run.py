@@ -20,8 +20,7 @@ from rota.protocol.schedule_store import ScheduleStore
 from rota.server.logins import fleet_login
 from rota.telemetry import log, log_events
 from rota_supervisor.child_start import Spawner
-from rota_supervisor.code_probe import fetch_login
-from rota_supervisor.config.errors import ConfigError, Fault
+from rota_supervisor.config.errors import ConfigError
 from rota_supervisor.config.loader import Loaded
 from rota_supervisor.config.model import Config
 from rota_supervisor.control.port import RequestKind
@@ -37,7 +36,7 @@ from rota_supervisor.master.core.state import MasterState
 from rota_supervisor.master.effects import master_output
 from rota_supervisor.master.effects.background import Background
 from rota_supervisor.master.effects.listen_socket import ListenSocket
-from rota_supervisor.master.effects.login_keeper import LoginKeeper, fetch_first_login
+from rota_supervisor.master.effects.login_keeper import LoginKeeper, share_first_login
 from rota_supervisor.master.effects.master_redis import RedisCalls, RedisWatch, ScheduleDeclarer
 from rota_supervisor.master.effects.notify_socket import NotifySocket
 from rota_supervisor.master.effects.processes import Processes, bell_fd
@@ -139,7 +138,7 @@ def run_master(options: RunOptions) -> None:
     master_output.log_everything()
     try:
         check_sizes(config)
-        fetch_first_login(config, options.import_paths[0])
+        share_first_login(config, options.import_paths[0])
         for warning in [*options.loaded.warnings, *options.check_server(), *reaper.warnings_of_oom()]:
             log.logger().warning(log_events.CONFIG_WARNING, warning=warning)
         manager = options.manager
@@ -217,9 +216,8 @@ class _Master:
         self.loop = MasterLoop(inbox, memory, self._processes.receive, reaper.reap, lambda: self._redis.silent_since)
 
     def _login_keeper(self) -> LoginKeeper | None:
-        folder = self._options.import_paths[0]
         shared = fleet_login.shared
-        return None if shared is None else LoginKeeper(self._state, shared, lambda named: fetch_login(named, folder))
+        return None if shared is None else LoginKeeper(self._state, shared, self._options.import_paths[0])
 
     def _register_handlers(self) -> None:
         """Register the function that performs each kind of effect."""
@@ -320,14 +318,13 @@ class _Master:
         except ConfigError as error:
             loaded = Loaded(error.usable, {}, (), error.content)
             event = ConfigurationRead(effect.ticket, loaded, tuple(error.faults))
-        provider = event.loaded.config.redis_credentials
-        if self._keeper is None or event.faults or provider in ("", self._state.config.redis_credentials):
+        if self._keeper is None or event.faults or not self._keeper.would_change(event.loaded.config):
             self._inbox.happened(event)
         else:
-            self._background.start(self._try_provider(self._keeper, event, provider))
+            self._background.start(self._try_login(self._keeper, event))
 
-    async def _try_provider(self, keeper: LoginKeeper, event: ConfigurationRead, provider: str) -> None:
-        """Continue a reload that sets another provider. Add a fault if that provider returns no login."""
-        fault = await keeper.fault_of(provider)
-        faults = (Fault("redis_credentials", fault),) if fault else ()
+    async def _try_login(self, keeper: LoginKeeper, event: ConfigurationRead) -> None:
+        """Continue a reload that changes the password or its provider. Add a fault if the new one cannot be used."""
+        fault = await keeper.fault_of(event.loaded.config)
+        faults = () if fault is None else (fault,)
         self._inbox.happened(ConfigurationRead(event.ticket, event.loaded, faults))
