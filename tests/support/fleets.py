@@ -35,13 +35,14 @@ class RunningFleet(FleetProcess):
     """A folder with `rota.toml` and `tasks.py`, and the fleet that runs there.
 
     `settings` are keys of the file, which override the defaults of fleets under test. Without `redis_url` and
-    `redis_credentials`, the fleet and its client connect as the users of `support.acl_users`. A fleet that adopts
-    nothing runs only signed tasks by default, and its client signs. With `signing=UNSIGNED` it runs tasks without a
-    signature, for tests that write entries without a client. `shared` is the folder of the tasks' journal if that is a
+    `redis_credentials`, the fleet and its client connect as the users of `support.acl_users`. In end-to-end tests,
+    fleets run only signed tasks and their clients sign, except for fleets that adopt, and with `signing=UNSIGNED`,
+    which is for tests that write entries without a client. `shared` is the folder of the tasks' journal if that is a
     different folder.
     """
 
     in_own_session = False
+    is_signed = False  # the default of `signing`, which the end-to-end tests change
 
     def __init__(self, url: str, namespace: str, folder: Path, *, shared: Path | None = None, **settings: Any) -> None:
         super().__init__(folder)
@@ -54,7 +55,7 @@ class RunningFleet(FleetProcess):
             "namespace": namespace,
             "redis_url": as_user(url, AclRole.FLEET) if is_default else url,
             "imports": ["tasks"],
-            "signing": UNSIGNED if "adopt" in settings else self._signing(),
+            "signing": self._signing() if self.is_signed and "adopt" not in settings else UNSIGNED,
             **({} if "pools" in settings else {"workers": 2}),
             "http": {"listen": "127.0.0.1:0"},
             "control": {"socket": str(folder / "control")},
