@@ -63,7 +63,7 @@ local function delay_until(slot)
   redis.call('ZADD', PREFIX .. 'delayed', to_score(slot), e.id)
   count('delayed:' .. e.queue, 1)
   if not first[1] or slot < from_score(first[2]) then ring_pollers() end
-  ring_if_served(e.queue) -- this task no longer counts towards the cap of its queue
+  ring_if_served(e.queue) -- the task no longer counts towards the cap of its queue, so another may start
   if report then report('throttled', entry_text(e), owner, nil, 0, 'due_us', digits_of(slot)) end
   return { 'throttled', digits_of(slot) }
 end
@@ -86,5 +86,6 @@ else
   line = math.max(line, slot) + interval
 end
 write_rate()
--- The text of the next entry must differ from that of this one, even if the clock was set back in the meantime.
+-- The text of the task's next entry must differ from the text of this entry, even if the clock was set back in the
+-- meantime.
 return delay_until(math.min(math.max(slot, e.ready + 1), LATEST))

@@ -6,7 +6,7 @@
 -- with: patterns matching share_text
 local PLAIN_COST = 720720 -- VIRTUAL_UNIT of rota/protocol/tiers.py: the cost of an entry at weight 1
 
-local tiers_at -- the last argument of `read_tiers`; `explain` replaces the tiers of its turn
+local tiers_at -- index in ARGV at which the tiers begin; `explain` replaces the tiers of its turn there
 local function read_tiers(at)
   local domains, number = {}, tonumber(ARGV[at])
   tiers_at, at = at, at + 1
@@ -19,7 +19,7 @@ local function read_tiers(at)
   return domains
 end
 
--- Return where the value of a name begins in a text of ` NAME=VALUE`, or nil.
+-- Return where the value of a name begins in a text of ` NAME=VALUE` parts, or nil if the name is not in the text.
 local function value_of(text, name)
   if text == '' then return nil end
   local _, before = string.find(text, ' ' .. name .. '=', 1, true)
