@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
--- Find in-flight lists whose owners are not registered, and register these owners for the length of one lease. When the
--- lease expires, they are reaped like any other owner. Running tasks are counted again, because an earlier count did
--- not include the tasks in these lists.
+-- Register owners that have in-flight lists but are not registered, for the length of one lease. When the lease
+-- expires, they are reaped like any other owner. Running tasks are counted again, because an earlier count did not
+-- include the tasks in these lists.
 -- with: prefix clock numbers entry lists doorbell recount
 -- KEYS[1]  tasks
 -- ARGV

@@ -1,6 +1,6 @@
 #!lua flags=no-writes
--- Return the numbers of tasks of each named queue and of a batch of the known queues. They are shown in metrics and to
--- people.
+-- Return the numbers of tasks of each named queue and of a batch of the known queues. The numbers are used for metrics,
+-- and are shown to people.
 -- with: prefix clock numbers entry ticket doorbell unadopted matching closing
 -- KEYS[1]  tasks
 -- ARGV

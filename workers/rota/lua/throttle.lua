@@ -8,7 +8,7 @@
 --   text      the entry
 --   rate      name of the rate
 --   interval  microseconds between two starts
---   burst     number of starts that may happen at once after a pause
+--   burst     number of tasks that may start at once after a time without starts
 --   latest    time in microseconds after which the task must not start, or ''
 -- keys     counts dead delayed doorbell doorbell:* epitaphs events events-on former idle inflight:* keys members owners
 --          patterns paused progress queue:* rate:* ready served tasks tickets times:* totals turns:* waiters

@@ -106,8 +106,8 @@ def _parse(raw: bytes) -> Any:
 
 
 def refuse_constant(constant: str) -> NoReturn:
-    """Raise ValueError for NaN and infinity. Python's JSON parser calls this function for these constants. Without it,
-    the parser would accept them, although JSON does not have them."""
+    """Raise ValueError for NaN and infinity. Python's JSON parser calls this function for these constants. Otherwise
+    the parser would accept NaN and infinity, which are not valid JSON."""
     raise ValueError(f"{constant} is not a JSON number")
 
 

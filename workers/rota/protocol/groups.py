@@ -137,8 +137,8 @@ def parse_added(raw: Raw) -> Added:
 
 
 def parse_group(raw: Raw) -> GroupState | None:
-    """Parse one row of a reply: the fields of GroupState in their order, followed by a number for each of ENDS. An
-    empty row means that the group is not known."""
+    """Parse one row of a reply: the fields of GroupState in their order, followed by the number of ended members for
+    each outcome in ENDS. An empty row means that the group is not known."""
     if not raw:
         return None
     name, phase, is_cancelled, total, left, cursor, opened_us, ended_us, followed_by, then, on_dead, *ended = raw

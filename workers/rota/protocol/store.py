@@ -240,8 +240,8 @@ class Store(Queries, Operations, Dependents):
     def sweep(
         self, lease_ms: int, poller: str = "", forget_seconds: float = DEFAULT_FORGET_SECONDS
     ) -> ScriptCall[Swept]:
-        """Do the regular work of the pollers: ring the doorbells of entries that wait without a token, record that a
-        poller is running, and forget queues of patterns that have been empty for `forget_seconds`.
+        """Do the regular work of the pollers: ring the doorbells of queues whose entries wait without a token, record
+        that a poller is running, and forget queues of patterns that have been empty for `forget_seconds`.
 
         The reply has the owners whose leases have expired, what is due next, and whether the poller named `poller` does
         the fleet's scans.

@@ -54,7 +54,7 @@ class QueueShare:
     weight: float = 1.0  # weight of the queue within its tier
     cap: int = 0  # maximum number of entries that run at once in the fleet; 0 for no cap
     interval_us: int = 0  # microseconds from one start to the next; 0 for no rate limit
-    burst: int = 1  # number of starts that may happen at once after a pause
+    burst: int = 1  # number of tasks that may start at once after a time without starts
     condition: str = ""  # name of the condition that decides whether the queue is open; "" if it is always open
 
     @property

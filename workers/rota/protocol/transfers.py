@@ -67,7 +67,7 @@ class ImportedItem(NamedTuple):
 class ImportedKey(NamedTuple):
     """A key whose value is imported exactly as it was exported."""
 
-    key: str  # without the prefix
+    key: str  # the key, without the prefix of the namespace
     kind: str  # see import_keys.lua
     expires_ms: int | None  # when the key expires, in Unix milliseconds; None for never
     values: Sequence[Arg]

@@ -19,7 +19,7 @@ class RateRequest(NamedTuple):
     entry: bytes
     name: str  # starts with the same name are counted together
     interval_us: int  # microseconds from one start to the next
-    burst: int  # number of starts that may happen at once after a pause
+    burst: int  # number of tasks that may start at once after a time without starts
     latest_us: int | None = None  # the latest time at which the task may start, by Redis time; None for any time
 
 
