@@ -5,7 +5,8 @@
 -- with: prefix clock numbers entry doorbell closing
 -- KEYS[1]  tasks
 -- ARGV
---   ttl               lifetime of these definitions in milliseconds; definitions from earlier calls expire
+--   ttl               lifetime of these definitions in milliseconds; definitions from earlier calls keep their own
+--                     lifetimes
 --   name, kind, text  condition: its name, `hours` or `lua`, and its text, see shared/condition.lua
 -- keys     closed conditions counts doorbell doorbell:* events-on former idle members patterns paused progress queue:*
 --          ready served shares tasks times:* turns:* waiters

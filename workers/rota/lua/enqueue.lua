@@ -25,8 +25,8 @@
 -- The id of a task that was cancelled while it waited can be used again. The old entry stays in its lane as a tombstone
 -- (see shared/incarnations.lua), and the new task has its own entry.
 -- Invariant: an accepted id is in `tasks` and in exactly one lane, list or set. Applications wait for this script,
--- mostly with one task per call. So it avoids functions and tables, each of which costs a tenth to a quarter of a
--- redis.call, and it does not include a shared file for a single line.
+-- mostly with one task per call. So the script avoids functions and tables, each of which costs a tenth to a quarter of
+-- a redis.call. Nor does it include a shared file for a single line.
 local FIELDS, MOST = 4, 500
 if #ARGV > 1 + MOST * FIELDS then return redis.error_reply('ROTA at most 500 tasks a call') end
 if (#ARGV - 1) % FIELDS > 0 then return redis.error_reply('ROTA four arguments for each task') end

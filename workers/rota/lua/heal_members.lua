@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
--- Find members of groups and chains whose ends were not processed, and process these ends. An end is missed if a node
--- of an earlier version, which does not know members, ended the task, or if the task was deleted by hand. A task in the
--- dead set ended as dead. For any other task, the records of ended tasks are searched. A task without such a record
--- counts as purged.
+-- Find members of groups and chains whose ends were not processed, and process these ends. An end is missed if it was
+-- recorded by a node with an earlier version of Rota, which does not know members, or if the task was deleted by hand.
+-- A task in the dead set ended as dead. For any other task, the records of ended tasks are searched. A task without
+-- such a record counts as purged.
 -- with: prefix clock entry doorbell counters in_use about_groups incarnations legacy_item task_events waiters following
 -- with: remembered
 -- sets: bytes_read

@@ -5,7 +5,8 @@
 -- KEYS[1]  tasks
 -- ARGV
 --   client    name of the client that waits
---   goal, id  task and what the client waits for: its start `s`, its end `e`, or its end with its result `r`
+--   goal, id  what the client waits for, and the id of the task; a goal is `s` for the start, `e` for the end, or `r`
+--             for the end with the result
 -- keys     dead delayed ends ends-sealed ends-untold ends:* epitaphs events-on former inflight:* members owners
 --          patterns paused progress queue:* replies:* result:* tasks tickets waiters
 -- returns  for each task, its state as `status` returns it, or false if it has not reached the goal; the client is then

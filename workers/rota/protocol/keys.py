@@ -1,7 +1,7 @@
 """The names that people choose, and all keys of the protocol. No other module contains the text of a key.
 
 The rules for names apply to queues, tasks, task ids, namespaces and nodes. Names become parts of keys and fields of
-space-separated entries, so the alphabet has no spaces, braces or characters that are special in Lua patterns.
+space-separated entries, so they contain no spaces, braces or characters that are special in Lua patterns.
 
 A pattern, for example `tenant-*`, stands for every queue whose name begins with `tenant-`. A queue is served under its
 own name if that name is in the tiers, and otherwise under the longest pattern that matches its name. A queue is

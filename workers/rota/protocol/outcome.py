@@ -44,7 +44,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class RetryOutcome:
-    """The outcome of a failed attempt after which there is another attempt."""
+    """The outcome of a failed attempt that will be retried."""
 
     label: ClassVar = "retry"
     delay_us: int  # time from the settlement to the next attempt

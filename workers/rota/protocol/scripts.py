@@ -1,5 +1,5 @@
-"""The scripts of the protocol, assembled from Lua files, and calls of scripts. A call consists of bytes to send and a
-parser for the reply.
+"""The scripts of the protocol, which are assembled from Lua files, and the calls of these scripts. A call consists of
+bytes to send and a parser for the reply.
 
 The scripts are loaded from `rota/lua` and identified by their SHA1. A script lists the shared functions that it needs
 in lines such as `-- with: entry doorbell`. The files of `lua/shared/` with these names are inserted between the

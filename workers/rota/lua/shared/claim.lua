@@ -8,8 +8,8 @@
 --   domains      the tiers
 --   bounds       the limits on starts, see shared/bounds.lua; nil if no queue has limits
 --   now          Redis time in microseconds
---   to_ring      queue or pattern -> whether to ring for it; written here
---   has_more     queue -> whether it has more entries; written here
+--   to_ring      queue or pattern -> whether to ring for it; the claim writes this
+--   has_more     queue -> whether it has more entries; the claim writes this
 -- `claim_entries` adds these:
 --   texts        the claimed entries; the first `pushed` of them are in the list
 --   claims       each entry with its body

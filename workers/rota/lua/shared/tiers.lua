@@ -1,8 +1,8 @@
--- The tiers of a call, from ARGV[at]: the number of domains, then for each `name settings n` and n names of queues or
--- patterns. The settings are a list as in shared/share_text.lua. They contain each name that does not have the default
--- settings, or every name if the domain has patterns (see shared/matching.lua). A fleet may serve a hundred queues
--- while a call concerns only one, so the list is read only where needed. If no master has published a domain with
--- patterns, nothing is claimed from it, because no queue is marked in it.
+-- The tiers of a call, from ARGV[at]: the number of domains, then for each domain `name settings n` and n names of
+-- queues or patterns. The settings are a list as in shared/share_text.lua. They contain each name that does not have
+-- the default settings, or every name if the domain has patterns (see shared/matching.lua). A fleet may serve a hundred
+-- queues while a call concerns only one, so the list is read only where needed. If no master has published a domain
+-- with patterns, nothing is claimed from it, because no queue is marked in it.
 -- with: patterns matching share_text
 local PLAIN_COST = 720720 -- VIRTUAL_UNIT of rota/protocol/tiers.py: the cost of an entry at weight 1
 

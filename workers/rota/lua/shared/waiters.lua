@@ -1,6 +1,6 @@
--- Clients that wait for tasks. `waiters` maps an id to ` GOAL:CLIENT` for each client: `s` for the start of the task,
--- `e` for its end. Each client blocks on its own list. The text pushed there, `how id`, only makes the client call
--- `wait` again; see wait.lua. If no client waits, `notify_waiters` is nil.
+-- Clients that wait for tasks. `waiters` maps an id to ` GOAL:CLIENT` for each client. GOAL is `s` for the start of the
+-- task, or `e` for its end. Each client blocks on its own list. The text pushed there, `how id`, only makes the client
+-- call `wait` again; see wait.lua. If no client waits, `notify_waiters` is nil.
 -- keys     replies:*
 local REPLIES_MS = 60000 -- milliseconds after which a client that has not read its list is assumed to have exited
 
