@@ -1,6 +1,7 @@
 #!lua
 -- Accept tasks, as `enqueue` does, together with the chains that follow them, and make them members of a group. The
--- script can also open and close the group. A server that is out of memory refuses the call, as it refuses `enqueue`.
+-- script can also open and close the group. A server that is out of memory refuses this script, just as it refuses
+-- `enqueue`.
 -- with: own_args prefix sent clock numbers entry doorbell counters in_use about_groups incarnations legacy_item
 -- with: task_events
 -- with: waiters following
@@ -66,7 +67,8 @@ local is_repeated = is_reply_to(nonce, redis.call('GET', sent_key(nonce)))
 if has_group and not is_repeated then
   local has_ended = known[2] or known[1] == 'cancelled' or not known[1] and opens == '0'
   if has_ended or cursor ~= '' and tonumber(cursor) ~= accepted then
-    -- Because of this write, a WAIT after this call also covers the earlier calls, even if they used other connections.
+    -- This write changes nothing. But a WAIT after it also covers the earlier calls, even if they used other
+    -- connections.
     if known[1] then redis.call('HSET', key, 'phase', known[1]) end
     return { has_ended and 'ended' or 'cursor', accepted, {} }
   end

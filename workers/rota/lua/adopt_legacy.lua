@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
 -- Turn the items of legacy lists into tasks. Producers push these items to keys outside the namespace. An item of a
 -- list becomes ready at once. An item of a sorted set becomes ready at the time in its score. An item goes to the dead
--- set if neither it nor its source names a queue, if it is due in more than ten years, or if the lane of its queue is
--- not a list.
+-- set if neither the item nor its source names a queue, if the item is due in more than ten years, or if the lane of
+-- its queue is not a list.
 -- with: prefix clock numbers entry doorbell counters in_use incarnations legacy_item task_events waiters other_ends
 -- with: following
 -- with: adopt leases
@@ -15,11 +15,12 @@
 -- keys     counts dead delayed doorbell doorbell:* ends ends-sealed ends-untold ends:* epitaphs events events-on former
 --          group-members:* group:* groups idle keys members meta patterns paused progress pulse queue:* queues ready
 --          replies:* result:* served tasks tickets times:* totals turns:* unique:* waiters
--- returns  now in microseconds; 0|1 whether this poller listens to the sources for the fleet, which one poller does as
---          long as it calls at least once a second; the next due time in microseconds or ''; 0|1 whether items are left
---          that could be taken now; (number of items taken, number of items left, error or '') per source; (queue,
---          reason) per item that went to the dead set, where the reason is garbage, too_far_ahead or unusable_lane
--- Invariant: an item is either in its source or a task. Items of a source are taken in its order. A source that cannot
+-- returns  now in microseconds; 0|1 whether this poller is the one that reads the sources for the fleet, which it
+--          remains as long as it calls at least once a second; the next due time in microseconds or ''; 0|1 whether
+--          items are left that could be taken now; (number of items taken, number of items left, error or '') per
+--          source; (queue, reason) per item that went to the dead set, where the reason is garbage, too_far_ahead or
+--          unusable_lane
+-- Invariant: an item is either in its source or a task. The items of a source are taken in order. A source that cannot
 -- be read does not affect the others.
 -- Ten years and one second, in microseconds.
 local UNKNOWN_QUEUE, LONGEST_WAIT, LEADS_FOR = 'unknown', 3653 * 86400 * 1000000, 1000000
@@ -34,7 +35,7 @@ redis.call('SCARD', PREFIX .. 'queues')
 local is_leader = leads(name, 'adopter', 'adopts_until', LEADS_FOR, now)
 
 -- If a source is a list `queue:NAME` that feeds another queue, scheduled items that name the queue NAME go to that
--- other queue too. `routes` maps NAME to it.
+-- other queue too. `routes` maps NAME to the other queue.
 local sources, routes = {}, {}
 for at = 3, #ARGV, 3 do
   local source = { key = ARGV[at], queue = ARGV[at + 1], task = ARGV[at + 2], taken = 0, left = 0, fault = '' }
@@ -43,7 +44,8 @@ for at = 3, #ARGV, 3 do
   if old and source.queue ~= '' then routes[old] = source.queue end
 end
 
--- Return the reply of a command on a source, or nil if the server refused it. The error is stored in the source.
+-- Return the reply of a command on a source, or nil if the server refused it. In that case, store the error in the
+-- record of the source.
 local function ask(source, command, ...)
   local reply = redis.pcall(command, source.key, ...)
   if type(reply) ~= 'table' or not reply.err then return reply end

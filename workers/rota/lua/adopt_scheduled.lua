@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- Turn legacy items of the delayed set into tasks before they are due, so that they are counted, listed and cancelled
--- like any other task. A legacy item is a JSON array that another program added with ZADD.
+-- Turn legacy items of the delayed set into tasks before they are due, so that they can be counted, listed and
+-- cancelled like any other task. A legacy item is a JSON array that another program added with ZADD.
 -- with: prefix clock entry ticket doorbell counters in_use incarnations legacy_item task_events waiters other_ends
 -- with: following
 -- with: adopt

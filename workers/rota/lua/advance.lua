@@ -1,13 +1,13 @@
 #!lua
 -- Enqueue the next occurrences of a schedule a few seconds before they are due, and store the schedule's new record. A
--- server that is out of memory refuses the call, as it refuses `enqueue`.
+-- server that is out of memory refuses this script, just as it refuses `enqueue`.
 -- with: prefix clock numbers entry doorbell counters in_use incarnations legacy_item task_events schedules occurrences
 -- KEYS[1]  tasks
 -- ARGV
 --   name           name of the schedule
 --   read           record of the schedule as the poller read it
 --   becomes        record to store instead
---   check_at       time at which a poller has to process the schedule again (in microseconds, or '+inf')
+--   check_at       time in microseconds at which a poller has to process the schedule again, or '+inf'
 --   rule           'skip' | 'queue': what to do with occurrences that overlap
 --   queue          queue of the occurrences
 --   id, due, body  occurrence, with its due time in microseconds; up to 100 x

@@ -1,6 +1,7 @@
 #!lua flags=allow-oom
--- Publish a master's heartbeat. It reports that the node is alive, which queues it serves with which settings, how many
--- ended tasks are remembered, and how many task events are kept. Consumers serve the queues with the same settings.
+-- Publish a master's heartbeat. The heartbeat shows that the node is alive. It also defines which queues the node
+-- serves and with which settings, how many ended tasks the fleet remembers, and how many task events it keeps.
+-- Consumers serve the queues with the same settings.
 -- with: prefix clock numbers doorbell ends share_text
 -- KEYS[1]  tasks
 -- ARGV
@@ -11,17 +12,19 @@
 --   events            number of task events to keep, 0 for none
 --   settings          settings of the queues that do not have the default settings, in the form of
 --                     shared/share_text.lua
---   domains           number of domains with patterns that follow; a domain is a set of tiers
+--   domains           number of domains with patterns that follow; a domain is the set of queues that a pool serves in
+--                     one tier
 --   domain, settings  name and settings of a domain with patterns; `domains` x
 --   queue             each queue that the node serves
 -- keys     closed conditions doorbell doorbell:* ends ends-sealed ends-untold ends:* events-on former idle members meta
 --          nodes patterns paused progress queue:* queues ready served shares tasks times:* turns:* waiters
--- returns  the number of nodes that are alive, and 0|1 whether any queue may be closed to claims, or was closed; see
---          conditions.lua
+-- returns  the number of nodes that are alive, and 0|1 whether the check of conditions.lua is needed, because a queue
+--          is paused, was found closed, or may have a condition
 -- A node's request for events (`events`) stays in force after the node has ended, until another master announces
 -- itself. So events are written even for tasks that are enqueued while the fleet is down. The last heartbeat of a
--- silent node stays for 5 minutes, so that people can see it.
--- Invariant: everything that is published here is valid only for `ttl`, so that a dead master is forgotten.
+-- silent node is kept for 5 minutes, so that people can see it.
+-- Invariant: the queues and settings that are published here are valid only for `ttl`, so that a dead master does not
+-- count as serving these queues.
 local KEPT_US = 300 * 1000000
 local now = redis_now()
 local node, heartbeat, ttl, keep, events, settings, domains = unpack(ARGV, 1, 7)
@@ -60,7 +63,7 @@ for _, other in ipairs(redis.pcall('HKEYS', events_on)) do
   if not lives[other] then redis.call('HDEL', events_on, other) end
 end
 
--- Publish a domain with patterns, so that scripts mark its queues. A new domain starts with a mark for every ready
+-- Publish a domain with patterns, so that scripts mark its queues. A new domain begins with a mark for every ready
 -- queue.
 local function announce_domain(domain, settings)
   local is_known = redis.pcall('HEXISTS', PATTERNS, domain)
@@ -71,8 +74,8 @@ local function announce_domain(domain, settings)
   for pattern in string.gmatch(settings, ' ([^ =]*%*)=%d') do ring_bell(PREFIX .. 'doorbell:' .. pattern) end
 end
 
--- Remove expired domains with their turns and times. Only live masters call this script, so the domains stay while no
--- master is alive.
+-- Remove expired domains with their turns and times. Only live masters call this script, so the domains are kept while
+-- no master is alive.
 local function forget_domains()
   local found = redis.pcall('HGETALL', PATTERNS)
   for i = 1, #found, 2 do
@@ -88,7 +91,7 @@ for i = 8, first_queue - 1, 2 do announce_domain(ARGV[i], ARGV[i + 1]) end
 forget_domains()
 for i = first_queue, #ARGV do
   redis.call('HSET', PREFIX .. 'served', ARGV[i], until_us)
-  -- A sweep finds items that were pushed without the client only in the queues of this set.
+  -- A sweep checks only the queues of this set for items that were pushed without the client.
   if not is_pattern(ARGV[i]) then redis.call('SADD', PREFIX .. 'queues', ARGV[i]) end
 end
 return { alive, math.min(1, redis.call('EXISTS', PREFIX .. 'paused', PREFIX .. 'conditions', PREFIX .. 'closed')) }

@@ -26,7 +26,7 @@ for i = 3, #ARGV do
   local queue = ARGV[i]
   local served = whole(redis.call('HGET', PREFIX .. 'served', queue)) or 0
   if served < now + lease then redis.call('HSET', PREFIX .. 'served', queue, until_us) end
-  -- A sweep finds items that were pushed without the client only in these queues.
+  -- A sweep checks only the queues of this set for items that were pushed without the client.
   redis.call('SADD', PREFIX .. 'queues', queue)
   shares[#shares + 1] = published_share(queue, now)
 end

@@ -3,9 +3,9 @@
 -- with: prefix numbers
 -- KEYS[1]  tasks
 -- ARGV
---   ends  ways in which a task ends and is no longer stored, for example `done`
+--   ends  outcomes after which a task is no longer stored, for example `done`
 -- keys     tasks totals
--- returns  numbers of tasks: accepted; live, including dead tasks; and ended, one number for each of the ways in `ends`
+-- returns  numbers of tasks: accepted; live, including dead tasks; and ended, one number for each outcome in `ends`
 local ends, accepted = ARGV, 0
 local totals = redis.call('HGETALL', PREFIX .. 'totals')
 for i = 1, #totals, 2 do

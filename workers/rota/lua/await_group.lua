@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- Check whether at most `most` members of a group are left, or whether the group has ended. If neither is true,
--- register the client, so that it is notified as soon as one of them is.
+-- Check whether at most `most` members of a group are left, or whether the group has ended. If neither is the case,
+-- register the client, so that it is notified when one of the two becomes true.
 -- with: prefix
 -- KEYS[1]  tasks
 -- ARGV
@@ -10,8 +10,8 @@
 -- keys     group-members:* group:* tasks
 -- returns  1 if at most `most` members are left or the group has ended or is unknown, otherwise 0; and the number of
 --          members left (-1 if the group has ended or is unknown)
--- Invariant: a client that has to wait is registered in the call that checked, so that no change is missed. If the list
--- of waiting clients is full, the client is not registered, and has to check again later.
+-- Invariant: a client that has to wait is registered in the same call, so that it misses no change. If the list of
+-- waiting clients is full, the client is not registered, and has to check again later.
 local MOST_NOTED = 1000
 local client, group, most = ARGV[1], ARGV[2], ARGV[3]
 local key = PREFIX .. 'group:' .. group

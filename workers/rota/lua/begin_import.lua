@@ -3,7 +3,7 @@
 -- with: prefix imports
 -- KEYS[1]  tasks
 -- ARGV
---   file  digest of the file, '' to prepare the namespace for a later file
+--   file  digest of the file, or '' to prepare the namespace for a file that is not known yet
 -- keys     meta tasks
 -- returns  a status, and the number of lines that have been imported
 --   ok     the namespace is closed to fleets until end_import

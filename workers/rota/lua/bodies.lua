@@ -1,6 +1,6 @@
 #!lua flags=no-writes
--- Return a batch of ids of tasks that have a body and are neither delayed nor dead. The entry of each should be in a
--- lane or an in-flight list. The caller checks that it is.
+-- Return a batch of ids of tasks that have a body and are neither delayed nor dead. The entry of each of these tasks
+-- should be in a lane or an in-flight list. The caller checks this.
 -- with: prefix lists locations
 -- KEYS[1]  tasks
 -- ARGV

@@ -15,7 +15,7 @@
 -- returns  cancelled (it waited, and has ended) | running (it will be interrupted) | dead (it was already dead; nothing
 --          was changed) | unknown
 -- Invariant: a waiting task has ended when the script returns. A running task is never started again.
-local ORDERS_MS, MOST_ORDERS = 60000, 1000 -- lifetime and maximum number of orders, in case the node is gone
+local ORDERS_MS, MOST_ORDERS = 60000, 1000 -- lifetime in ms and maximum number of orders, in case the node has gone
 local id, kill_after, now = ARGV[1], ARGV[2], redis_now()
 guard_task_keys()
 local body = redis.call('HGET', PREFIX .. 'tasks', id)
@@ -39,8 +39,9 @@ if redis.call('ZREM', PREFIX .. 'delayed', id) == 1 then
   return 'cancelled'
 end
 
--- The node is the part of the owner's name before slot and nonce. The time at which the entry became ready identifies
--- the task, because a later task with this id may run there soon. If the key has the wrong type, the order is lost.
+-- The node is the part of the owner's name before slot and nonce. The time at which the entry became ready
+-- distinguishes the task from a later task with the same id, which may soon run on the same node. If the key has the
+-- wrong type, the order is lost.
 local function order(owner, line)
   local ready = string.match(line, '^%S+ %S+ %S+ %d+ (%d+) ') or '0'
   local orders = PREFIX .. 'orders:' .. (string.match(owner, '^(.*):%d+:%d+$') or owner)
@@ -59,8 +60,8 @@ end
 -- Free the unique key and record the end now, because the claim that drops the entry may come much later.
 free_unique_key(id, 'u')
 if body ~= '' then
-  -- Only the flag of the entry shows whether there are attempt records, and the entry is somewhere in a lane, so read
-  -- the key.
+  -- The flag of the entry would show whether there are attempt records, but the entry is somewhere in a lane. So try to
+  -- read the records instead.
   local past = redis.call('HGET', PREFIX .. 'epitaphs', id)
   note_end('cancelled', now, '-', id, e.text, run_record .. (past and after_run_record(past) or ''))
 end

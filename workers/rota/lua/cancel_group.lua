@@ -21,7 +21,7 @@ if not known[1] or known[2] then return { 0, '0', {} } end
 local chunk = redis.call('SSCAN', following.members_key(group), cursor, 'COUNT', CHUNK)
 redis.call('HSET', following.group_key(group), 'phase', 'cancelled')
 for i, member in ipairs(#chunk[2] > 0 and redis.call('HMGET', MEMBERS, unpack(chunk[2])) or {}) do
-  if not member then -- the member's record was deleted by hand, so no script would process its end
+  if not member then -- the member's record was deleted by hand, so no other script would remove the member
     redis.call('HSET', MEMBERS, chunk[2][i], group)
     follow('purged', now, { chunk[2][i] })
   end

@@ -1,11 +1,12 @@
 #!lua flags=allow-oom
 -- Store a master's conditions, and record when each closed queue was first found closed. A queue is closed if it is
--- paused, if its condition keeps entries waiting, or if its condition fails. The next claim from the queue deletes that
--- time.
+-- paused, if its condition keeps entries waiting, or if its condition fails. The next claim from the queue deletes the
+-- recorded time.
 -- with: prefix clock numbers entry doorbell closing
 -- KEYS[1]  tasks
 -- ARGV
---   ttl               lifetime of these definitions in milliseconds; definitions from earlier calls expire
+--   ttl               lifetime of these definitions in milliseconds; definitions from earlier calls keep their own
+--                     lifetimes
 --   name, kind, text  condition: its name, `hours` or `lua`, and its text, see shared/condition.lua
 -- keys     closed conditions counts doorbell doorbell:* events-on former idle members patterns paused progress queue:*
 --          ready served shares tasks times:* turns:* waiters
@@ -13,7 +14,7 @@
 --          if it is paused), and the error of the condition or ''
 -- A call checks at most 100 queues from each of `closed`, `paused`, `ready` and `shares`, chosen at random if there are
 -- more. One evaluation takes 30 to 80 µs, so with 500 queues from each, this script would block turns for 60 ms. The
--- limit equals CLOSED_A_READING of the masters.
+-- masters have the same limit, CLOSED_A_READING.
 -- Invariant: the time at which a queue was found closed is kept while it stays closed, regardless of which master runs
 -- the script.
 local MOST = 100

@@ -25,8 +25,8 @@
 -- The id of a task that was cancelled while it waited can be used again. The old entry stays in its lane as a tombstone
 -- (see shared/incarnations.lua), and the new task has its own entry.
 -- Invariant: an accepted id is in `tasks` and in exactly one lane, list or set. Applications wait for this script,
--- mostly with one task per call. So it avoids functions and tables, each of which costs a tenth to a quarter of a
--- redis.call, and it does not include a shared file for a single line.
+-- mostly with one task per call. So the script avoids functions and tables, each of which costs a tenth to a quarter of
+-- a redis.call. Nor does it include a shared file for a single line.
 local FIELDS, MOST = 4, 500
 if #ARGV > 1 + MOST * FIELDS then return redis.error_reply('ROTA at most 500 tasks a call') end
 if (#ARGV - 1) % FIELDS > 0 then return redis.error_reply('ROTA four arguments for each task') end
@@ -36,7 +36,7 @@ local now = redis_now()
 local stamp = string.format('%d%06d', now / 1000000, now % 1000000) -- takes a third of the time of %.0f
 local lives, running
 
--- Return the result for an accepted task. If no fleet is running at the moment, but one has run before, it is `ok`.
+-- Return the result for an accepted task. If no fleet is running now, but one has run before, the result is `ok`.
 local function accepted_status(queue)
   local until_us = call('HGET', SERVED, queue)
   if until_us and (tonumber(until_us) or 0) > now or any_patterns and servings_of(queue)[1] then return 'ok' end
@@ -54,7 +54,7 @@ local tickets, scores, first_due = {}, {}, math.huge
 local holds, holders
 local events = report and {} -- arguments of `report`, for each task
 -- For each id: false if it is new, '' if its task was cancelled, and another text if its task is alive. One HMGET is
--- faster than a HEXISTS for each id, which would take a tenth of a full call. But it also reads the bodies, and the
+-- faster than a HEXISTS for each id, which would take a tenth of a full call. But HMGET also reads the bodies, and the
 -- Redis user of a producer may lack the permission for that: see docs/security.md. If the server has no
 -- `acl_check_cmd`, assume that the user has this permission.
 local ids, live = {}, {}
@@ -172,7 +172,7 @@ if #tickets > 0 then
   is_first = call('ZCOUNT', DELAYED, '-inf', to_score(first_due)) == 0
 end
 
--- The first write also reads the record of the nonce. If there is one, the stored results are returned.
+-- The first write also reads the record of the nonce. If the record exists, the stored results are returned.
 local nonce = ARGV[1]
 local sent = sent_key(nonce)
 local stored = call('SET', sent, nonce .. '\n' .. table.concat(statuses, '\n'), 'GET', 'PX', SENT_MS)
@@ -193,7 +193,7 @@ end
 for id, incarnation in pairs(lives or {}) do
   call('HSET', FORMER, id, incarnation.text)
   if incarnation.follows then
-    try('HINCRBY', PREFIX .. 'totals', 'cancelled', 1) -- the claim that finds the tombstone will not count it
+    try('HINCRBY', PREFIX .. 'totals', 'cancelled', 1) -- the claim that finds the tombstone does not count it
     call('HDEL', PREFIX .. 'epitaphs', id)
   end
 end

@@ -66,8 +66,7 @@ local function add_served(queue)
   end
 end
 
--- Return the queues of a domain: its names, or for a domain with patterns the queues that are marked or have a turn
--- there.
+-- Return the queues of a domain. If the domain has patterns, these are the queues that are marked or have a turn in it.
 local function queues_of(domain)
   local found = {}
   if not domain.has_patterns then
@@ -97,9 +96,9 @@ local function entries_before(queue)
   return (type(ready) == 'number' and ready or 0) + (type(delayed) == 'number' and delayed or 0)
 end
 
--- Return whether a turn that serves only this queue could claim from it, and for how long the rate delays it. The
--- condition is not considered. A queue without limits is open, and so is a queue whose entries all belong to cancelled
--- tasks.
+-- Return whether a turn that serves only this queue could claim from it, and for how long the rate delays the next
+-- start. The condition is not considered. A queue without limits is open, and so is a queue whose entries all belong to
+-- cancelled tasks.
 local function check_room(share, paused)
   if share.cap == 0 and share.interval == 0 and not paused then return true, 0 end
   local unconditional = setmetatable({ condition = false }, { __index = share })

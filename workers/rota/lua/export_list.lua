@@ -1,12 +1,12 @@
 #!lua flags=no-writes
 -- Return the entries of a lane or an in-flight list with their tasks, for an export. The list is read from its tail, as
 -- in list_ids.lua. So entries that leave at the head do not shift the entries that are still to be read. Entries that
--- are pushed to the tail do shift them, but then some are read twice, and none is missed.
+-- are pushed to the tail do shift the rest. Some entries are then read twice, but none is missed.
 -- with: prefix entry in_use incarnations
 -- KEYS[1]  tasks
 -- ARGV
 --   list   key of the list, without the prefix
---   from   number of entries at its tail that earlier calls have read
+--   from   number of entries at the tail of the list that earlier calls have read
 --   count  number of entries to read
 -- keys     epitaphs events-on former inflight:* keys members patterns paused progress queue:* tasks waiters
 -- returns  the number of entries read; then per entry, tail first: its text, the body, attempt records and unique key

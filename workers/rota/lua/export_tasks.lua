@@ -1,9 +1,9 @@
 #!lua flags=no-writes
--- Return tasks with their places in `delayed` and `dead`, for an export.
+-- Return tasks for an export, with their places in `delayed` and `dead`.
 -- with: prefix
 -- KEYS[1]  tasks
 -- ARGV
---   ids  ids of tasks, or members of `delayed` that are not adopted; up to 500
+--   ids  ids of tasks, or members of `delayed` that have not been adopted; up to 500
 -- keys     dead delayed epitaphs former keys members tasks tickets
 -- returns  for each id: the key that holds it, `delayed` or `dead`, or '' for neither; its score; its ticket; the
 --          incarnation and tombstones of its id; body, attempt records and unique key of its task, and what follows the

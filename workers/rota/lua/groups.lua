@@ -5,7 +5,7 @@
 -- ARGV
 --   first  number of groups to skip
 --   most   number of groups to return, up to 500
---   ends   ways in which a task ends, for example `done`
+--   ends   outcomes with which a task ends, for example `done`
 -- keys     group-members:* group:* groups tasks totals
 -- returns  the number of all open groups; for each group on the page a row as in group.lua; and the numbers of all
 --          groups that have ever ended: those followed by `then`, by `on_dead`, by nothing, and those cancelled

@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
--- Count running, delayed and dead tasks again and replace the counters. A call counts 500 tickets; repeat it with the
--- returned cursor until the cursor is '0'. The counters of running tasks are exact at once. The counters of delayed and
--- dead tasks are exact if no task moved between the calls. The script does not detect such moves. If tasks may have
--- moved, run it again.
+-- Count running, delayed and dead tasks again and replace the counters. Each call counts 500 tickets. The caller
+-- repeats the call with the returned cursor until the cursor is '0'. The counters of running tasks are exact at once.
+-- The counters of delayed and dead tasks are exact if no task moved between the calls. The script does not detect such
+-- moves. If tasks may have moved, the caller has to count again.
 -- with: prefix numbers entry ticket lists recount
 -- KEYS[1]  tasks
 -- ARGV

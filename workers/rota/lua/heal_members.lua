@@ -1,7 +1,8 @@
 #!lua flags=allow-oom
--- Process the ends of group members and chain steps that were missed. An end is missed if a node of an earlier version,
--- which does not know members, ended the task, or if the task was deleted by hand. A task in the dead set ended as
--- dead. For any other task, the memory of ends is searched. A task that is not remembered counts as purged.
+-- Find members of groups and chains whose ends were not processed, and process these ends. An end is missed if it was
+-- recorded by a node with an earlier version of Rota, which does not know members, or if the task was deleted by hand.
+-- A task in the dead set ended as dead. For any other task, the records of ended tasks are searched. A task without
+-- such a record counts as purged.
 -- with: prefix clock entry doorbell counters in_use about_groups incarnations legacy_item task_events waiters following
 -- with: remembered
 -- sets: bytes_read
@@ -18,7 +19,7 @@ local CHUNK = 500
 local now, healed, work = redis_now(), 0, 0
 guard_task_keys()
 
--- Search the whole memory of ends, because the chain continues only if the task was done.
+-- Search the records of all ended tasks, because the chain continues only if the task was done.
 local function remembered_end(id)
   local record, further = nil, 0
   repeat

@@ -1,11 +1,12 @@
 #!lua
--- Import keys that an export has copied unchanged: settings, schedules, groups, results, remembered ends.
+-- Import keys that an export has copied unchanged: settings, schedules, groups, results, and the records of ended
+-- tasks.
 -- with: prefix clock imports
 -- KEYS[1]  tasks
 -- ARGV
 --   file    digest of the file
 --   before  number of its lines that earlier calls have imported
---   after   number of its lines that are imported after this call
+--   after   number of its lines that will have been imported after this call
 --   key, kind, expires, count, values  each key with `count` values, up to 500 values in all
 --     key      without the prefix
 --     kind     how the values are written: the type of the key; `counters` for a hash whose values are added; `hold`
@@ -46,8 +47,8 @@ local held = {}
 each_key(function(key, _, kind) held[key] = redis.call(LENGTHS[kind], key) end)
 redis.call('HLEN', PREFIX .. 'members')
 
--- A group member that is not in the file ended while the export ran. heal_members can remove it from the group only if
--- it is in `members`.
+-- A group member that is not in the file ended while the export ran. Add it to `members`, because otherwise
+-- heal_members could not remove it from the group.
 local function note_ended_members(group, ids)
   for i, body in ipairs(redis.call('HMGET', KEYS[1], unpack(ids))) do
     if not body then redis.call('HSET', PREFIX .. 'members', ids[i], group) end

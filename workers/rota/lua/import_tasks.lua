@@ -6,7 +6,7 @@
 -- ARGV
 --   file    digest of the file
 --   before  number of its lines that earlier calls have imported
---   after   number of its lines that are imported after this call
+--   after   number of its lines that will have been imported after this call
 --   key, score, text, id, body, attempts, unique, follows  up to 500 x
 --     key       where the task is, without the prefix: a lane, an in-flight list, `delayed` or `dead`
 --     score     its score in a sorted set
@@ -70,7 +70,7 @@ for at = FIRST, #ARGV, FIELDS do
   local position = (at - FIRST) / FIELDS + 1
   if id ~= '' and taken[position] then
     left_out[#left_out + 1] = position
-    total('cancelled', 1) -- following.lua does the same if the id of a task is taken
+    total('cancelled', 1) -- just as following.lua does if the id of a task is taken
   else
     local set = sets[PREFIX .. key]
     local into = set or lists[PREFIX .. key]

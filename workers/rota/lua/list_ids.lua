@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- Return the ids of the tasks in lists, up to 500 per call. Lists are read from the tail. So entries that enter or
 -- leave a lane at its head do not shift the entries that are still to be read. Entries that are pushed to the tail do
--- shift them, but then some are read twice, and none is missed.
+-- shift the rest. Some entries are then read twice, but none is missed.
 -- with: prefix in_use incarnations
 -- KEYS[1]  tasks
 -- ARGV
@@ -12,8 +12,8 @@
 --          the ids
 local MOST, LONGEST = 500, 384
 
--- Return the id of the task of an entry; '' for a legacy item, which has no task yet, and for an entry of a cancelled
--- task whose id was used again (a tombstone).
+-- Return the id of an entry's task. Return '' for a legacy item, which has no task yet, and for a tombstone, which is
+-- the entry of a cancelled task whose id was used again.
 local function id_at(line)
   if #line > LONGEST then return '' end
   local id, flag = string.match(line, '^([%w_.:-]+) .- (%S+)$')

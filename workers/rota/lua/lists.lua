@@ -1,5 +1,5 @@
 #!lua flags=no-writes
--- Return the lists that hold entries: lanes and in-flight lists. The scan of the audit starts with them.
+-- Return the lanes and in-flight lists that hold entries. An audit begins by scanning these lists.
 -- with: prefix doorbell
 -- KEYS[1]  tasks
 -- keys     doorbell doorbell:* events-on former idle inflight:* members owners patterns paused progress queue:* queues

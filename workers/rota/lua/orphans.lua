@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Register the owners of in-flight lists that have no registered owner, for the length of one lease. When the lease
+-- Register owners that have in-flight lists but are not registered, for the length of one lease. When the lease
 -- expires, they are reaped like any other owner. Running tasks are counted again, because an earlier count did not
 -- include the tasks in these lists.
 -- with: prefix clock numbers entry lists doorbell recount

@@ -1,6 +1,6 @@
 #!lua flags=no-writes
--- Return the numbers of tasks, for gauges and for people, of each queue that is named and of a batch of the known
--- queues.
+-- Return the numbers of tasks of each named queue and of a batch of the known queues. The numbers are used for metrics,
+-- and are shown to people.
 -- with: prefix clock numbers entry ticket doorbell unadopted matching closing
 -- KEYS[1]  tasks
 -- ARGV
@@ -45,7 +45,7 @@ for i = 1, #all_due, 2 do
   end
 end
 
--- Read the counters of all queues with one call, because with 10,000 queues one call per queue would take most of the
+-- Read the counters of all queues with one command. With 10,000 queues, one command per queue would take most of the
 -- time.
 local function values(command, key, prefix)
   local fields = {}

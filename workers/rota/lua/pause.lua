@@ -9,6 +9,6 @@
 -- Invariant: nothing is claimed from the queue after the script has returned.
 local queue = ARGV[1]
 local is_new = redis.call('SADD', PREFIX .. 'paused', queue)
--- Record when the queue was paused, unless it was closed before.
+-- Record when the queue was paused, unless it was already closed.
 if is_new == 1 then redis.pcall('HSETNX', PREFIX .. 'closed', queue, digits_of(redis_now())) end
 return is_new

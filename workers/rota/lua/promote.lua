@@ -19,7 +19,7 @@ local GARBAGE = '{"reason":"garbage","error":"not a task: no queue could be read
 -- The two parts of a ticket. An entry consists of the id, the first part, two times, and the second part, so most
 -- tickets need no further parsing.
 local PIECES = '^((%S+) [idrp]) (%d+ %d+ %d+ %d+ [-u%d%u]%d*%u?)$'
-local SHORT = 20 -- if the text of counters and flag is no longer than this, every counter is short enough
+local SHORT = 20 -- up to this length of counters and flag, no counter has too many digits
 local now, limit = redis_now(), tonumber(ARGV[1])
 local ready = digits_of(now)
 
@@ -32,7 +32,8 @@ for i = 1, #found, 2 do
     due = from_score(score)
     due_text = digits_of(due)
   end
-  -- The score was rounded to a microsecond when it was written, so compare again. A task must not start too early.
+  -- The score was rounded when it was written, so compare the time in whole microseconds too. A task must not start too
+  -- early.
   if due <= now then
     members[#members + 1] = found[i]
     dues[#dues + 1] = { us = due, text = due_text }
@@ -135,7 +136,7 @@ local function move(task)
     if report and (task.known or task.entry) then report('ready', entry_text(e)) end
   else
     bury(e, queue and UNUSABLE or GARBAGE, now)
-    redis.call('SADD', PREFIX .. 'queues', e.queue) -- otherwise no listing would show its dead tasks
+    redis.call('SADD', PREFIX .. 'queues', e.queue) -- otherwise no listing would show the queue's dead tasks
     buried = buried + 1
   end
 end
@@ -160,7 +161,7 @@ if #members > 0 then
   look_up()
   take_out()
   for _, task in ipairs(waiting) do
-    if not task.dead then move(task) end -- a dead task that was scheduled by hand stays dead, see revive
+    if not task.dead then move(task) end -- a dead task that was scheduled by hand stays dead; see revive.lua
   end
   for _, queue in ipairs(queues) do fill(queue) end
 end

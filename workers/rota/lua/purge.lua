@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- End the ready tasks of a queue. A call removes at most 500 entries from its two lanes, the delayed lane first.
--- Running and scheduled tasks stay. The rest of a purged task's chain is dropped. If a purged task was the last member
--- of its group, the group ends, and its `then` or `on_dead` task is enqueued.
+-- Running and scheduled tasks are not affected. The rest of a purged task's chain is dropped. If a purged task was the
+-- last member of its group, the group ends, and its `then` or `on_dead` task is enqueued.
 -- with: prefix clock entry legacy_item doorbell counters in_use incarnations task_events waiters other_ends following
 -- KEYS[1]  tasks
 -- ARGV
@@ -28,7 +28,7 @@ for _, text in ipairs(purged) do
   local e = parse_entry(text)
   local body = e and not is_tombstone(e.id, e.flag, true) and redis.call('HGET', PREFIX .. 'tasks', e.id)
   if body == '' then
-    remove_ended(e.id, e.flag, 'purged') -- its end was recorded when it was cancelled
+    remove_ended(e.id, e.flag, 'purged') -- the end was recorded when the task was cancelled
   elseif body then
     local _, _, name = item_names(body)
     end_task(e, 'purged', now, '-', NO_RUN .. (name or '-'))

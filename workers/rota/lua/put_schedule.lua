@@ -1,7 +1,7 @@
 #!lua
 -- Store or change a schedule on behalf of a client. The schedule stays until a client removes it. If it is changed, its
--- future occurrences that were enqueued ahead of time are cancelled, and pollers compute new occurrences from now on. A
--- paused schedule stays paused.
+-- future occurrences that were enqueued ahead of time are cancelled, and pollers compute its occurrences again,
+-- beginning with the present time. A paused schedule stays paused.
 -- with: prefix clock numbers entry doorbell counters in_use incarnations legacy_item task_events waiters following
 -- with: schedules
 -- with: withdrawal

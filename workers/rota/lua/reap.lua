@@ -37,7 +37,8 @@
 -- started keeps its due time, so its lag is counted. While a node of an earlier version is alive, all tasks keep their
 -- kind and due time.
 -- A task that may be started at most once and is marked as started (see mark_started.lua) becomes dead.
--- Invariant: afterwards the owner is not registered, its list does not exist, and nothing that it sends has an effect.
+-- Invariant: afterwards the owner is not registered, its list does not exist, and nothing that its process sends has an
+-- effect.
 local GARBAGE = '{"reason":"garbage","error":"not an entry, but it was in the list of a worker"}'
 local now = redis_now()
 local owner, reason = ARGV[1], ARGV[2]
@@ -62,7 +63,7 @@ if reason == 'expired' then
 end
 guard_task_keys()
 guard_rotation(domains)
-local has_list = is_list(inflight) -- a key of another type holds no entries, and is left alone
+local has_list = is_list(inflight) -- a key of another type holds no entries, and is not touched
 
 local touched, all_settled = {}, 0
 local outcomes = { owner = owner, now = now, at = settlements_at, n = has_list and settlements or 0 }
@@ -84,7 +85,8 @@ local function is_known_to_all()
 end
 local is_due_anew = (next(ran) or reason == 'expired') and is_known_to_all()
 
--- Charge an entry. Return its attempt record, or nil, and whether the task has reached its limit.
+-- Charge an entry with a crash or a loss. Return its attempt record, or nil, and whether the task has reached its
+-- limit.
 local function charge_entry(e)
   if reason == 'expired' then
     e.losses = e.losses + 1
@@ -150,7 +152,7 @@ if has_list then redis.call('DEL', inflight) end
 redis.call('ZREM', PREFIX .. 'owners', owner)
 redis.pcall('HDEL', PREFIX .. 'consumers', owner)
 
--- Also ring for all queues that the owner served, because it may have taken a doorbell token before it died.
+-- Also ring for all queues that the owner served, because the owner may have taken a doorbell token before it died.
 each_queue(domains, function(name)
   touched[name] = true
   if is_pattern(name) then ring_bell(PREFIX .. 'doorbell:' .. name) end -- workers of the pattern check all its queues

@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
 -- Register owners before their processes exist, because an owner that is not registered can claim nothing. The script
 -- creates the names of the owners. So if a duplicate of the call arrives late, it only registers owners that have no
--- process. They expire without ever holding a task. The script also stores the length of the lease in `pulse`, unless a
--- longer lease is in use.
+-- process. The leases of these owners expire before they hold any task. The script also stores the length of the lease
+-- in `pulse`, unless a longer lease is in use.
 -- with: prefix clock numbers leases
 -- KEYS[1]  tasks
 -- ARGV

@@ -45,13 +45,13 @@ local function put_back(id, body)
   if body == '' then
     -- The real flag is lost, so assume one with every possible part. The end was recorded when the task was cancelled.
     remove_ended(id, 'u1X', 'cancelled')
-    if follow then follow('cancelled', now, { id }) end -- in case the task was running at that time
+    if follow then follow('cancelled', now, { id }) end -- in case the task was running when it was cancelled
     return 'ended'
   end
   local e = next_incarnation(id, body)
   if e.queue == UNKNOWN_QUEUE or not is_list(ready_lane(e.queue)) then
     bury(e, e.queue == UNKNOWN_QUEUE and UNPLACED or UNUSABLE, now)
-    redis.call('SADD', PREFIX .. 'queues', e.queue) -- otherwise no listing would show its dead tasks
+    redis.call('SADD', PREFIX .. 'queues', e.queue) -- otherwise no listing would show the queue's dead tasks
     return 'dead'
   end
   put(e)

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- Resume a paused queue: remove its pause and its field in `closed`, and ring its doorbell if it has entries, because
--- no script rings the doorbell of a paused queue.
+-- Resume a paused queue. The script also removes the queue's field in `closed`, and rings its doorbell if the queue has
+-- entries, because no script rings the doorbell of a paused queue.
 -- with: prefix doorbell
 -- KEYS[1]  tasks
 -- ARGV

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Resume a paused schedule with its next occurrence. Occurrences during the pause do not count as missed.
+-- Resume a paused schedule. It continues with its next occurrence. Occurrences during the pause do not count as missed.
 -- with: prefix clock numbers schedules
 -- KEYS[1]  tasks
 -- ARGV

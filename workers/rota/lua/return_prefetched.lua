@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Return prefetched tasks while a worker runs a long task. The tasks that the worker finished before the running task
--- are settled. The tasks after it, which have not started, are put back at the head of their lanes in their order. This
--- does not count as an attempt.
+-- are settled. The tasks after it, which have not started, are put back at the head of their lanes, in order. This does
+-- not count as an attempt.
 -- with: prefix clock entry start_mark doorbell counters in_use incarnations legacy_item task_events waiters other_ends
 -- with: following
 -- with: settle tiers rotation
@@ -37,14 +37,14 @@ for queue, ended in pairs(settled) do
   ring_if_served(queue)
 end
 
--- The worker may have marked the entry as started since it published it.
+-- The worker may have marked the running entry as started after it had published the entry.
 local position = redis.call('LPOS', inflight, running) or redis.call('LPOS', inflight, marked_text(running))
 if not position then return 0 end
 
 local entries = {}
 for i, text in ipairs(redis.call('LRANGE', inflight, position + 1, -1)) do
   entries[i] = parse_entry(text)
-  if not entries[i] then return 0 end -- not written by Rota, so `reap` sets it aside
+  if not entries[i] then return 0 end -- no script wrote this item; `reap` will set it aside
 end
 
 redis.call('LTRIM', inflight, 0, position)

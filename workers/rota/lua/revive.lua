@@ -1,6 +1,6 @@
 #!lua
 -- Put dead tasks back into their lanes as if they were enqueued now, with failures, crashes and losses reset to 0. A
--- server that is out of memory refuses the call, as it refuses `enqueue`.
+-- server that is out of memory refuses this script, just as it refuses `enqueue`.
 -- with: prefix clock entry ticket doorbell counters legacy_item in_use task_events place
 -- KEYS[1]  tasks
 -- ARGV

@@ -1,6 +1,6 @@
 #!lua
 -- Enqueue an extra occurrence of a schedule, due now. The occurrence goes into `delayed`, and a poller is woken to
--- promote it. A server that is out of memory refuses the call, as it refuses `enqueue`.
+-- promote it. A server that is out of memory refuses this script, just as it refuses `enqueue`.
 -- with: prefix clock numbers entry lists doorbell counters in_use incarnations legacy_item task_events schedules
 -- with: occurrences overlap remembered
 -- KEYS[1]  tasks

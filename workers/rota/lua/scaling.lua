@@ -62,7 +62,7 @@ local function inspect_lane(lane)
   return entries, ready_us and math.max(0, now - ready_us) or 0
 end
 
-local rows, named = {}, {} -- the rows, and the counters of their running tasks
+local rows, named = {}, {} -- the rows, and the counter of running tasks for each row
 local may_be_closed = redis.call('EXISTS', CONDITIONS, PREFIX .. 'paused') > 0
 local function add_row(queue)
   local ready, age = inspect_lane(ready_lane(queue))
@@ -74,7 +74,7 @@ local function add_row(queue)
   return row
 end
 
--- Add the named queues of a domain. One command checks the lanes of many, because most are empty.
+-- Add the named queues of a domain. One command checks the lanes of many queues, because most lanes are empty.
 local function add_named(domain)
   local queues, lanes = {}, {}
   for index = domain.first, domain.last do

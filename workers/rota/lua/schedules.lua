@@ -1,5 +1,5 @@
 #!lua flags=no-writes
--- Return a page of the schedules, next due first, or the schedules of the given names.
+-- Return a page of the schedules, the next due first, or the schedules with the given names.
 -- with: prefix clock
 -- KEYS[1]  tasks
 -- ARGV

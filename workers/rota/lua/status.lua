@@ -4,8 +4,7 @@
 -- KEYS[1]  tasks
 -- ARGV
 --   id    id of the task
---   from  number of texts in the memory of ends to skip: 0 in the first call, then the number that the last call
---         returned
+--   from  number of texts of shared/ends.lua to skip: 0 in the first call, then the number that the last call returned
 -- keys     dead delayed ends ends-sealed ends-untold ends:* epitaphs events-on former inflight:* members owners
 --          patterns paused progress queue:* result:* tasks tickets waiters
 -- returns  state, queue, due time, failures, crashes, losses, owner, body, attempt records, result (nil if none is

@@ -85,8 +85,8 @@ repeat
   for _, queue in ipairs(chunk[2]) do check(queue) end
 until cursor == '0' or examined >= QUEUES
 redis.call('HSET', pulse, 'at', digits_of(now), 'grace_until', digits_of(grace), 'from', cursor)
--- The clock was set back, so the time of the longest lease starts again now. Otherwise that lease would count until the
--- clock has caught up.
+-- The clock was set back, so record the longest lease again with the present time. Otherwise that lease would stay in
+-- use until the clock has caught up.
 if asked_at > now and longest > lease then note_lease(longest, now) end
 
 -- Count running tasks again every 10 s. Otherwise a wrong counter could keep a capped queue closed or open forever.
@@ -105,7 +105,7 @@ local function is_scanner() return leads(name, 'walker', 'walks_until', SCANS_FO
 -- A key of the wrong type stops promotions, but not sweeps.
 local first = any_more and redis.pcall('ZRANGE', delayed, 0, 0, 'WITHSCORES') or {}
 local next_due = first[2] and digits_of(from_score(first[2])) or ''
--- If these keys have the wrong type, sweeps continue too. A declaration stays valid for one more lease after it has
+-- If these keys have the wrong type, sweeps still continue. A declaration stays valid for one more lease after it has
 -- expired, so that a node that declares another text under the same name can take over.
 local schedule = any_more and redis.pcall('ZRANGE', due, 0, 0, 'WITHSCORES') or {}
 local next_schedule = schedule[2] and whole(schedule[2]) and digits_of(whole(schedule[2])) or ''

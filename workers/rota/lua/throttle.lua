@@ -8,7 +8,7 @@
 --   text      the entry
 --   rate      name of the rate
 --   interval  microseconds between two starts
---   burst     number of starts that may happen at once after a pause
+--   burst     number of tasks that may start at once after a time without starts
 --   latest    time in microseconds after which the task must not start, or ''
 -- keys     counts dead delayed doorbell doorbell:* epitaphs events events-on former idle inflight:* keys members owners
 --          patterns paused progress queue:* rate:* ready served tasks tickets times:* totals turns:* waiters
@@ -63,7 +63,7 @@ local function delay_until(slot)
   redis.call('ZADD', PREFIX .. 'delayed', to_score(slot), e.id)
   count('delayed:' .. e.queue, 1)
   if not first[1] or slot < from_score(first[2]) then ring_pollers() end
-  ring_if_served(e.queue) -- this task no longer counts towards the cap of its queue
+  ring_if_served(e.queue) -- the task no longer counts towards the cap of its queue, so another may start
   if report then report('throttled', entry_text(e), owner, nil, 0, 'due_us', digits_of(slot)) end
   return { 'throttled', digits_of(slot) }
 end
@@ -86,5 +86,6 @@ else
   line = math.max(line, slot) + interval
 end
 write_rate()
--- The text of the next entry must differ from that of this one, even if the clock was set back in the meantime.
+-- The text of the task's next entry must differ from the text of this entry, even if the clock was set back in the
+-- meantime.
 return delay_until(math.min(math.max(slot, e.ready + 1), LATEST))

@@ -1,5 +1,6 @@
 #!lua flags=allow-oom
--- Delete the oldest dead tasks, so that the dead set keeps its maximum age and size. A call deletes at most 500 tasks.
+-- Delete the oldest dead tasks, so that the dead set does not exceed its maximum age and size. A call deletes at most
+-- 500 tasks.
 -- with: prefix clock entry counters legacy_item in_use incarnations task_events forget
 -- KEYS[1]  tasks
 -- ARGV

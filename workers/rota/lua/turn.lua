@@ -75,7 +75,7 @@ local has_settings = false
 for _, domain in ipairs(domains) do has_settings = has_settings or domain.settings ~= '' end
 if has_settings then
   -- with: bounds
-  redis.call('HLEN', PREFIX .. 'counts') -- for caps and conditions
+  redis.call('HLEN', PREFIX .. 'counts') -- caps and conditions need these keys
   redis.call('HLEN', PREFIX .. 'rates')
   bounds = make_bounds(now)
 end
@@ -88,8 +88,8 @@ if goes_anywhere then guard_task_keys() end
 -- Settle the outcomes.
 local stale, settled, released, to_ring, has_more = {}, {}, {}, {}, {}
 if any_members then
-  -- If a task follows, this turn may claim it, and otherwise rings for it at the end. If this worker does not serve its
-  -- queue, or the queue has limits, ring for other workers at once.
+  -- If a task follows, this turn may claim it, and otherwise rings for it at the end. If this worker does not serve the
+  -- queue of that task, or the queue has limits, ring for other workers at once.
   following.ring = function(queue)
     local share = share_of(domains, queue)
     if not share or share.is_bounded then return ring_if_served(queue) end
@@ -134,12 +134,12 @@ end
 
 if not registered or not has_list then
   -- The owner may have died and been reaped while its BLPOP waited at the doorbells. If that BLPOP has taken a token
-  -- since, only this turn, which was pipelined behind it, can pass the token on. So ring for all of its queues.
+  -- since, only this turn, which was pipelined behind it, can pass the token on. So ring for all queues of the owner.
   each_queue(domains, function(queue) to_ring[queue] = true end)
   return reply('lost', {}, {})
 end
 
--- Check the entries that the list holds and the worker did not name.
+-- Check the entries that are in the list but that the worker did not name.
 local quarantined -- the entry that has to run alone
 if holding == 1 and not names_held then
   local text = redis.call('LINDEX', inflight, 0) -- an entry that has to run alone is the only one in the list
@@ -151,7 +151,7 @@ elseif holding > 0 and names_held then
     local e = parse_entry(text)
     if e and e.crashes + e.losses > 0 then quarantined = text end
     if not e then
-      holding = holding - 1 -- not an entry, so `reap` will set it aside
+      holding = holding - 1 -- the item is not an entry, so `reap` will set it aside
     elseif not named[e.id] then
       local is_superseded = any_incarnations and is_tombstone(e.id, e.flag)
       claims[#claims + 1] = text

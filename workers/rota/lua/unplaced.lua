@@ -1,6 +1,6 @@
 #!lua flags=no-writes
--- Return the ids of live tasks that are not delayed, not dead, and not in the list of a registered owner. They are in a
--- lane, or nowhere. A task that was cancelled while it waited counts as live until its entry is dropped.
+-- Return the ids of live tasks that are not delayed, not dead, and not in the list of a registered owner. Such a task
+-- is in a lane, or nowhere. A task that was cancelled while it waited counts as live until its entry is dropped.
 -- with: prefix lists locations
 -- KEYS[1]  tasks
 -- ARGV

@@ -5,14 +5,16 @@
 -- KEYS[1]  tasks
 -- ARGV
 --   client    name of the client that waits
---   goal, id  task and what the client waits for: its start `s`, its end `e`, or its end with its result `r`
+--   goal, id  what the client waits for, and the id of the task; a goal is `s` for the start, `e` for the end, or `r`
+--             for the end with the result
 -- keys     dead delayed ends ends-sealed ends-untold ends:* epitaphs events-on former inflight:* members owners
 --          patterns paused progress queue:* replies:* result:* tasks tickets waiters
 -- returns  for each task, its state as `status` returns it, or false if it has not reached the goal; the client is then
---          registered, unless the waiters of that task already take 1000 bytes. The reply does not show this, so a
---          client has to check again from time to time. The reply ends early if it exceeds 1 MiB, or once 3 MiB of the
---          remembered ends were searched; in both cases the last tasks are missing
--- Invariant: a client that has to wait is registered in the call that checked, so that no change is missed.
+--          registered, unless the record of that task's waiters already has 1000 bytes. The reply does not show whether
+--          the client is registered, so the client has to check again from time to time. The reply ends early if it
+--          exceeds 1 MiB, or once 3 MiB of the records of ended tasks have been searched; in both cases the last tasks
+--          are missing
+-- Invariant: a client that has to wait is registered in the same call, so that it misses no change.
 local MOST_BYTES, MOST_NOTED = 1048576, 1000
 local NOT_YET = { scheduled = true, ready = true }
 local client, tasks = ARGV[1], PREFIX .. 'tasks'

@@ -1,1 +1,1 @@
-"""The protocol: which data Rota stores in Redis, and which transitions change it. This package does no I/O."""
+"""The protocol: the data that Rota stores in Redis, and the transitions that change it. This package does no I/O."""

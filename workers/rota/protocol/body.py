@@ -39,7 +39,7 @@ class Body:
 def encode_body(body: Body) -> bytes:
     """Write a body as compact JSON in UTF-8, with the fifth element only if it is not empty.
 
-    Raises ValueError, TypeError or RecursionError if a value is not JSON; see `rota.tasks.arguments`.
+    Raises ValueError, TypeError or RecursionError if a value cannot be written as JSON; see `rota.tasks.arguments`.
     """
     fields: list[Any] = [body.id, body.queue, body.name, body.args]
     if body.kwargs or body.options or body.extra:
@@ -64,8 +64,8 @@ def encode_json(value: Any) -> bytes:
 
 
 def decode_body(raw: bytes, max_bytes: int = 0) -> Body:
-    """Read a body in the legacy or the full form. A body may have at most `max_bytes`, or any size if that is 0. A
-    signature counts as no part of the body, and is not verified.
+    """Read a body in the legacy or the full form. `max_bytes` is the maximum size of the body without its signature; 0
+    means no limit. The signature is not verified.
 
     Raises BodyError with the reason if the body cannot be read.
     """
@@ -90,8 +90,8 @@ def _parse(raw: bytes) -> Any:
             parsed, end = _scan(text, 0)
         except (ValueError, StopIteration):
             end = -1
-        # There is white space around the value, or a fault; this parser takes twice as long, but it describes the
-        # fault.
+        # The value is surrounded by white space, or the text is not valid JSON. This parser takes twice as long, but
+        # its error describes the fault.
         if end != len(text):
             parsed = json.loads(text, parse_constant=refuse_constant)
     except RecursionError:
@@ -106,14 +106,14 @@ def _parse(raw: bytes) -> Any:
 
 
 def refuse_constant(constant: str) -> NoReturn:
-    """Raise ValueError for NaN and infinity. Python's JSON parser calls this function for these constants. Without it,
-    the parser would accept them, although JSON does not have them."""
+    """Raise ValueError for NaN and infinity. Python's JSON parser calls this function for these constants. Otherwise
+    the parser would accept NaN and infinity, which are not valid JSON."""
     raise ValueError(f"{constant} is not a JSON number")
 
 
 def _writer() -> Callable[[Any, int], Iterable[str]]:
-    # A JSONEncoder creates this object again in each call of `encode`. Creating it only once halves the time to encode
-    # a body.
+    # A JSONEncoder creates this object on each call of `encode`. Creating it only once halves the time to encode a
+    # body.
     encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":"))
     make = getattr(json.encoder, "c_make_encoder", None)
     if make is None:
@@ -123,8 +123,8 @@ def _writer() -> Callable[[Any, int], Iterable[str]]:
     return made
 
 
-# Created only once, because `json.dumps` and `json.loads` with options create an encoder or a decoder in each call,
-# which takes longer than a small body.
+# Created only once, because `json.dumps` and `json.loads` with options create an encoder or a decoder on each call,
+# which takes longer than processing a small body.
 _write: Final = _writer()
 _scan: Final = make_scanner(json.JSONDecoder(parse_constant=refuse_constant))  # type: ignore[arg-type]  # wrong stub
 _is_name: Final = lru_cache(maxsize=256)(is_name)  # a cache pays off, because there are few task names and many bodies

@@ -1,8 +1,8 @@
 """The entry: an item of a lane or of an in-flight list. It is also the fencing token of one claim of a task.
 
 Its text is `id queue kind due ready failures crashes losses releases flag`, with times in whole microseconds of Redis
-time. The counters only grow, so the text changes with every attempt. A late settlement of an earlier attempt has an
-older text, so it finds no such entry and changes nothing.
+time. The counters only grow, so the text changes with every attempt. A late settlement of an earlier attempt contains
+an older text. No entry has this text any more, so the settlement changes nothing.
 
 The flag is `-`, or up to four parts: `u` while the task holds a unique key, a number if earlier tasks with the same id
 were cancelled, `b` if the task may be started at most once and is marked as started, and the kind of its last crash.
@@ -40,7 +40,7 @@ class Kind(_Letter):
 
 
 class CrashKind(_Letter):
-    """The way in which the worker of a task's last attempt ended. LOST means that its whole node was lost."""
+    """The kind of a task's last crash. LOST means that the worker's whole node was lost."""
 
     CRASH = "C"
     SIGNAL = "S"
@@ -57,7 +57,7 @@ _CRASH_KINDS = {kind.value: kind for kind in CrashKind}
 class Entry(NamedTuple):
     """A parsed entry. The module's docstring describes its text."""
 
-    text: bytes  # the form that Redis stores; a settlement sends it back unchanged
+    text: bytes  # the text that Redis stores; a settlement sends this text back unchanged
     id: str
     queue: str
     kind: Kind
@@ -100,7 +100,7 @@ def parse_entry(text: bytes) -> Entry:
 
 @lru_cache(maxsize=64)  # nearly all entries end with `0 0 0 0 -`
 def _past(text: str) -> tuple[int, int, int, int, str]:
-    """Parse the end of an entry: the counters and the flag."""
+    """Parse the last part of an entry: the counters and the flag."""
     fields = text.split(" ")
     if len(fields) != FIELDS - _OWN_FIELDS:
         raise ValueError(f"the text is not an entry, because its last fields are not valid: {text!r}")
@@ -108,6 +108,6 @@ def _past(text: str) -> tuple[int, int, int, int, str]:
     return int(failures), int(crashes), int(losses), int(releases), flag
 
 
-# `Entry(...)` would call a Python function. This form skips that call, so that reading an entry takes a quarter less
+# `Entry(...)` would call a Python function. `tuple.__new__` skips that call, so reading an entry takes a quarter less
 # time.
 _entry_of: Final = partial(tuple.__new__, Entry)

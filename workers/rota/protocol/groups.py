@@ -1,10 +1,10 @@
-"""Groups and chains, which enqueue tasks after other tasks have ended. This module is a part of the typed store: see
+"""Groups and chains, which enqueue tasks after other tasks have ended. This module is part of the typed store: see
 `rota.protocol.store`.
 
-A chain is a list of tasks. Each task is enqueued by the transition that ends the task before it as done. A group
-consists of any number of tasks and chains, which are its members. The task that follows a group, its follow-up, is
-enqueued when the group is closed and its last member has ended. Follow-ups are stored as texts that `follow_text`
-writes. The scripts parse such a text only when they need it.
+A chain is a list of tasks. When a task of the chain is done, the transition that ends it also enqueues the next task. A
+group consists of any number of tasks and chains, which are its members. The task that follows a group, its follow-up,
+is enqueued when the group is closed and its last member has ended. Follow-ups are stored in the text form that
+`follow_text` writes. The scripts parse this text only when they need the follow-up.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,7 +35,8 @@ class Into:
 
     group: str = ""  # "" for chains outside of any group
     opening: Opening | None = None  # opens the group if it does not exist; None if the group must already exist
-    # The expected number of accepted items; the call takes effect only if it matches, and increases it.
+    # The number of items that the group should have accepted before this call. If the actual number differs, the call
+    # changes nothing. None to skip this check.
     cursor: int | None = None
     closes: bool = False  # whether the group is closed after these members
 
@@ -43,8 +44,8 @@ class Into:
 class AddStatus(StrEnum):
     """The result of adding members to a group. If the status is CURSOR or ENDED, nothing was changed."""
 
-    OK = "ok"  # the members were processed
-    CURSOR = "cursor"  # the group has accepted another number of items than expected
+    OK = "ok"  # the call was processed; `enqueued` has the result of each item
+    CURSOR = "cursor"  # the group has accepted a different number of items than expected
     ENDED = "ended"  # the group has ended, was cancelled, or is not known
 
 
@@ -53,15 +54,15 @@ class Added(NamedTuple):
 
     status: AddStatus
     cursor: int  # number of items that the group has accepted so far
-    enqueued: tuple[Enqueued, ...]  # the result of each item; an item with `duplicate` is not a member
+    enqueued: tuple[Enqueued, ...]  # the result of each item; a duplicate did not become a member
 
 
 class GroupPhase(StrEnum):
-    """Whether a group can take members, and whether it can end."""
+    """The phase of a group: whether it accepts members, and whether it can end."""
 
-    OPEN = "open"  # the group takes members and cannot end
-    CLOSED = "closed"  # the group still takes members, and ends with its last member
-    CANCELLED = "cancelled"  # the group takes no members, and ends with its last member, without a follow-up
+    OPEN = "open"  # the group accepts members and cannot end
+    CLOSED = "closed"  # the group still accepts members, and ends when its last member has ended
+    CANCELLED = "cancelled"  # the group accepts no members, and ends without a follow-up
     ENDED = "ended"
 
 
@@ -73,13 +74,13 @@ class GroupState(NamedTuple):
     is_cancelled: bool
     total: int  # number of members accepted
     left: int  # number of members that have not ended
-    cursor: int  # number of items that were accepted from an enqueue in several calls
+    cursor: int  # number of items accepted so far from an enqueue that takes several calls
     opened_us: int
     ended_us: int | None  # None if the group has not ended
     followed_by: str  # id of the task that was enqueued when the group ended; "" for none
     then: str  # while the group has not ended, id of the task that will follow it; "" for none
-    on_dead: str  # like `then`, but for the case that a member is dead
-    ended: Mapping[str, int]  # number of ended members by outcome, one of ENDS
+    on_dead: str  # like `then`, but if a member is dead
+    ended: Mapping[str, int]  # number of ended members by outcome; the keys are ENDS
 
 
 class GroupEnd(StrEnum):
@@ -108,7 +109,8 @@ class CancelledGroup(NamedTuple):
 
 
 class Room(NamedTuple):
-    """The reply to a client that waits for members of a group to end."""
+    """The reply to a client that waits for members of a group to end: how many are left, and whether the wait is
+    over."""
 
     has_come: bool  # whether the wait is already over; if not, `group ID` is added to the client's reply list later
     left: int | None  # number of members that have not ended; None if the group has ended
@@ -117,12 +119,12 @@ class Room(NamedTuple):
 class Predecessor(NamedTuple):
     """The task or group that a task follows."""
 
-    name: str  # `task ID` or `group ID`; "" if this batch does not have it
+    name: str  # `task ID` or `group ID`; "" if it was not found in this batch
     cursor: str  # where the next batch begins; "" after the last batch
 
 
 class HealedMembers(NamedTuple):
-    """The result of checking a batch of members."""
+    """The result of checking one batch of members for `heal_members`."""
 
     cursor: str
     ended: int  # number of checked members that were not live, and were removed
@@ -135,8 +137,8 @@ def parse_added(raw: Raw) -> Added:
 
 
 def parse_group(raw: Raw) -> GroupState | None:
-    """Parse one row of a reply: the fields of GroupState in their order, followed by a number for each of ENDS. An
-    empty row means that the group is not known."""
+    """Parse one row of a reply: the fields of GroupState in their order, followed by the number of ended members for
+    each outcome in ENDS. An empty row means that the group is not known."""
     if not raw:
         return None
     name, phase, is_cancelled, total, left, cursor, opened_us, ended_us, followed_by, then, on_dead, *ended = raw
@@ -174,9 +176,9 @@ class Dependents(Transitions):
     """The transitions of groups and chains of one namespace."""
 
     def add_members(self, nonce: str, members: Sequence[NewMember], into: Into = Into()) -> ScriptCall[Added]:
-        """Accept up to BATCH tasks, like `enqueue`, and add them to a group as members. The tasks that follow a member
-        come with it. If the call is repeated with the same nonce within 60 s, it changes nothing and returns the same
-        reply."""
+        """Accept up to BATCH tasks, like `enqueue`, and add them to a group as members. A member that begins a chain is
+        sent with the rest of its chain. If the call is repeated with the same nonce within 60 s, it changes nothing and
+        returns the same reply."""
         opening = into.opening or Opening()
         cursor = "" if into.cursor is None else into.cursor
         args: list[Arg] = [nonce, into.group, int(into.opening is not None), *opening, cursor, int(into.closes)]
@@ -185,14 +187,14 @@ class Dependents(Transitions):
         return self._call("add_members", pack(args), parse_added)
 
     def close_group(self, group: str) -> ScriptCall[bool]:
-        """Close a group, after its last member was added. A group without live members ends at once. Returns False if
-        the group has ended or never existed."""
+        """Close a group after its last member has been added. A group without live members ends at once. Returns False
+        if the group has ended or never existed."""
         return self._call("close_group", pack((group,)), bool)
 
     def cancel_group(self, group: str, cursor: str = "0") -> ScriptCall[CancelledGroup]:
-        """Cancel a group: its follow-up is not enqueued, and it accepts no new members. The reply has a batch of its
-        members' ids, and the caller cancels each of them. Begin with cursor "0" and repeat with the cursor of each
-        reply until it is "0" again."""
+        """Cancel a group: its follow-up is not enqueued, and it accepts no new members. The reply contains the ids of a
+        batch of its members, and the caller has to cancel each of these members. Begin with cursor "0" and repeat with
+        the cursor of each reply until it is "0" again."""
         return self._call("cancel_group", pack((group, cursor)), parse_cancelled_group)
 
     def group(self, group: str) -> ScriptCall[GroupState | None]:

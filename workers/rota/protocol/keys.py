@@ -1,14 +1,15 @@
-"""The names that people choose, and all keys of the protocol. No other module spells a key.
+"""The names that people choose, and all keys of the protocol. No other module contains the text of a key.
 
-Queues, tasks, ids, namespaces and nodes have names. Names become parts of keys and fields of space-separated entries,
-so the alphabet has no spaces, braces or characters that are special in Lua patterns.
+The rules for names apply to queues, tasks, task ids, namespaces and nodes. Names become parts of keys and fields of
+space-separated entries, so they contain no spaces, braces or characters that are special in Lua patterns.
 
 A pattern, for example `tenant-*`, stands for every queue whose name begins with `tenant-`. A queue is served under its
-own name if that name is in the tiers, and otherwise under the longest pattern that it fits. It is therefore served in
-the same tier in every pool. The scripts match in the same way; see rota/lua/shared/matching.lua.
+own name if that name is in the tiers, and otherwise under the longest pattern that matches its name. A queue is
+therefore served in the same tier in every pool. The scripts match names in the same way; see
+rota/lua/shared/matching.lua.
 
-All keys of a namespace share the hash tag `{namespace}`, so the keys that a script computes are on the same shard as
-the one key that it is given (KEYS[1], always the `tasks` hash; Lua takes the prefix from it).
+A script is given only one key, the `tasks` hash (KEYS[1]), and computes all other keys from its prefix. All keys of a
+namespace share the hash tag `{namespace}`, so the computed keys are on the same shard as the given key.
 """
 
 import re
@@ -21,7 +22,7 @@ from rota.display_text import HIDDEN
 
 MOST_CHARACTERS: Final = 128
 NAME = re.compile(rf"[A-Za-z0-9_.:-]{{1,{MOST_CHARACTERS}}}", re.ASCII)
-# Replaces the task's name in metrics and logs if the task is not registered or its body was not read yet.
+# Replaces the task's name in metrics and logs if the task is not registered or its body has not been read yet.
 UNKNOWN_TASK: Final = "_unknown"
 DELAYED_SUFFIX = "-delayed"
 # Do not quote a URL that someone gave in place of a name, because it may contain a password.
@@ -73,8 +74,8 @@ def fits(pattern: str, queue: str) -> bool:
 
 
 def served_as(queue: str, names: Iterable[str]) -> str | None:
-    """Return the one of `names` under which a queue is served: its own name, or else the longest pattern that matches
-    it. Returns None if no name matches."""
+    """Return the name or pattern in `names` under which a queue is served: its own name, or else the longest pattern
+    that matches this name. Returns None if no name matches."""
     fitting = [name for name in names if name == queue or (is_pattern(name) and fits(name, queue))]
     return queue if queue in fitting else max(fitting, key=len, default=None)
 
@@ -237,8 +238,8 @@ REBUILT: Final = frozenset(
 
 
 def family_of(name: str) -> str:
-    """Return the family of a key whose prefix was removed. That is the part up to the first colon, for example
-    `group:`, or the whole key if it has no colon."""
+    """Return the family of a key, which is given without its prefix. The family is the part up to the first colon, for
+    example `group:`, or the whole key if it has no colon."""
     return name if ":" not in name else name[: name.index(":") + 1]
 
 

@@ -17,12 +17,14 @@ class NewTask(NamedTuple):
     queue: str
     body: bytes
     # When the task is due: "" for now, "+N" for N microseconds from now, or "@N" for Unix time in microseconds. With
-    # FRONT appended, the task goes to the head of its lane. If a call has several such tasks, the last of them comes
-    # first.
+    # FRONT appended, the task goes to the head of its lane. If one call enqueues several tasks with FRONT, the last of
+    # them is first in the lane.
     due: str = ""
     unique_key: str = ""  # "" if the task is not unique
     hold_ms: int = 0  # milliseconds for which the unique key is held; 0 to hold it until the task has ended
-    foreign: str = ""  # the task's name, unless this process declares it outside of its main module; not sent to Redis
+    # The task's name if the client has to check that a fleet declares the task; "" if this process declares it outside
+    # of its main module. Not sent to Redis.
+    foreign: str = ""
 
     @property
     def size(self) -> int:
@@ -39,7 +41,7 @@ class Enqueued:
     """The result for an item that was enqueued. If all fields have their defaults, the task was accepted."""
 
     duplicate: bool = False  # whether a live task already has the id or the unique key; that task is kept
-    holder: str = ""  # id of the task that holds the unique key, if that makes the item a duplicate
+    holder: str = ""  # if the unique key makes the item a duplicate, id of the task that holds the key
     unserved: bool = False  # accepted, but no running master serves the queue
     unseen: bool = False  # accepted, but no fleet has ever run in this namespace
 
@@ -67,7 +69,7 @@ def _parse_status(text: str) -> Enqueued:
     return _ENQUEUED[status]
 
 
-MOST_FOLLOWING: Final = 500  # maximum number of tasks of a chain after the first
+MOST_FOLLOWING: Final = 500  # maximum number of tasks in a chain after the first one
 NOTHING_FOLLOWS: Final = b""
 
 
@@ -85,7 +87,7 @@ def follow_text(tasks: "Iterable[NewTask]") -> bytes:
 
 
 def followers_of(text: bytes) -> "Iterator[NewTask]":
-    """Yield the tasks that `follow_text` wrote."""
+    """Yield the tasks in a text that `follow_text` wrote."""
 
     while text:
         header, _, rest = text.partition(b"\n")
@@ -99,8 +101,8 @@ def _header(task: "NewTask") -> tuple[bytes, bytes, bytes]:
 
 
 class NewMember(NamedTuple):
-    """A member of a group, which is a task or a chain. `following` has the chain's other tasks, written by
-    `follow_text`."""
+    """A member of a group, which is a task or a chain. `following` contains the rest of the chain, in the form that
+    `follow_text` writes."""
 
     task: "NewTask"
     following: bytes = NOTHING_FOLLOWS

@@ -1,5 +1,5 @@
-"""The heartbeat that each master publishes: a report on its node, for people, and the tiers of its pools, for
-`explain`."""
+"""The heartbeat that each master publishes. It contains a report on the node, which is shown to people, and the tiers
+of the node's pools, which `explain` uses."""
 
 import json
 import math
@@ -17,7 +17,7 @@ from rota.protocol.tiers import (
 from rota.protocol.wire import Packed, pack, shown, text_of
 
 MOST_TEXT: Final = 200  # characters
-# Maximum number of task names in a heartbeat, which take some 16 kB. A node with more tasks sends no names.
+# Maximum number of task names in a heartbeat. This many names take some 16 kB. A node with more tasks sends no names.
 MOST_TASKS: Final = 500
 
 
@@ -67,8 +67,8 @@ def heartbeat_of(
     lease_seconds: float = 0.0,
     tasks: Collection[str] | None = None,
 ) -> bytes:
-    """Return the heartbeat of a master as JSON. It includes the kinds of entries that the master's scripts know, and
-    omits missing values of the report. It also omits the names of `tasks` if there are more than MOST_TASKS."""
+    """Return the heartbeat of a master as JSON. It includes the kinds of entries that the master's scripts know, but no
+    values that the report does not have. The names of `tasks` are left out if there are more than MOST_TASKS."""
     tiers_of = {pool: tier_args(tiers) for pool, tiers in pools.items()}
     known = {} if report is None else {name: value for name, value in report._asdict().items() if value is not None}
     kinds = "".join(Kind)
@@ -135,7 +135,7 @@ def _are_tiers(args: Any) -> bool:
     return at == len(args)
 
 
-# If another version's report has a value of another type, the value counts as missing.
+# A report from another version of Rota may have a value of a different type. Such a value counts as missing.
 
 
 def _text(value: Any) -> str | None:
@@ -143,7 +143,7 @@ def _text(value: Any) -> str | None:
 
 
 def _number(value: Any) -> float | None:
-    # `type` and not `isinstance`, because True is an int, too.
+    # Compare with `type` instead of `isinstance`, because True is also an int.
     return value if type(value) in (int, float) and math.isfinite(value) else None
 
 
@@ -169,10 +169,10 @@ def _read_report(said: Any) -> NodeReport:
 class Announced(NamedTuple):
     """The settings of the fleet that a master publishes with its heartbeat."""
 
-    ends: int = DEFAULT_ENDED_KEEP  # number of ended tasks that the namespace keeps in its memory
+    ends: int = DEFAULT_ENDED_KEEP  # number of ended tasks that the namespace remembers
     events: int = 0  # approximate number of task events to keep; 0 to write no events
-    shares: tuple[QueueShare, ...] = ()  # how queues are served, for consumers
-    # Domains with patterns. With them, a new queue wakes the workers whose patterns match it.
+    shares: tuple[QueueShare, ...] = ()  # how each queue is served, for consumers to read
+    # The tiers with patterns, so that a new queue wakes the workers whose patterns match its name.
     domains: tuple[Domain, ...] = ()
 
 

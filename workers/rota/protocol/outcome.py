@@ -12,8 +12,8 @@ A record is kept of each attempt that failed. It is a JSON object on one line, w
 `at`, the time by the wall clock. The last record of a dead task is its death record.
 
 The record of an ended task is `HOW AT OWNER ENTRY RUN`, followed by the records of the earlier attempts, one per line.
-RUN is ` START RUN PID NAME`, where the second field is the run time. If the result should have been stored but was not,
-the reason follows after a space. Times are whole microseconds. START and AT are Redis time.
+RUN is ` START RUN PID NAME`, whose second field is how long the run took. If the result should have been stored but was
+not, the reason follows after a space. Times are whole microseconds. START and AT are Redis time.
 """
 
 import json
@@ -38,13 +38,13 @@ class Done:
 
     label: ClassVar = State.DONE.value
     result: bytes = b""
-    result_ttl_ms: int = 0  # how long to store the result; 0 to not store it
+    result_ttl_ms: int = 0  # how long to store the result; 0 if the result is not stored
     refused: str = ""  # why the result is not stored although the task's options require it
 
 
 @dataclass(frozen=True, slots=True)
 class RetryOutcome:
-    """The outcome of a failed attempt after which there is another attempt."""
+    """The outcome of a failed attempt that will be retried."""
 
     label: ClassVar = "retry"
     delay_us: int  # time from the settlement to the next attempt
@@ -53,7 +53,7 @@ class RetryOutcome:
 
 @dataclass(frozen=True, slots=True)
 class DeadOutcome:
-    """The outcome of a failed attempt after which there is no other. The task is set aside for people to inspect."""
+    """The outcome of a failed attempt that was the last one. The task is set aside for people to inspect."""
 
     label: ClassVar = State.DEAD.value
     record: bytes  # the death record, a JSON object on one line
@@ -133,8 +133,9 @@ def pack_settlement(settlement: Settlement) -> bytes:
 def plain_lines(settlement: Settlement) -> bytes:
     """Return the short form of a settlement, or b"" if it needs the four arguments.
 
-    The short form is the entry and the run, in the same text that the memory of ends stores (lua/shared/ends.lua). Only
-    a task that is done, and that has neither a result nor a flag, has a short form.
+    The short form is the entry followed by the record of the run, as in the record of an ended task
+    (lua/shared/ends.lua). Only the settlement of a task that is done, and that has neither a result nor a flag, has a
+    short form.
     """
     entry, outcome, run = settlement
     is_plain = outcome is DONE and run and entry.text.endswith(_NO_FLAG)
@@ -155,10 +156,10 @@ FAILED: Final = "failed"  # this attempt failed, and the task will be retried
 CRASHED: Final = "crashed"
 LOST: Final = "lost"
 TIME_LIMIT: Final = "time_limit"  # the hard time limit was reached
-AT_MOST_ONCE: Final = "at_most_once"  # the task may be started only once, and its only start has not ended it
+AT_MOST_ONCE: Final = "at_most_once"  # the task may be started only once, and its worker died after that start
 ERROR_CHARACTERS: Final = 1000
 TRACEBACK_CHARACTERS: Final = 4000
-# Code of Rota and asyncio that calls the task's function. Its lines do not help to find an error.
+# The code of Rota and asyncio that calls the task's function. Its frames in a traceback do not help to find an error.
 _OURS: Final = (
     __file__.removesuffix("protocol/outcome.py"),
     traceback.__file__.removesuffix("traceback.py") + "asyncio/",
@@ -168,7 +169,7 @@ _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
 class NotRunnable(StrEnum):
-    """The reason why a task with a given body can never be run. Such a task is dead for this reason."""
+    """Why a task with a given body can never run. The task becomes dead with this reason."""
 
     GARBAGE = "garbage"
     UNKNOWN_TASK = "unknown_task"
@@ -192,8 +193,8 @@ class FailureRecord:
     lag_seconds: float = 0.0  # how late the attempt started
 
     def to_json(self, at: datetime) -> bytes:
-        """Write the record on one line. If the error is too long, its end is cut off. If the traceback is too long, its
-        beginning is cut off."""
+        """Return the record as JSON on one line. If the error is too long, its end is cut off. If the traceback is too
+        long, its beginning is cut off."""
         fields: dict[str, object] = {"reason": self.reason, "error": self.error[:ERROR_CHARACTERS]}
         if self.traceback:
             fields["traceback"] = self.traceback[-TRACEBACK_CHARACTERS:]
@@ -233,7 +234,7 @@ def error_line(error: BaseException) -> str:
 
 
 def traceback_text(error: BaseException) -> str:
-    """Return the traceback of an exception as Python prints it, but without the frames of Rota at its beginning. Never
+    """Return the traceback of an exception as Python prints it, but without Rota's own frames at the beginning. Never
     raises."""
     try:
         trace = error.__traceback__
@@ -245,7 +246,7 @@ def traceback_text(error: BaseException) -> str:
 
 
 _NOBODY: Final = "-"
-_LATEST_US: Final = 9_000_000_000_000_000  # same as LATEST in lua/shared/clock.lua
+_LATEST_US: Final = 9_000_000_000_000_000  # the same as LATEST in lua/shared/clock.lua
 
 
 class RunRecord(NamedTuple):
@@ -259,7 +260,7 @@ class RunRecord(NamedTuple):
 
 
 def ran_by(pid: int, name: str) -> bytes:
-    """Return the end of a run's record, which is the same for all runs of a task in one process."""
+    """Return the last part of a run's record, which is the same for all runs of a task in one process."""
     return b" %d %b" % (pid, name.encode() or _NOBODY.encode())
 
 

@@ -1,8 +1,9 @@
-"""The progress that a running task reports. In the worker's slot and in Redis it is one text, `DONE TOTAL AT_US NOTE`.
+"""The progress that a running task reports: one text in its worker's slot and in Redis. The form is `DONE TOTAL AT_US
+NOTE`.
 
-Numbers are decimal, TOTAL is `-` if there is none, and AT_US is the time by the wall clock in microseconds. The text is
-not trusted, because a task can write anything into its slot. A reader accepts only a text of bounded length in this
-form.
+Numbers are decimal, TOTAL is `-` if the task reported none, and AT_US is the time by the wall clock in microseconds.
+The text is not trusted, because a task can write anything into its slot. A reader accepts only a text of bounded length
+in this form.
 """
 
 import math
@@ -14,7 +15,7 @@ from typing import Any, Final, TypedDict
 from rota.durations import utc_datetime
 
 NOTE_BYTES: Final = 100
-LONGEST: Final = 192  # bytes of the longest text: two numbers of 24 characters, a time of 16, and a note
+LONGEST: Final = 192  # length of the longest text in bytes: two numbers of 24 characters, a time of 16, and a note
 _MAX_NUMBER: Final = 9e15  # a double represents every whole number up to this one exactly
 _NO_TOTAL: Final = b"-"
 _PARTS: Final = 4
@@ -24,7 +25,7 @@ _PARTS: Final = 4
 class Progress:
     """The progress of a task.
 
-    * `done`, `total`: the task is at `done` of `total`; `total` is None if the task did not report one.
+    * `done`, `total`: how far the task has come, for example 40 of 100; `total` is None if the task did not report one.
     * `note`: the task's description of its progress.
     * `at`: when the task reported the progress, by its node's clock.
     """
@@ -64,8 +65,8 @@ def progress_summary(row: Mapping[str, Any] | None) -> str:
 
 
 def progress_text(done: float, total: float | None, note: str, at_us: int) -> bytes:
-    """Return the progress as the text that is stored, with the note cut at 100 bytes. Raises ValueError if a number is
-    not from 0 to 9e15."""
+    """Return the progress in the text form in which it is stored. The note is cut off after 100 bytes. Raises
+    ValueError if a number is not from 0 to 9e15."""
     whole = str(note).encode("utf-8", "replace")
     cut = whole if len(whole) <= NOTE_BYTES else whole[:NOTE_BYTES].decode("utf-8", "ignore").encode()
     total_text = _NO_TOTAL if total is None else _written(total, "total")

@@ -1,9 +1,9 @@
 """The values into which the replies of transitions are parsed. The values for the scripts that only read are in
 `rota.protocol.views`.
 
-Scripts return statuses, numbers and lists of bytes, mostly in the order of the fields of the value. A reply in another
-form is due to a bug in Rota, or does not come from Rota's scripts. The parser then raises an error, which
-`rota.server.server_errors.read_reply` turns into an error of the server.
+Scripts return statuses, numbers and lists of bytes, mostly in the order of the fields of the value. A reply has another
+form only if Rota has a bug, or if the reply does not come from Rota's scripts. The parser then raises an error, which
+`rota.server.server_errors.read_reply` reports as an error of the server.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,7 +33,7 @@ class Promoted:
     buried: int  # number of items that could not be read and were set aside as dead
     next_due_us: int | None  # earliest due time of the tasks that are not due yet, or None
     now_us: int
-    more: bool  # whether there may be more due tasks, because the limit was reached; the caller should then call again
+    more: bool  # whether the limit was reached, so that there may be more due tasks and the caller should call again
     # Names of schedules whose occurrences were skipped because the previous one has not ended.
     left_out: tuple[str, ...] = ()
 
@@ -50,7 +50,7 @@ class Renewed:
     """The result of renewing leases."""
 
     lost: tuple[str, ...]  # names of owners that are no longer registered
-    cancelled: frozenset[bytes]  # texts of the entries whose cancellation was requested while they are in flight
+    cancelled: frozenset[bytes]  # texts of the entries in flight whose tasks have been requested to be cancelled
 
 
 parse_renewed = reply(Renewed, names_of, frozenset)
@@ -62,7 +62,7 @@ class CancelOrder(NamedTuple):
     owner: str
     task_id: str
     ready_us: int  # `ready_us` of the task's entry; it distinguishes this task from a later one with the same id
-    kill_after_seconds: float | None  # when to kill the task's process if the task still runs; None for never
+    kill_after_seconds: float | None  # how long to wait before the task's process is killed; None to never kill it
 
 
 def parse_cancel_order(raw: bytes) -> CancelOrder:
@@ -76,9 +76,9 @@ def parse_cancel_order(raw: bytes) -> CancelOrder:
 class Reaped:
     """The result of reaping an owner."""
 
-    alive: bool  # whether nothing was done, because the lease has not expired or a grace period is in force
-    settled: int  # number of the given outcomes that took effect
-    requeued: tuple[Entry, ...]  # entries that were given back to their lanes
+    alive: bool  # whether nothing was changed, because the lease has not expired or a grace period is in force
+    settled: int  # number of the reported outcomes that took effect
+    requeued: tuple[Entry, ...]  # entries that were put back in their lanes
     dead: tuple[Entry, ...]  # entries that were set aside as dead
     stale: tuple[bytes, ...] = ()  # texts of entries whose outcomes had no effect
 
@@ -91,7 +91,7 @@ class Swept:
     """The result of a poller's sweep. Times are Redis time in microseconds."""
 
     now_us: int
-    rescues: int  # number of doorbells that were rung because entries waited without a token
+    rescues: int  # number of doorbells that were rung because entries waited although their doorbell had no token
     grace_until_us: int  # no owner may be reaped for an expired lease before this time
     expired: tuple[str, ...]  # owners whose leases have expired
     next_due_us: int | None  # earliest due time of the delayed set, or None
@@ -100,7 +100,8 @@ class Swept:
     next_schedule_us: int | None = None  # when a schedule must next be checked, or None
     undeclared: tuple[str, ...] = ()  # names of schedules that no node declares any longer
     watched: tuple[str, ...] = ()  # the keys in which new work would appear; empty if there are too many to watch
-    # Whether none of the `watched` keys exists, so that there is nothing to do until one does or until `lease_ends_us`.
+    # Whether none of the `watched` keys exists. There is then nothing to do until one of them is created or until
+    # `lease_ends_us`.
     is_quiet: bool = False
     lease_ends_us: int | None = None  # the earliest time at which a lease can expire, or None
 
@@ -112,15 +113,15 @@ parse_swept = reply(
 
 @dataclass(frozen=True, slots=True)
 class AdoptedScheduled:
-    """The result of adopting legacy items of the delayed set: how many became tasks, and for each item that is dead at
-    once, its queue and the reason."""
+    """The result of adopting legacy items of the delayed set: how many became tasks, and the queue and the reason of
+    each item that became dead at once."""
 
     adopted: int
     dead: tuple[tuple[str, str], ...]
 
 
 def pairs_of_texts(raw: Raw) -> tuple[tuple[str, str], ...]:
-    """Return a list of names as pairs of its 1st and 2nd item, its 3rd and 4th, and so on."""
+    """Split a flat list of names into pairs: the first item with the second, the third with the fourth, and so on."""
     return tuple((text_of(queue), text_of(reason)) for queue, reason in _pairs(raw))
 
 
@@ -133,7 +134,7 @@ class RestoreStatus(StrEnum):
     RESTORED = "restored"  # the task is back in its lane
     ENDED = "ended"  # the task had been cancelled, and has now ended
     DEAD = "dead"  # the task is dead, because its queue is not known
-    PLACED = "placed"  # nothing was done, because the task is no longer live, or was in a lane, list or set after all
+    PLACED = "placed"  # nothing was changed, because the task is no longer live, or is in a lane, list or set after all
 
 
 parse_restored = statuses_of(RestoreStatus)
@@ -168,8 +169,8 @@ class Attended:
     """The reply to a consumer that extends its lease."""
 
     registered: bool  # whether the consumer is still registered; if not, the other fields are empty
-    cancelled: frozenset[bytes]  # texts of the consumer's entries whose cancellation was requested
-    # How masters serve the consumer's queues; the defaults for queues that no master serves.
+    cancelled: frozenset[bytes]  # texts of the consumer's entries whose tasks are to be cancelled
+    # How masters serve the consumer's queues. A queue that no master serves has the defaults.
     shares: tuple[QueueShare, ...]
 
 
@@ -195,11 +196,11 @@ class AdoptedLegacy:
     """The result of adopting items from legacy sources."""
 
     now_us: int
-    is_leader: bool  # whether this poller reads the legacy sources for the fleet
+    is_leader: bool  # whether this poller is the one that reads the legacy sources for the whole fleet
     next_due_us: int | None  # earliest due time of the items in sorted sets, or None
     more: bool  # whether there are more items to take now
     sources: tuple[FromSource, ...]  # one for each source, in the order of the call
-    dead: tuple[tuple[str, str], ...]  # the queue and the reason of each item that is dead at once
+    dead: tuple[tuple[str, str], ...]  # the queue and the reason of each item that became dead at once
 
 
 def _of_sources(raw: Raw) -> tuple[FromSource, ...]:

@@ -1,6 +1,6 @@
-"""The data that nodes exchange about pools whose number of workers follows their load: which node leads a pool, the
-loads of all nodes, the backlog, and the decision in force. This module does not interpret loads and decisions: they are
-texts that the supervisor writes and reads."""
+"""The data that nodes exchange about pools whose number of workers follows their load. It consists of the node that
+leads a pool, the loads of all nodes, the backlog, and the decision in force. Loads and decisions are texts that the
+supervisor writes and reads. This module does not interpret them."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
@@ -14,7 +14,8 @@ NO_DECISION: Final = 0
 
 
 class Backlog(NamedTuple):
-    """A queue with ready tasks. `queue` is a pattern if this is an estimate for several queues."""
+    """The backlog of a queue with ready tasks. If `queue` is a pattern, the values are an estimate for several
+    queues."""
 
     queue: str
     queues: int  # number of queues that are counted here
@@ -48,14 +49,14 @@ class ScalingStore(Transitions):
     """The transitions of scaling in one namespace, each as a `ScriptCall`: see `rota.protocol.store`."""
 
     def exchange(self, node: str, ttl_ms: int, sent: PoolExchange) -> ScriptCall[ScalingReply]:
-        """Store the load of a node, and return the state of the pool. The node becomes or stays the leader of the pool
-        unless another node leads it. Its load and its lead expire after `ttl_ms`."""
+        """Store the load of a node, and return the state of the pool. Unless another node leads the pool, the node
+        becomes or remains its leader. The load and the lead of the node expire after `ttl_ms`."""
         tiers: Iterable[Arg] = () if sent.tiers is None else tier_args(sent.tiers)
         args: list[Arg] = [sent.pool, node, max(1, ttl_ms), sent.load, sent.known, sent.decision, *tiers]
         return self._call("scaling", pack(args), _parse_exchange)
 
     def withdraw(self, node: str, pool: str) -> ScriptCall[ScalingReply]:
-        """Remove the load of a node. If the node leads the pool, end its lead."""
+        """Remove the load of a node. If the node leads the pool, it stops being the leader."""
         return self._call("scaling", pack((pool, node, 0, b"", NO_DECISION, b"")), _parse_exchange)
 
 

@@ -1,9 +1,9 @@
 """Scans of the whole namespace in several calls. Each call runs a script that works on at most 500 items.
 
-`find_task` finds one id among any number of remembered ends. `complete_overview` reads all queues. `find_unplaced`
-finds live tasks that are in no lane, list or set and would therefore never run. Because tasks move during a scan, a
-task that `find_unplaced` has not seen is only a suspect. So the function searches all lanes, lists and sets for the
-suspects a second time, and returns those that it did not find this time either.
+`find_task` searches the records of any number of ended tasks for one id. `complete_overview` reads all queues.
+`find_unplaced` finds live tasks that are in no lane, list or set and would therefore never run. Because tasks move
+during a scan, a task that `find_unplaced` has not seen is only a suspect. So the function searches all lanes, lists and
+sets a second time, and returns the suspects that this search does not find either.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -19,15 +19,16 @@ _UNKNOWN = "unknown"
 
 
 def find_task(store: Store, task_id: str) -> Steps[TaskState]:
-    """Return the status of an id. This searches the whole memory of ends for it, a chunk at a time."""
+    """Return the status of an id. This searches the records of all ended tasks that the fleet remembers, a chunk at a
+    time."""
     found = yield from execute(store.status(task_id))
     return (yield from complete_status(store, task_id, found))
 
 
 def complete_status(store: Store, task_id: str, found: TaskState) -> Steps[TaskState]:
     """Return the status of an id, completed by further searches. `found` is the status after the first call. If that
-    call did not reach the oldest remembered end, this searches the rest. If the id is still not known, it searches for
-    the task or group that the id follows."""
+    call did not read all records of ended tasks, this searches the rest. If the id is still not known, it may belong to
+    a pending task, so this searches for the task or group that it follows."""
     further = found
     while further.ends_read:
         further = yield from execute(store.status(task_id, further.ends_read))
@@ -40,8 +41,8 @@ def complete_status(store: Store, task_id: str, found: TaskState) -> Steps[TaskS
 
 
 def _readable(status: ScriptCall[TaskState], otherwise: TaskState) -> ScriptCall[TaskState]:
-    """Return the command `status`, changed to return `otherwise` if the reply cannot be parsed. That happens if another
-    program has written to the keys in which the fleet remembers ended tasks."""
+    """Return the call `status`, changed to return `otherwise` if the reply cannot be parsed. Such a reply means that
+    another program has written to the keys in which the fleet remembers ended tasks."""
 
     def parse(raw: Raw) -> TaskState:
         try:
@@ -65,7 +66,7 @@ def _never() -> bool:
 
 
 def complete_overview(store: Store, overview: Overview, is_enough: Callable[[], bool] = _never) -> Steps[Overview]:
-    """Return the overview of one chunk, completed by all later chunks. Once `is_enough` returns true, the scan stops
+    """Return the overview of one chunk, with all later chunks added. Once `is_enough` returns true, the scan stops
     early, and the overview's `more` is true."""
     rows = {row.queue: row for row in overview.queues}
     last = overview
@@ -85,7 +86,7 @@ _START: Final = "0"
 
 
 class Seen(Protocol):
-    """A collection of the ids that were seen in some lane, list or set."""
+    """A collection of the ids that were seen in a lane, list or set."""
 
     def add(self, member: bytes, /) -> None: ...
     def __contains__(self, member: object, /) -> bool: ...
@@ -94,8 +95,8 @@ class Seen(Protocol):
 class BloomFilter:
     """A set that takes 8 to 16 bytes for each member and does not slow down as it grows: a Bloom filter (Bloom 1970).
 
-    About one id in 10,000 is wrongly reported as a member. Which ids these are differs from process to process, because
-    Python's `hash` of bytes is randomised.
+    About one id in 10,000 is wrongly reported as a member. These ids differ from process to process, because Python's
+    `hash` of bytes is randomised.
     """
 
     def __init__(self, members: int) -> None:
@@ -117,8 +118,9 @@ class BloomFilter:
 
 
 def find_unplaced(store: Store, make_seen: Callable[[int], Seen], most: int | None = None) -> UnplacedScan:
-    """Find live tasks that are in no lane, list or set. `make_seen` returns an empty collection for about the given
-    number of ids. The first search stops when it has found `most` suspects; the second search is for these only."""
+    """Find live tasks that are in no lane, list or set. `make_seen` returns an empty collection that has room for about
+    the given number of ids. The first search stops when it has found `most` suspects. The second search looks only for
+    these."""
     census = yield store.lists()
     seen = make_seen(census.entries)
     yield from _read(store, census.names, seen.add)
@@ -143,7 +145,7 @@ def _read(store: Store, lists: Sequence[str], see: Callable[[bytes], None]) -> G
 
 
 def _unseen(store: Store, seen: Seen, most: int | None) -> Generator[ScriptCall[Any], Any, set[bytes]]:
-    """Return the ids of live tasks that were not seen in a list and that are not delayed, dead or in flight."""
+    """Return the ids of live tasks that were not seen in any list and that are not delayed, dead or in flight."""
     unseen: set[bytes] = set()
     cursor = _START
     while True:

@@ -1,7 +1,7 @@
 """Schedules in the form that Redis stores: the record of each schedule, and the transitions that change the record.
 
-A record is a line of state, followed by the declaration of the schedule: see `rota/lua/shared/schedules.lua`. This
-module does not interpret the declaration: `rota.schedules` writes and reads it.
+A record is a line with the state of the schedule, followed by its declaration: see `rota/lua/shared/schedules.lua`.
+This module does not interpret the declaration: `rota.schedules` writes and reads it.
 """
 
 import re
@@ -17,7 +17,7 @@ from rota.protocol.wire import Arg, pack, text_of
 OCCURRENCES_A_CALL: Final = 100
 SCHEDULES_A_CALL: Final = 100
 SCHEDULES_A_PAGE: Final = 500
-_TIME: Final = rb"(\d{1,16})"  # same as DIGITS in lua/shared/numbers.lua
+_TIME: Final = rb"(\d{1,16})"  # the same as DIGITS in lua/shared/numbers.lua
 _STATE: Final = re.compile(
     _TIME + b" " + _TIME + rb" (\d{1,16}|-) " + _TIME + b" " + _TIME + rb" (\d{1,16}(?:,\d{1,16})*|-)"
 )
@@ -29,11 +29,11 @@ class ScheduleRecord:
     """The record of a schedule. Times are Unix time in microseconds."""
 
     passed_us: int  # all occurrences up to this time have been handled
-    last_us: int  # the latest occurrence whose time has come, 0 for none
+    last_us: int  # the latest occurrence whose time has come; 0 for none
     next_us: int | None  # the first occurrence after `passed_us`; 0 if it must still be computed, None if there is none
-    paused_us: int  # since when the schedule has been paused, 0 if it is not paused
-    rank_us: int  # since when a node has declared this schedule, 0 if a client put it
-    ahead_us: tuple[int, ...]  # occurrences that were enqueued before their time
+    paused_us: int  # when the schedule was paused; 0 if it is not paused
+    rank_us: int  # when a node began to declare this schedule; 0 if a client added it
+    ahead_us: tuple[int, ...]  # times of the occurrences that were enqueued ahead of time
     text: bytes  # the declaration
 
     def to_bytes(self) -> bytes:
@@ -50,7 +50,7 @@ class ScheduleRecord:
 
 
 def read_schedule_record(raw: bytes) -> ScheduleRecord:
-    """Read the record of a schedule. Raises ValueError if no script can have written it."""
+    """Read the record of a schedule. Raises ValueError if the record is not valid."""
     state, _, text = raw.partition(b"\n")
     found = _STATE.fullmatch(state)
     if found is None:
@@ -106,20 +106,21 @@ class SchedulePage(NamedTuple):
 
 
 class DeclareStatus(StrEnum):
-    """The result for a schedule that a node declared."""
+    """The result of declaring a schedule."""
 
     KEPT = "kept"  # the schedule existed already and is unchanged
     NEW = "new"  # the schedule was added
     CHANGED = "changed"  # this declaration has replaced an older one
-    # This declaration has no effect, because another node declares another schedule with this name and began later.
+    # This declaration has no effect, because another node declares a different schedule with this name, and began to do
+    # so later.
     OLDER = "older"
-    CLIENT = "client"  # this declaration has no effect, because a client has put a schedule with this name
+    CLIENT = "client"  # this declaration has no effect, because a client has added a schedule with this name
     REFUSED = "refused"  # the schedule's name is not valid
 
 
 class PutStatus(StrEnum):
-    """The result for a schedule that a client put. DECLARED means that it was not stored because a node declares a
-    schedule with that name."""
+    """The result of storing a schedule for a client. DECLARED means that the schedule was not stored, because a node
+    declares a schedule with this name."""
 
     NEW = "new"
     SAME = "same"
@@ -128,7 +129,7 @@ class PutStatus(StrEnum):
 
 
 class RemoveStatus(StrEnum):
-    """The result for a schedule that a client wanted to remove. DECLARED means that it was not removed because a node
+    """The result of removing a schedule for a client. DECLARED means that the schedule was not removed, because a node
     declares it."""
 
     REMOVED = "removed"
@@ -147,8 +148,8 @@ class PauseStatus(StrEnum):
 
 class RunStatus(StrEnum):
     """The result of a request to enqueue an extra occurrence. CHANGED means that the schedule has changed since the
-    caller read it, so the caller should read it again. OVERLAPS means that the previous occurrence has not ended and
-    the schedule forbids overlaps."""
+    caller read it, so the caller should read the schedule again. OVERLAPS means that the previous occurrence has not
+    ended and the schedule forbids overlaps."""
 
     OK = "ok"
     CHANGED = "changed"
@@ -207,7 +208,7 @@ class ScheduleStore(Transitions):
         return self._call("upcoming", pack((ahead_us, most)), _parse_upcoming)
 
     def declare(self, ttl_ms: int, declared: Sequence[DeclaredSchedule]) -> ScriptCall[list[DeclareStatus]]:
-        """Declare up to SCHEDULES_A_CALL schedules of a node's code and configuration. The declarations expire after
+        """Declare up to SCHEDULES_A_CALL schedules from a node's code and configuration. The declarations expire after
         `ttl_ms` unless they are repeated."""
         args: list[Arg] = [ttl_ms]
         for name, text, age_seconds in declared:
@@ -245,8 +246,8 @@ class ScheduleStore(Transitions):
     def run(
         self, kept: StoredSchedule, queue: str, task_id: str, body: bytes, *, may_overlap: bool
     ) -> ScriptCall[tuple[RunStatus, str]]:
-        """Enqueue an extra occurrence of a schedule. If the status is OVERLAPS, it comes with the id of the task that
-        has not ended."""
+        """Enqueue an extra occurrence of a schedule. If the status is OVERLAPS, the reply includes the id of the task
+        that has not ended."""
         args = (kept.name, kept.record, _overlap_rule(may_overlap=may_overlap), task_id, queue, body)
         return self._call("run_schedule", pack(args), _parse_run)
 

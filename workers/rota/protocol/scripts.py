@@ -1,5 +1,5 @@
-"""The scripts of the protocol, assembled from Lua files, and calls of scripts. A call consists of bytes to send and a
-parser for the reply.
+"""The scripts of the protocol, which are assembled from Lua files, and the calls of these scripts. A call consists of
+bytes to send and a parser for the reply.
 
 The scripts are loaded from `rota/lua` and identified by their SHA1. A script lists the shared functions that it needs
 in lines such as `-- with: entry doorbell`. The files of `lua/shared/` with these names are inserted between the
@@ -8,12 +8,12 @@ script contains only what it uses, and runs as one text.
 
 An assembled script consists of two functions: the outer function contains the files listed in `_GROUND`, and the inner
 function contains all others. This gives each function its own limit of 200 locals. When Lua creates a function inside
-the inner function, it takes the outer function's locals from the enclosing function. That is cheaper than a search
-among all locals of one function, and saves 3 % of the instructions of a turn.
+the inner function, it captures the outer function's locals directly from the inner function. With only one function,
+Lua would search among all of that function's locals instead. The split saves 3 % of the instructions of a turn.
 
 Each call of a script creates its functions again. Some functions are needed only in rare cases, so a `-- with:` line
-may be indented. Its files are then inserted at that place, unless the script already has them. These functions are
-created only when the code around that line is executed, and are visible only there.
+may be indented. Its files are then inserted in place of this line, unless the script already has them. Their functions
+are created only when the code around the line is executed, and are visible only there.
 
 A script with the line `-- taking along: turn` also contains the whole transition `turn`, as a function after the shared
 files of both. If the first file that the script lists is `copy`, the transition changes nothing. If the first file is
@@ -31,7 +31,8 @@ from rota.protocol.keys import Keys
 from rota.protocol.wire import Packed, command, pack, text_of
 
 # Use the interpreter's SHA1 if it has one, just as the standard library's `random` uses the interpreter's SHA512.
-# hashlib would load OpenSSL, which takes 1.3 MB in each process of a fleet, only to digest a dozen texts.
+# hashlib would load OpenSSL, which takes 1.3 MB in each process of a fleet. That is too much for digesting a dozen
+# texts.
 try:
     from _sha1 import sha1  # type: ignore[import-not-found]  # it has no types
 except ImportError:
@@ -61,7 +62,7 @@ def read_script(name: str) -> Script:
 
 @cache
 def load_script(name: str) -> Script:
-    """Return a script. Each process reads and assembles it only once."""
+    """Return a script. Each process reads and assembles a script only once."""
     return read_script(name)
 
 
@@ -89,7 +90,7 @@ def _assemble(source: str) -> str:
 
 
 def _add_needs(text: str, shared: dict[str, str]) -> None:
-    """Add to `shared` the files that this text needs, by name. Each file comes after the files that it needs itself."""
+    """Add the files that this text needs to `shared`, by name. Each file comes after the files that it needs itself."""
     for need in _named(_WITH, text):
         if need not in shared:
             source = (_FOLDER / "shared" / f"{need}.lua").read_text(encoding="utf-8")
@@ -98,8 +99,8 @@ def _add_needs(text: str, shared: dict[str, str]) -> None:
 
 
 def _with_inner_needs(text: str, before: dict[str, str]) -> str:
-    """Return the text, with the files inserted that its indented `-- with:` lines list. Files that are in `before` are
-    not inserted again."""
+    """Return the text with the files that its indented `-- with:` lines list. Files that are in `before` are not
+    inserted again."""
     lines = []
     for line in text.split("\n"):
         lines.append(line)
@@ -138,7 +139,7 @@ def reply(make: Callable[..., T], *parts: Callable[[Raw], Any]) -> Callable[[Raw
 
 
 def names_of(raw: Sequence[Raw]) -> tuple[str, ...]:
-    """Convert a list of names as hiredis reads it to a tuple of strings."""
+    """Convert a list of names in the form that hiredis returns to a tuple of strings."""
     return tuple(map(text_of, raw))
 
 
@@ -193,7 +194,7 @@ class Transitions:
 
 class RunCall(Protocol):
     """A function that runs a script once on a connection, and raises the errors of that connection. The code that
-    passes it on documents which threads may call it."""
+    provides the function documents which threads may call it."""
 
     def __call__(self, call: ScriptCall[T], /) -> T: ...
 
@@ -211,8 +212,8 @@ class FollowSteps(Protocol):
 
 
 def execute(call: ScriptCall[T]) -> Steps[T]:
-    """Yield one call and return its reply. In a generator, `yield from execute(call)` gives the reply its type, which a
-    plain `yield` does not."""
+    """Yield one call and return its reply. In a generator, type checkers know the type of `yield from execute(call)`,
+    but not of a plain `yield`."""
     reply: T = yield call
     return reply
 

@@ -1,11 +1,12 @@
-"""The signatures of tasks and schedules. A valid signature proves that the text comes from a program that has the key.
+"""The signatures of tasks and schedules. A valid signature proves that the text was written by a program that has the
+key.
 
 A signed text is `TEXT KEY MAC`. KEY is the name of a key. MAC is the HMAC-SHA256 (RFC 2104) of `rota KIND KEY`, a line
 feed, and TEXT, as 64 hexadecimal digits. KIND is `task` for the body of a task, and `schedule NAME` for the text of a
 schedule. The text itself is JSON, so it ends with a bracket, and a signature cannot be mistaken for a part of it.
 
-A body contains the task's id, queue, name, arguments and options, and if the task was enqueued for a later time, that
-time. This module does no I/O; `rota.tasks.keyring` reads the keys.
+A body contains the task's id, queue, name, arguments and options. The body of a task that was enqueued for a later time
+also contains that time. This module does no I/O; `rota.tasks.keyring` reads the keys.
 """
 
 import hmac
@@ -33,10 +34,10 @@ class SignatureError(ValueError):
 class SigningSettings:
     """The keys with which tasks and schedules are signed and verified. Without keys, signatures are ignored."""
 
-    # By name, `file:PATH` or `env:NAME`, or in an application the key itself, as bytes.
+    # The keys by name. A key is `file:PATH` or `env:NAME`; an application may also pass the key itself, as bytes.
     keys: Mapping[str, str | bytes] = field(default_factory=dict, repr=False)
     sign_with: str = ""  # the name of the key that signs
-    required: bool = False  # whether a task without a signature is dead
+    required: bool = False  # whether a task without a signature becomes dead
 
 
 def schedule_kind(name: str) -> bytes:
@@ -45,7 +46,7 @@ def schedule_kind(name: str) -> bytes:
 
 
 class SigningKey:
-    """A named key. The hash of the key is computed only once, which halves the time for a signature."""
+    """A named key. The key is hashed only once, which halves the time to compute a signature."""
 
     def __init__(self, name: str, key: bytes) -> None:
         self.name = name.encode()

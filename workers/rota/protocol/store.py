@@ -1,7 +1,7 @@
 """The typed store, with one method for each transition. A method returns a `ScriptCall` and does no I/O.
 
 A call carries its script, its arguments in wire form, and the parser of its reply. The caller runs it on its own
-connection: that of a worker, the asyncio connection of the master, or one from a client's pool.
+connection, for example a worker's connection, the master's asyncio connection, or one from a client's pool.
 
 The scripts that only read are in `rota.protocol.views`, the transitions of groups and chains in `rota.protocol.groups`,
 and the transitions of schedules in `rota.protocol.schedule_store`.
@@ -66,8 +66,8 @@ from rota.protocol.wire import NOTHING, Arg, Packed, pack, text_of
 BATCH = 500  # the maximum number of items that a script processes in one call
 
 
-PROGRESS_BATCH = 250  # smaller than BATCH, because each report takes a read and a write
-OWNERS_A_CALL = 100  # the maximum number of owners in one call that renews them or checks for orphans
+PROGRESS_BATCH = 250  # most reports in one call; smaller than BATCH, because each report takes a read and a write
+OWNERS_A_CALL = 100  # the maximum number of owners in one call that renews leases or checks for orphans
 
 
 def _counted(settlements: Packed) -> Packed:
@@ -86,11 +86,11 @@ holds. It cannot be confused with an id, because no id contains a space."""
 class Blame:
     """Which tasks of a reaped owner are charged with its death, and how."""
 
-    # The id of each task that was running, with the record that this attempt gets. The record is empty if the task is
+    # The id of each task that was running, with the attempt record to store for it. The record is empty if the task is
     # not to blame. FIRST_HELD stands for the first entry in the owner's list, and ALL_HELD for all entries in it. The
     # tuple is empty if no task was running.
     ran: tuple[tuple[str, bytes], ...] = ()
-    loss_record: bytes = b"{}"  # the record for each entry that the owner held when its lease expired
+    loss_record: bytes = b"{}"  # the attempt record to store for each entry that the owner held when its lease expired
     crash_limit: int = DEFAULT_CRASH_LIMIT  # number of crashes after which a task is dead
     loss_limit: int = DEFAULT_LOSS_LIMIT  # number of losses after which a task is dead
     crash: CrashKind | None = CrashKind.CRASH  # the kind of crash; None if the task is not to blame
@@ -131,12 +131,12 @@ class Operations(Transitions):
         return self._call("trim", pack((max_age_us, max_count)), parse_bounded)
 
     def heal(self, cursor: str) -> ScriptCall[str]:
-        """Count the running, delayed and dead tasks of a chunk again. Begin with cursor "0" and repeat with the cursor
-        of each reply until it is "0" again."""
+        """Count the running, delayed and dead tasks again, a chunk in each call, and correct the counters. Begin with
+        cursor "0" and repeat with the cursor of each reply until it is "0" again."""
         return self._call("heal", pack((cursor,)), text_of)
 
     def restore(self, ids: Sequence[str]) -> ScriptCall[list[RestoreStatus]]:
-        """Put up to BATCH live tasks that were found in no lane, list or set back where they belong."""
+        """Take up to BATCH live tasks that were found in no lane, list or set, and put them back where they belong."""
         return self._call("restore", pack(ids), parse_restored)
 
 
@@ -157,8 +157,8 @@ class Store(Queries, Operations, Dependents):
 
     def turn(self, owner: str, tiers: Packed, turn: Turn) -> ScriptCall[TurnReply]:
         """Settle the tasks that have ended, and claim entries of one queue: up to `turn.limit`, or up to the number
-        that `turn.limits` has for that queue. If `turn.picks` is above 1, this chooses a queue that often and claims
-        one entry each time. If the limit is 0, it only settles."""
+        that `turn.limits` has for that queue. If `turn.picks` is above 1, this chooses a queue `turn.picks` times and
+        claims one entry each time. If the limit is 0, this only settles tasks."""
         held = turn.held or ()
         args: list[Arg] = [
             owner,
@@ -175,26 +175,26 @@ class Store(Queries, Operations, Dependents):
 
     def explain(self, tiers: Packed, count: int, queue: str = "") -> ScriptCall[ClaimOrder]:
         """Return which tasks workers with these tiers would claim next, up to `count` and at most `MOST_CLAIMS`. The
-        reply also has the state of `queue` and of every queue in these tiers that has entries."""
+        reply also contains the state of `queue` and of every queue in these tiers that has entries."""
         turn = self.turn(EXPLAIN_OWNER, tiers, Turn(limit=1))
         return self._call("explain", turn.args + pack((queue, count)), parse_order)
 
     def return_prefetched(
         self, owner: str, running: bytes, tiers: Packed, settlements: Packed = NOTHING
     ) -> ScriptCall[int]:
-        """Settle the tasks that a worker finished before the entry that it runs, and give back the entries that it
-        claimed after that entry. Returns how many entries were given back."""
+        """Settle the tasks that a worker has finished, and give back the entries that it claimed after the entry
+        `running`. Returns how many entries were given back."""
         args = pack((owner, running)) + _counted(settlements) + tiers
         return self._call("return_prefetched", args, int)
 
     def mark_started(self, owner: str, entry: bytes) -> ScriptCall[bytes]:
         """Mark the entry of a task that may be started at most once, just before the start. Returns the changed entry,
-        or b"" if the owner does not hold the entry, so that the task must not be started."""
+        or b"" if the owner does not hold the entry. In that case the task must not be started."""
         return self._call("mark_started", pack((owner, entry)), bytes)
 
     def throttle(self, owner: str, request: RateRequest) -> ScriptCall[Throttled]:
         """Request the start of a task that has a rate limit. If the limit does not permit the start yet, this delays
-        the task until it does."""
+        the task until the limit permits it."""
         entry, name, interval_us, burst, latest_us = request
         args = pack((owner, entry, name, interval_us, burst, "" if latest_us is None else latest_us))
         return self._call("throttle", args, parse_throttled)
@@ -240,8 +240,8 @@ class Store(Queries, Operations, Dependents):
     def sweep(
         self, lease_ms: int, poller: str = "", forget_seconds: float = DEFAULT_FORGET_SECONDS
     ) -> ScriptCall[Swept]:
-        """Do the regular work of the pollers: ring the doorbells of entries that wait without a token, record that a
-        poller is running, and forget queues of patterns that have been empty for `forget_seconds`.
+        """Do the regular work of the pollers: ring the doorbells of queues whose entries wait without a token, record
+        that a poller is running, and forget queues of patterns that have been empty for `forget_seconds`.
 
         The reply has the owners whose leases have expired, what is due next, and whether the poller named `poller` does
         the fleet's scans.
@@ -254,8 +254,8 @@ class Store(Queries, Operations, Dependents):
         return self._call("adopt_scheduled", pack(members), parse_adopted_scheduled)
 
     def adopt_legacy(self, poller: str, limit: int, sources: Sequence[LegacySource]) -> ScriptCall[AdoptedLegacy]:
-        """Make tasks from up to `limit` items of these sources that are ready or due. `poller` is the name of the
-        caller."""
+        """Make tasks from up to `limit` items of these legacy sources that are ready or due. `poller` is the name of
+        the calling poller."""
         args = (arg for source in sources for arg in source)
         return self._call("adopt_legacy", pack((poller, limit, *args)), parse_adopted_legacy)
 
@@ -265,15 +265,15 @@ class Store(Queries, Operations, Dependents):
         return self._call("list_queues", pack(queues), int)
 
     def adopt_orphans(self, lease_ms: int, owners: Sequence[str]) -> ScriptCall[int]:
-        """Give a lease to owners that have in-flight lists but are not registered, so that they will be reaped when it
-        expires. Returns how many such owners there were."""
+        """Give a lease to owners that have in-flight lists but are not registered, so that they will be reaped when
+        this lease expires. Returns how many such owners there were."""
         return self._call("orphans", pack((lease_ms, *owners)), int)
 
     def announce(
         self, node: str, heartbeat: bytes, ttl_ms: int, queues: Sequence[str], announced: Announced = NOTHING_ANNOUNCED
     ) -> ScriptCall[AnnounceReply]:
-        """Publish a master's heartbeat, the queues that it serves, and how it serves them. All of these expire after
-        `ttl_ms`. Also publish how many ended tasks and task events are to be kept."""
+        """Publish a master's heartbeat, the queues that its node serves, and how the node serves them. All of these
+        expire after `ttl_ms`. Also publish how many ended tasks and task events are to be kept."""
         ends, events, shares, domains = announced
         args: list[Arg] = [node, heartbeat, ttl_ms, ends, events, settings_of(shares), len(domains)]
         for domain in domains:
@@ -283,8 +283,8 @@ class Store(Queries, Operations, Dependents):
     def check_conditions(
         self, ttl_ms: int, conditions: Iterable[QueueCondition] = ()
     ) -> ScriptCall[tuple[ClosedQueue, ...]]:
-        """Set the conditions, which expire after `ttl_ms`, and record since when queues have been closed. Returns the
-        closed queues."""
+        """Set the conditions, which expire after `ttl_ms`, and record when queues were closed. Returns the closed
+        queues."""
         args: list[Arg] = [ttl_ms, *(arg for each in conditions for arg in each)]
         return self._call("conditions", pack(args), parse_closed)
 
@@ -300,6 +300,6 @@ class Store(Queries, Operations, Dependents):
         return self._call("attend", pack((lease_ms, owner, *queues)), parse)
 
     def open(self) -> ScriptCall[str]:
-        """Return the protocol version of the namespace. If the namespace is new, this records our version in it
-        first."""
+        """Return the protocol version of the namespace. If the namespace is new, this first records Rota's own version
+        in it."""
         return self._call("open", pack((PROTOCOL_VERSION,)), text_of)

@@ -1,5 +1,6 @@
-"""The states of a task: where each state is stored, which scripts move a task out of it, and what it means to a caller.
-Also the task events, which are the entries of the stream `{NS}:events`, one for each change of a task.
+"""The states of a task and the task events. For each state, this module defines where it is stored, which scripts move
+a task out of it, and what it means to a caller. Each task event is an entry of the stream `{NS}:events` and describes
+one change of a task.
 
 The table `STATES` is the only place that lists the states, and `ENDS` is derived from it. Both are used by the client,
 `rota task ls`, `rota queue explain`, `rota group`, the audit, the Django backend and the drawing in
@@ -52,7 +53,7 @@ class StateFacts:
     # For each next state, the scripts that move a task there.
     moves: Mapping[State, tuple[str, ...]] = field(default_factory=dict)
     has_attempt: bool = False  # whether the status reports the number of the running, next or last attempt
-    # Why `rota queue explain` does not expect a claim of a task in this state.
+    # Why `rota queue explain` does not expect a task in this state to be claimed.
     not_claimed: str = "it has ended as {state} and will not be claimed"
 
 
@@ -198,11 +199,11 @@ class TaskEvent:
 class EventsPage:
     """A page of task events, and the range of the events that are kept."""
 
-    wanted: bool  # whether events are written now
+    wanted: bool  # whether task events are being written at present
     oldest: str  # id of the oldest event that is kept; "" if there is none
     latest: str  # id of the latest event; "" if there is none
     end: str  # where the next page begins; "" if this page has no events
-    events: tuple[TaskEvent, ...]  # the events, without entries of the stream that other programs wrote
+    events: tuple[TaskEvent, ...]  # the events, without stream entries that other programs wrote
 
 
 def is_place(text: str) -> bool:
@@ -211,8 +212,8 @@ def is_place(text: str) -> bool:
 
 
 def order_of(place: str) -> tuple[int, int]:
-    """Return the two numbers of an event id, which order the events: its milliseconds, and its number in that
-    millisecond."""
+    """Return the two numbers of an event id, by which events are ordered: a time in milliseconds, and a number within
+    that millisecond."""
     milliseconds, _, number = place.partition("-")
     return int(milliseconds), int(number or 0)
 

@@ -1,4 +1,4 @@
-"""The parts of the configuration that scripts receive: the tiers of queues that a turn serves
+"""The parts of the configuration that scripts receive. They are the tiers of queues that a turn serves
 (rota/lua/shared/tiers.lua), the conditions that open and close queues (rota/lua/shared/condition.lua), and limits with
 their defaults."""
 
@@ -14,12 +14,12 @@ from rota.protocol.wire import Packed, pack, text_of, unpack
 DEFAULT_CRASH_LIMIT: Final = 3
 MOST_CRASHES: Final = 1000  # the highest crash limit that a task may have
 DEFAULT_LOSS_LIMIT: Final = 5
-# The same as KEEP in lua/shared/ending.lua, which applies until a master has set a value.
+# The same number as KEEP in lua/shared/ending.lua, which applies until a master has set a value.
 DEFAULT_ENDED_KEEP: Final = 10_000
 MOST_ENDED_KEEP: Final = 1_000_000
 DEFAULT_FORGET_SECONDS: Final = 300.0  # how long a queue of a pattern must be empty before it is forgotten
 
-MOST_CONDITION_CHARACTERS = 2000  # length of a chunk; the server takes some 30 ns per character to compile it
+MOST_CONDITION_CHARACTERS = 2000  # longest chunk of Lua; the server takes some 30 ns per character to compile it
 Interval = tuple[int, int]
 """An interval in which a queue is open, in Unix microseconds. Its end is exclusive."""
 
@@ -39,10 +39,10 @@ def text_of_hours(known_until_us: int, intervals: Iterable[Interval]) -> str:
     return "".join([str(known_until_us), *(f" {start}-{end}" for start, end in intervals)])
 
 
-# Matches each queue in a text of settings, and its `share_text`.
+# Matches each queue in a text of settings, together with its `share_text`.
 _SETTING: Final = re.compile(r" ([^ =]+)=([^=]*)(?= [^ =]+=|$)")
 LONGEST_DOMAIN = 64
-VIRTUAL_UNIT = 720_720  # virtual time that one entry takes at weight 1; divisible by every weight up to 16
+VIRTUAL_UNIT = 720_720  # virtual time of one entry at weight 1; divisible by every weight up to 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class QueueShare:
     weight: float = 1.0  # weight of the queue within its tier
     cap: int = 0  # maximum number of entries that run at once in the fleet; 0 for no cap
     interval_us: int = 0  # microseconds from one start to the next; 0 for no rate limit
-    burst: int = 1  # number of starts that may happen at once after a pause
+    burst: int = 1  # number of tasks that may start at once after a time without starts
     condition: str = ""  # name of the condition that decides whether the queue is open; "" if it is always open
 
     @property
@@ -65,7 +65,7 @@ class QueueShare:
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """The queues that a pool serves in one tier, between which claims rotate fairly."""
+    """The queues that a pool serves in one tier. Claims rotate fairly between these queues."""
 
     name: str
     queues: tuple[QueueShare, ...]
@@ -75,8 +75,8 @@ class Domain:
 
     @property
     def has_patterns(self) -> bool:
-        """Whether the domain has patterns, so that some of its queues are not known by name. In that case Redis stores
-        the order in which they are served."""
+        """Whether the domain has patterns, so that some of its queues are not known by name. Redis stores the order in
+        which the queues of such a domain are served."""
         return any(share.is_pattern for share in self.queues)
 
 
@@ -110,7 +110,7 @@ def tier_args(tiers: Iterable[Domain]) -> list[str | int]:
 def settings_of_domain(domain: Domain) -> str:
     """Return the settings of a domain's queues as a text for the scripts. For a domain without patterns, this is the
     text of `settings_of`. For a domain with patterns, the text lists all its queues, and ` NAME=-` for each excluded
-    queue or pattern. So this text alone determines which queues the domain serves, and how."""
+    queue or pattern. So this text alone determines which queues belong to the domain, and how they are served."""
     if not domain.has_patterns:
         return settings_of(domain.queues)
     return "".join([*map(_setting, domain.queues), *(f" {name}=-" for name in domain.excluded)])
@@ -127,17 +127,17 @@ def _setting(share: QueueShare) -> str:
 
 
 def share_text(share: QueueShare) -> str:
-    """Return how a queue is served as a text for the scripts, without the queue's name. The text is `COST CAP INTERVAL
-    BURST`, followed by `:CONDITION` if the queue has a condition. Only `read_share` and rota/lua/shared/share_text.lua
-    read this form."""
+    """Return the settings of one queue as a text for the scripts, without the queue's name. The text is `COST CAP
+    INTERVAL BURST`, followed by `:CONDITION` if the queue has a condition. Only `read_share` and
+    rota/lua/shared/share_text.lua parse this text."""
     cost = max(1, round(VIRTUAL_UNIT / share.weight))
     condition = f":{share.condition}" if share.condition else ""
     return f"{cost} {share.cap} {share.interval_us} {share.burst}{condition}"
 
 
 def read_share(name: str, text: bytes) -> QueueShare:
-    """Return the share of a queue from the `share_text` that masters published. If the text is empty, because masters
-    published none, return the defaults."""
+    """Return the share of a queue from the `share_text` that masters published. If the text is empty because masters
+    published no settings, return the defaults."""
     if not text:
         return QueueShare(name)
     numbers, _, condition = text.decode().partition(":")
@@ -148,8 +148,8 @@ def read_share(name: str, text: bytes) -> QueueShare:
 def read_tiers(packed: Packed) -> list[list[QueueShare]]:
     """Return the queues of each tier, highest first, from the result of `pack_tiers`.
 
-    Raises ValueError or IndexError if the arguments have another form, for example in a heartbeat that another program
-    wrote.
+    Raises ValueError or IndexError if the arguments do not have this form, for example because another program wrote
+    the heartbeat that contains them.
     """
     args = unpack(packed)
     tiers = []
@@ -169,9 +169,9 @@ NO_TIERS = pack_tiers(())
 
 
 def pack_limits(limits: Mapping[str, int]) -> Packed:
-    """Return the limits of certain queues as one argument: how many entries a turn may claim from them, instead of the
-    turn's `limit`. There is only one argument, because a script searches a text faster than it reads a hundred
-    arguments."""
+    """Return the limits of certain queues as one argument. From each of these queues, a turn may claim this many
+    entries instead of the turn's `limit`. All limits are one argument, because a script searches a text faster than it
+    reads a hundred arguments."""
     return pack(("".join(f" {queue}={limit}" for queue, limit in limits.items()),))
 
 

@@ -1,8 +1,8 @@
 """The scripts that export tasks from a namespace and import them into another one: see `rota.protocol.store`.
 
 An export reads lists and sets in batches, and the fleet may run meanwhile. An import writes the lines of a file in
-order. Each call writes one batch and records how many lines have been imported. So a repeated call changes nothing, and
-an interrupted import resumes after the last line that the server has.
+order. Each call writes one batch and records how many lines have been imported. A repeated call therefore changes
+nothing, and an interrupted import resumes after the last line that the server has.
 """
 
 from collections.abc import Iterable, Sequence
@@ -37,12 +37,12 @@ class ListedEntry(NamedTuple):
 class ListBatch(NamedTuple):
     """A batch of entries of a list, beginning at its tail."""
 
-    read: int  # number of entries that were read; 0 when the head of the list was reached
+    read: int  # number of entries that were read; 0 if the head of the list had already been reached
     entries: list[ListedEntry]
 
 
 class LocatedTask(NamedTuple):
-    """A task, with its place if it is in a sorted set."""
+    """A task, with its place if the task is in a sorted set."""
 
     key: str  # `delayed`, `dead`, or "" if the task is in neither
     score: bytes
@@ -67,7 +67,7 @@ class ImportedItem(NamedTuple):
 class ImportedKey(NamedTuple):
     """A key whose value is imported exactly as it was exported."""
 
-    key: str  # without the prefix
+    key: str  # the key, without the prefix of the namespace
     kind: str  # see import_keys.lua
     expires_ms: int | None  # when the key expires, in Unix milliseconds; None for never
     values: Sequence[Arg]
@@ -135,8 +135,8 @@ class Transfers(Transitions):
         return self._call("export_list", pack((name, read, count)), parse_listed)
 
     def locate(self, ids: Sequence[bytes]) -> ScriptCall[list[LocatedTask]]:
-        """Return the places of up to BATCH ids in sorted sets, and the data of their tasks. The ids may also be members
-        of `delayed` that are not tasks."""
+        """Return where up to BATCH ids are in sorted sets, and the data of their tasks. An id may also be a member of
+        `delayed` that is not a task."""
         return self._call("export_tasks", pack(ids), parse_located)
 
     def begin_import(self, file: str) -> ScriptCall[ImportBegun]:
@@ -147,15 +147,15 @@ class Transfers(Transitions):
     def import_tasks(
         self, file: str, before: int, after: int, items: Iterable[ImportedItem]
     ) -> ScriptCall[ImportedTasks]:
-        """Import up to BATCH items: the lines of the file from `before` to `after`."""
+        """Import up to BATCH items, which are the lines of the file from `before` to `after`."""
         args: list[Arg] = [file, before, after]
         for item in items:
             args += item
         return self._call("import_tasks", pack(args), parse_imported)
 
     def import_keys(self, file: str, before: int, after: int, keys: Iterable[ImportedKey]) -> ScriptCall[int]:
-        """Import keys with up to BATCH values: the lines of the file from `before` to `after`. Returns how many lines
-        have been imported."""
+        """Import keys with up to BATCH values, which are the lines of the file from `before` to `after`. Returns how
+        many lines have been imported."""
         args: list[Arg] = [file, before, after]
         for key, kind, expires_ms, values in keys:
             args += (key, kind, "" if expires_ms is None else expires_ms, len(values), *values)

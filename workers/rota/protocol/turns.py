@@ -1,5 +1,5 @@
-"""The round trip of a worker, which settles and claims: its arguments and its reply. Also the requests to start a task
-with a rate limit, and the order of the next claims, which the script `explain` returns."""
+"""The arguments and the reply of a turn, in which a worker settles and claims tasks. This module also defines the
+request to start a task with a rate limit, and the order of the next claims, which the script `explain` returns."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class RateRequest(NamedTuple):
     entry: bytes
     name: str  # starts with the same name are counted together
     interval_us: int  # microseconds from one start to the next
-    burst: int  # number of starts that may happen at once after a pause
+    burst: int  # number of tasks that may start at once after a time without starts
     latest_us: int | None = None  # the latest time at which the task may start, by Redis time; None for any time
 
 
@@ -27,24 +27,24 @@ class RateRequest(NamedTuple):
 class Turn:
     """The arguments of one turn."""
 
-    limit: int  # maximum number of entries to claim; 0 to only settle
+    limit: int  # maximum number of entries to claim; 0 to settle tasks only
     # Ids of the tasks that the worker holds. None if the worker has received the reply to each claim, so that the
-    # script need not compare the list.
+    # script need not compare `held` with the list in Redis.
     held: Sequence[str] | None = ()
     tokens: Sequence[str] = ()  # queues from whose doorbells this worker has taken a token since its last turn
     settlements: Packed = NOTHING  # packed by `outcome.join_settlements`
-    limits: Packed = NO_LIMITS  # other limits for certain queues, packed by `pack_limits`
+    limits: Packed = NO_LIMITS  # limits that replace `limit` for certain queues, packed by `pack_limits`
     # The results of `outcome.plain_lines`, for tasks whose outcomes have that short form. They are not in
     # `settlements`.
     plain: Sequence[bytes] = ()
     # How often a queue is chosen. If `picks` is above 1, each pick claims one entry, as if the worker made that many
     # turns.
     picks: int = 1
-    # `quarantined` of the last reply: an entry that has to run alone, so that this worker first finishes all its other
-    # tasks. If it is set, `held` lists the held tasks.
+    # The `quarantined` entry of the last reply. It has to run alone, so this worker first finishes all its other tasks.
+    # If `quarantined` is set, `held` must be a list.
     quarantined: bytes = b""
-    # If Redis time is later than this, the turn claims nothing, and the reply is `more`. 0 for no such limit, which is
-    # the case whenever `held` is given.
+    # If Redis time is later than this, the turn claims nothing, and the reply is `more`. 0 for no such limit. It must
+    # be 0 if `held` is a list.
     claim_by_us: int = 0
 
 
@@ -53,9 +53,11 @@ class TurnStatus(StrEnum):
 
     OK = "ok"  # the worker now holds exactly the claims of this reply, if any
     BACKLOGGED = "backlogged"  # like OK, but so many entries are left that the worker should prefetch
-    AGAIN = "again"  # the claims are entries that the worker already held but did not list in `held`
+    AGAIN = "again"  # the claims are entries that Redis already listed for the worker but that were not in `held`
     LOST = "lost"  # the worker is no longer registered
-    MORE = "more"  # the script has reached a limit, or came too late to claim; call again at once with the same tokens
+    # The script has reached a limit, or came too late to claim. The worker should make another turn at once, with the
+    # same tokens.
+    MORE = "more"
     # An entry that the worker holds, or the entry that is next, has to run alone. The worker must not wait at a
     # doorbell, and must make a turn when one of its tasks has ended.
     QUARANTINE = "quarantine"
@@ -73,8 +75,8 @@ class TurnReply(NamedTuple):
 
     status: TurnStatus
     now_us: int  # Redis time in microseconds
-    # Microseconds until a rate limit permits the next entry; 0 if no rate limit holds it back, or if all picks were
-    # used.
+    # Microseconds until a rate limit permits the next entry; 0 if no rate limit holds it back, or if every pick has
+    # claimed an entry.
     wait_us: int
     stale: tuple[bytes, ...]  # texts of settled entries that the worker did not hold any longer
     claims: tuple[Claim, ...]
@@ -112,7 +114,8 @@ class Throttled(NamedTuple):
     """The reply to a request to start a task that has a rate limit."""
 
     status: ThrottleStatus
-    # START: microseconds until the task may start; THROTTLED: Redis time until which it is delayed; otherwise 0.
+    # With START, microseconds until the task may start. With THROTTLED, Redis time until which the task is delayed.
+    # Otherwise 0.
     us: int
 
 
@@ -125,24 +128,24 @@ EXPLAIN_OWNER = "explain:0:0"
 
 
 class EntryInOrder(NamedTuple):
-    """An entry that would be claimed, with the name of its task ("" if the name cannot be read)."""
+    """An entry that workers would claim next, with the name of its task ("" if the name cannot be read)."""
 
     entry: Entry
     name: str
 
 
 class QueueInOrder(NamedTuple):
-    """The state of a queue of a tier, before and after the claims."""
+    """The state of a queue, before and after the claims that `ClaimOrder` lists."""
 
     queue: str
     tier: int
     cost: int  # virtual time that one entry takes
     cap: int  # maximum number of entries that run at once in the fleet; 0 for no cap
     interval_us: int  # microseconds from one start to the next; 0 for no rate limit
-    entries: int  # number of entries before the first of the claims; `running` and `time` refer to that moment too
+    entries: int  # number of entries before these claims; `running` and `time` refer to the same moment
     running: int  # number of the queue's entries that run in the fleet
     time: int | None  # the queue's virtual time; None if it was never served
-    left: int  # number of entries left after the last claim
+    left: int  # number of entries after the last of these claims
     is_open: bool  # whether nothing prevents claims from the queue
     wait_us: int  # microseconds for which the rate limit holds the next entry back; 0 if it does not
     paused: bool  # whether a person paused the queue
@@ -154,8 +157,8 @@ class QueueInOrder(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ClaimOrder:
-    """The claims that workers would make next. `is_whole` is true if `claims` has as many as were requested, or all
-    that workers would make."""
+    """The claims that workers would make next. `is_whole` is true if `claims` contains as many claims as were
+    requested, or all claims that workers would make."""
 
     now_us: int
     is_whole: bool
@@ -164,7 +167,7 @@ class ClaimOrder:
 
 
 def _number(raw: Raw) -> int:
-    """Return the number that is stored in Redis, or 0 if another program has stored something else there."""
+    """Return a number that was stored in Redis, or 0 if another program has stored something else in its place."""
     return int(raw) if isinstance(raw, int) or raw.isdigit() else 0
 
 

@@ -1,5 +1,5 @@
 """The scripts that only read, and the values of their replies: the counts of tasks, the status of an id, the queues,
-the dead tasks. This module is a part of the typed store: see `rota.protocol.store`."""
+the dead tasks. This module is part of the typed store: see `rota.protocol.store`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,11 +26,11 @@ class Audit:
 
     accepted: int
     live: int  # number of live tasks, including dead tasks
-    ended: Mapping[str, int]  # number of ended tasks by outcome, one of ENDS_OF_GONE
+    ended: Mapping[str, int]  # number of ended tasks by outcome; the keys are ENDS_OF_GONE
 
     @property
     def missing(self) -> int:
-        """The number of tasks that are neither live nor have ended. It is 0 unless something is wrong."""
+        """The number of accepted tasks that are not live and have not ended. It is 0 unless something is wrong."""
         return self.accepted - self.live - sum(self.ended.values())
 
 
@@ -56,7 +56,7 @@ class ListedIds:
     """Ids of the entries that were read from the requested lists."""
 
     lists: int  # number of the requested lists that were read completely
-    read: int  # number of entries that were read of the next list
+    read: int  # number of entries that were read from the list after these
     ids: list[bytes]
 
 
@@ -93,8 +93,8 @@ class TaskState:
     ended_us: int = 0  # when the task died, if it is dead
     ended: Ended | None = None  # how the task ended, while that is remembered
     kind: str = ""  # the kind in the task's entry, while it has an entry
-    ready_us: int = 0  # when the task came into its lane, while it has an entry
-    ends_read: int = 0  # number of remembered ends that were read, if the id was not among them and there are more
+    ready_us: int = 0  # when the task entered its lane, while it has an entry
+    ends_read: int = 0  # number of records of ended tasks that were read, if none of them has the id and there are more
     follows: str = ""  # what a pending task follows: `task ID` or `group ID`
 
 
@@ -112,7 +112,8 @@ parse_status = reply(
 
 
 def parse_waited(raw: Raw) -> list[TaskState | None]:
-    """Parse `[a state or nil...]`. The reply has an item for the first task, and for as many others as fit."""
+    """Parse `[a state or nil...]`. The reply has an item for the first task, and for as many other tasks as it has room
+    for."""
     if not raw:
         raise ValueError("the reply contains no state of a task")
     return [None if state is None else _parse_waited(state) for state in raw]
@@ -121,7 +122,7 @@ def parse_waited(raw: Raw) -> list[TaskState | None]:
 def _parse_waited(raw: Raw) -> TaskState:
     try:
         return parse_status(raw)
-    except ValueError:  # A record has a text that is not valid. This must not stop the wait for the other tasks.
+    except ValueError:  # The text of a record is not valid. This must not stop the wait for the other tasks.
         return TaskState("unknown")
 
 
@@ -190,7 +191,7 @@ _parse_closed_queue = reply(ClosedQueue, _shown_name, int, _shown_name, _shown_n
 
 @dataclass(frozen=True, slots=True)
 class ConsumerState:
-    """The state of one consumer. Its names are safe to display. `lease_left_us` is in microseconds, and 0 if the lease
+    """The state of one consumer. The names are safe to display. `lease_left_us` is in microseconds, and 0 if the lease
     has expired."""
 
     owner: str
@@ -251,7 +252,7 @@ _parse_dead_task = reply(DeadTask, text_of, int, text_of, _as_it_is, _as_it_is)
 
 @dataclass(frozen=True, slots=True)
 class PeekedTask:
-    """A task in a list or set. Its names are safe to display, and "" if not known. Times are Redis time in
+    """A task in a list or set. The names are safe to display, and "" if not known. Times are Redis time in
     microseconds, 0 if not known."""
 
     id: str
@@ -293,17 +294,17 @@ class Queries(Transitions):
         return self._call("overview", pack((cursor, *queues)), parse_overview)
 
     def status(self, task_id: str, ends_read: int = 0) -> ScriptCall[TaskState]:
-        """Return the status of an id. In each lane, only the first BATCH entries are searched, and the memory of ends
-        is searched only for some milliseconds. If the search did not reach the end of that memory, pass
-        `TaskState.ends_read` to the next call to continue."""
+        """Return the status of an id. In each lane, only the first BATCH entries are searched, and the records of ended
+        tasks are searched only for some milliseconds. If some records are left, pass `TaskState.ends_read` to the next
+        call to continue."""
         return self._call("status", pack((task_id, ends_read)), parse_status)
 
     def wait(self, client: str, goals: Sequence[tuple[str, str]]) -> ScriptCall[list[TaskState | None]]:
         """Return the status of up to BATCH tasks, each given as (goal, id). A goal is `s` for the start, `e` for the
         end, or `r` for the end with the result.
 
-        If a task has not reached its goal yet, its status is None, and the server adds a message to the reply list of
-        this client when it has. The reply leaves out tasks for which it had no space.
+        If a task has not reached its goal yet, its status is None, and when the task does, the server adds a message to
+        the reply list of this client. Tasks for which the reply has no room are left out.
         """
         args = (arg for each in goals for arg in each)
         return self._call("wait", pack((client, *args)), parse_waited)
@@ -342,8 +343,8 @@ class Queries(Transitions):
         return self._call("lists", NOTHING, parse_lists)
 
     def list_ids(self, lists: Sequence[str], read: int) -> ScriptCall[ListedIds]:
-        """Return up to BATCH ids in these lists. The `read` entries of the first list that were already read are
-        skipped."""
+        """Return up to BATCH ids in these lists. The first `read` entries of the first list are skipped, because an
+        earlier call has read them."""
         return self._call("list_ids", pack((read, *lists)), parse_listed_ids)
 
     def bodies(self, cursor: str) -> ScriptCall[Bodies]:
@@ -351,5 +352,5 @@ class Queries(Transitions):
         return self._call("bodies", pack((cursor,)), parse_bodies)
 
     def unplaced(self, ids: Sequence[bytes]) -> ScriptCall[list[bytes]]:
-        """Return those of up to BATCH ids that belong to live tasks that are not delayed, dead or in flight."""
+        """Return which of up to BATCH ids belong to live tasks and are not delayed, dead or in flight."""
         return self._call("unplaced", pack(ids), list)

@@ -1,7 +1,8 @@
-"""RESP packing of arguments, and the encoding of texts in both directions.
+"""RESP packing of arguments, and the encoding and decoding of texts.
 
-A command is an array of bulk strings. `Packed` is a sequence of arguments in wire form, with their number. The parts of
-a turn that never change (script, key, owner, tiers) can therefore be packed once, and each turn only joins bytes.
+A command is an array of bulk strings. `Packed` is a sequence of arguments in wire form, together with the number of
+arguments. The parts of a turn that never change (script, key, owner, tiers) can therefore be packed once, and each turn
+only joins bytes.
 """
 
 from collections.abc import Iterable
@@ -16,8 +17,8 @@ _FOREIGN: Final = "surrogateescape"
 
 def text_of(raw: object) -> str:
     """Return a reply as text. Where a name is expected, another program may have written any bytes. Bytes that are not
-    UTF-8 become lone surrogates, so that the text can be sent back as the original bytes. To display such a text, use
-    `shown`."""
+    UTF-8 become lone surrogates, so that the text can be sent back as the original bytes. Use `shown` to display the
+    text."""
     return raw.decode("utf-8", _FOREIGN) if isinstance(raw, bytes) else str(raw)
 
 

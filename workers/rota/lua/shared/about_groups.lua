@@ -1,5 +1,5 @@
--- Define the functions for the end of a group even if no group has a live member. Scripts about groups include this
--- file.
+-- Make following.lua define the functions that end a group, even if no group has a live member. Scripts about groups
+-- include this file.
 -- with: in_use
 -- sets: any_members
 any_members = true

@@ -1,4 +1,5 @@
--- Make entries for tasks that have none. These are legacy items, and tasks whose entry was lost but whose body is left.
+-- Make entries for tasks that have none. These tasks are legacy items, and tasks whose entry was lost but whose body
+-- still exists.
 -- with: legacy_item place
 -- keys     epitaphs keys tasks
 

@@ -1,6 +1,6 @@
--- The limits on the starts of a queue: its cap, its rate limit, its condition. `turn` includes this file only where the
--- tiers have settings, because creating these functions takes time, and most fleets have no settings. `bounds` has the
--- functions that other files call, and these fields:
+-- The limits on how many tasks of a queue may start: its cap, its rate limit and its condition. `turn` includes this
+-- file only where the tiers have settings, because creating these functions takes time, and most fleets set no limits.
+-- `bounds` has the functions that other files call, and these fields:
 --   now   Redis time in microseconds
 --   wait  microseconds until a rate limit or a condition opens the first of the closed queues that have entries; 0 if
 --         there is no such queue
@@ -9,9 +9,9 @@
 local function condition_on(bounds, share) return decision_on(share.queue, share.condition, bounds.now) end
 local function is_open(bounds, share) return not share.condition or condition_on(bounds, share).open end
 
--- Return how many microseconds the time in `rates` is ahead of now. Up to that time, the starts so far have used the
--- rate of the queue (see rate.lua). The number is at most one interval more than the slack. The second value is true if
--- the stored time is further ahead, because it was written before the clock was set back, or with a slower rate.
+-- `rates` has the time up to which the starts so far have used the rate of the queue (see rate.lua). Return by how many
+-- microseconds this time is ahead of now, but at most the slack and one interval. The second value is true if the
+-- stored time is further ahead than that, because it was written before the clock was set back, or with a slower rate.
 local function rate_ahead(bounds, share)
   local empty_at = tonumber(redis.call('HGET', PREFIX .. 'rates', share.queue) or '') or 0
   local full = share.interval + slack_of(share.interval, share.burst)
@@ -24,8 +24,8 @@ local function spend_rate(bounds, share, entries)
   redis.call('HSET', PREFIX .. 'rates', share.queue, string.format('%.0f', empty_at))
 end
 
--- Update the limits after entries of a queue were claimed. If this call may claim more of them, the condition is
--- evaluated again, because it may depend on the number of running tasks.
+-- Update the limits after entries of a queue were claimed. If this call may claim more entries of the queue, the
+-- condition is evaluated again, because it may depend on the number of running tasks.
 local function note_starts(bounds, share, entries, may_be_more)
   if share.is_bounded then spend_rate(bounds, share, entries) end
   if share.condition then redis.pcall('HDEL', CLOSED, share.queue) end
@@ -69,7 +69,7 @@ local function shut_until(bounds, share)
   local allowed, after = room(bounds, share)
   if share.interval > 0 then
     local _, is_left_over = rate_ahead(bounds, share)
-    -- Correct the stored time. Otherwise the queue would stay closed until then.
+    -- Correct the stored time, because otherwise the queue would stay closed for too long.
     if is_left_over then spend_rate(bounds, share, 0) end
   end
   if allowed < 1 then return after > 0 and bounds.now + after or SHUT end

@@ -5,7 +5,7 @@
 -- with: tiers rotation turns heads
 -- keys     rotation
 
--- Whether the claim continues, which it does if picks are left and nothing prevents the next pick.
+-- Whether the claim can continue, because picks are left and nothing prevents the next pick.
 local function goes_on(claim)
   if claim.left <= 0 then return false end
   if claim.quarantined then
@@ -70,7 +70,7 @@ local function next_in_rotation(chooser, claim, taken)
     local share = chooser.shares[index] or share_in(domain, ARGV[index])
     chooser.shares[index] = share
     if share.head and not has_rivals then close(claim, share) end
-    local is_known = share.rest and not share.head -- the head was read in an earlier pick, and is finished
+    local is_known = share.rest and not share.head -- an earlier pick has read the head and finished with it
     if not is_known or share.rest > 0 and not (share.is_bounded and not bounds:has_room(domain, index)) then
       if claim.several and not share.head then
         share.ahead = has_rivals and math.ceil(2 * claim.left / #indexes)
@@ -82,7 +82,7 @@ local function next_in_rotation(chooser, claim, taken)
     table.remove(indexes, at)
     if states then table.remove(states, at) end
   end
-  -- Without states there is at most one queue, whose head is finished already.
+  -- Without states there is at most one queue, and the claim has already finished with its head.
   if states then write_turns(chooser, claim) end
 end
 

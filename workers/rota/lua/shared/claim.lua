@@ -8,8 +8,8 @@
 --   domains      the tiers
 --   bounds       the limits on starts, see shared/bounds.lua; nil if no queue has limits
 --   now          Redis time in microseconds
---   to_ring      queue or pattern -> whether to ring for it; written here
---   has_more     queue -> whether it has more entries; written here
+--   to_ring      queue or pattern -> whether to ring for it; the claim writes this
+--   has_more     queue -> whether it has more entries; the claim writes this
 -- `claim_entries` adds these:
 --   texts        the claimed entries; the first `pushed` of them are in the list
 --   claims       each entry with its body
@@ -21,9 +21,9 @@
 -- with: doorbell tiers share_text rotation heads choosers
 -- keys     owners
 
--- Whether a worker that claimed from this queue may prefetch the next task. All of these must be true: enough tasks are
--- left to keep all workers busy; no higher tier exists, because its tasks would have to wait for two tasks instead of
--- one; no limit applies, because a prefetched task would count towards it while it waits.
+-- Whether a worker that claimed from this queue may prefetch the next task. Enough tasks must be left to keep all
+-- workers busy. There must be no higher tier, because its tasks would have to wait for two tasks instead of one. No
+-- limit may apply, because a prefetched task would count towards the limit while it waits.
 local function is_backlogged(claim, share)
   local first, for_each = claim.domains[1], 4
   if claim.several or claim.quarantined or share.rest < for_each or share.domain ~= first.name then return false end

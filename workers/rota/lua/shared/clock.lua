@@ -1,4 +1,5 @@
--- The only clock: Redis time, in whole microseconds. A double represents them exactly until the year 2255.
+-- The only clock of the scripts: Redis time, in whole microseconds. A double represents such a time exactly until the
+-- year 2255.
 local function redis_now()
   local time = redis.call('TIME')
   return tonumber(time[1]) * 1000000 + tonumber(time[2])

@@ -1,4 +1,4 @@
--- What can close a queue to all claims: a pause, or the condition that masters published for the queue.
+-- A queue is closed to all claims by a pause, or by the condition that masters published for the queue.
 -- with: numbers shares share_text condition
 -- keys     paused
 local function condition_of(queue, now)

@@ -1,8 +1,9 @@
--- A copy of the data, so that a transition that is inserted after this file changes nothing on the server. Its writes
--- are stored in tables here. Its reads return the values in these tables, or else those on the server. A command that
--- is not handled here goes to the server, which refuses it if it writes, because the script has `no-writes`. So no
--- write is lost silently. `work` measures how much work this takes: it counts the arguments of commands, and the
--- members that were searched. The file is a block, because Lua allows a function only 200 locals.
+-- A copy of the data for a transition that is inserted after this file, so that the transition changes nothing on the
+-- server. The transition's writes are stored in the tables of this file. Its reads return the values in these tables,
+-- or else those on the server. A command that is not handled here goes to the server, which refuses it if it writes,
+-- because the script has `no-writes`. So no write is lost silently. `work` measures how much work the copy takes: the
+-- number of arguments of commands, and of members that were searched. The file is a block, because Lua allows a
+-- function only 200 locals.
 local server, redis, work = redis, nil, 0
 do
   -- Key -> field or member -> current value: a text; 0 or 1 for a member of a set; false if it is absent.
@@ -33,7 +34,7 @@ do
     return replies
   end
 
-  -- Store `value` for all these members of a set, and return how many had another value.
+  -- Store `value` for all these members of a set, and return how many members had a different value.
   local function mark_all(query, key, value, ...)
     local changed = 0
     for _, member in ipairs({ ... }) do
@@ -64,7 +65,7 @@ do
     return first
   end
 
-  -- Set the score of a member, or remove the member if `score` is nil. Return whether the member was there.
+  -- Set the score of a member, or remove the member if `score` is nil. Return whether the set had the member.
   local function move(query, key, member, score)
     local list, before = placed[key] or {}, look_up(query, 'ZSCORE', key, member)
     placed[key] = list

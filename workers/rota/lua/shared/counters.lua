@@ -1,6 +1,6 @@
--- Counters: `counts` has the number of tasks in each state (`heal` rebuilds them), `totals` the number of tasks that
--- were ever accepted or ended. `count` and `total` never raise, because a field whose value is not a number must not
--- stop a script after its first write.
+-- Counters: `counts` has the number of tasks in each state, which `heal` counts again. `totals` has the number of tasks
+-- that were ever accepted or ended. `count` and `total` never raise an error, because a field whose value is not a
+-- number must not stop a script after its first write.
 -- keys     counts dead delayed epitaphs keys ready tasks tickets totals
 local function count(field, by) redis.pcall('HINCRBY', PREFIX .. 'counts', field, by) end
 local function total(field, by) redis.pcall('HINCRBY', PREFIX .. 'totals', field, by) end

@@ -3,8 +3,8 @@
 -- with: doorbell
 -- keys     counts
 local LONGEST_CONDITION, LONGEST_ERROR = 10000, 200
--- In microseconds: after RECHECK_AFTER a faulty condition is evaluated again, and after at most LONGEST_WAIT a worker
--- that waits for a queue to open checks its condition again, so that it notices changes.
+-- Both are in microseconds. A faulty condition is evaluated again after RECHECK_AFTER. A worker that waits for a queue
+-- to open checks the condition again after at most LONGEST_WAIT, so that it notices changes.
 local RECHECK_AFTER, LONGEST_WAIT = 1000000, 5000000
 local SCOPE = 'local queue, ready, delayed, running, now = ... ' -- because of this prefix, the text cannot be bytecode
 

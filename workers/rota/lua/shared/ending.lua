@@ -14,9 +14,9 @@ local function free_unique_key(id, flag)
   if redis.pcall('GET', PREFIX .. 'unique:' .. key) == id then redis.call('DEL', PREFIX .. 'unique:' .. key) end
 end
 
--- Return the record of a run as a line for the memory of ends. The record comes from a worker's slot, which a task may
--- have overwritten. If it is not such a line, the run counts as unknown.
-local NO_RUN = ' 0 0 0 ' -- followed by the task's name or '-'; for a task that was not started, or whose run is unknown
+-- Return the record of a run as a line of the text in ends.lua. The record comes from a worker's slot, which a task may
+-- have overwritten. If the record does not have this form, the run counts as unknown.
+local NO_RUN = ' 0 0 0 ' -- for a task that was not started or whose run is unknown; its name or '-' follows
 local function run_record_line(run_record)
   local is_line = string.sub(run_record, 1, 1) == ' ' and not string.find(run_record, '\n', 1, true)
   return is_line and run_record or NO_RUN .. '-'
@@ -41,19 +41,20 @@ end
 
 local note_ends
 do -- a block, because Lua allows a function only 200 locals
-  -- The memory of ends. It never raises, because a key that cannot be written must not stop a script after its first
-  -- write.
+  -- Write the text of ends.lua. This never raises an error, because a key that cannot be written must not stop a script
+  -- after its first write.
   local keep -- read when the first task of a call ends
   local function remembers()
-    -- The default if no master has set a value, and the largest value that is accepted.
+    -- The number of ended tasks to keep if no master has set it, and the highest number that a master may set.
     local KEEP, MOST_KEPT = 10000, 1000000
     keep = keep or tonumber(redis.pcall('HGET', PREFIX .. 'meta', 'ended_keep')) or KEEP
     return keep > 0 and keep <= MOST_KEPT
   end
 
-  -- Seal the current text. `known` is the number of all ends so far; if it is not valid, another program has
-  -- overwritten the memory, which then starts again. Afterwards delete the oldest sealed texts while the newer texts
-  -- hold at least `keep` ends, and remove list items that are not valid numbers.
+  -- Seal the current text, so that the next end begins a new one. `known` is the number of all ends so far. If it is
+  -- not valid, another program has overwritten it, so delete the text and begin again. After sealing, delete the oldest
+  -- sealed texts for as long as the newer texts hold at least `keep` ends, and remove list items that are not valid
+  -- numbers.
   local function seal(known)
     if type(known) ~= 'number' or known > LATEST or type(redis.pcall('RPUSH', SEALED, known)) ~= 'number' then
       redis.pcall('HDEL', PREFIX .. 'meta', 'ended')
@@ -71,9 +72,10 @@ do -- a block, because Lua allows a function only 200 locals
   end
 
   local function remember(how, now, owner, count, text)
-    -- The size in bytes at which a text is sealed. A small memory has shorter texts, of SHORTEST bytes for each end.
+    -- The size in bytes at which a text is sealed. If `keep` is small, texts are shorter: SHORTEST bytes for each end
+    -- to keep.
     local LONG, SHORTEST = 32768, 16
-    local SHORT = 2048 -- joining a text up to this size with its head costs less than a second command
+    local SHORT = 2048 -- a second APPEND costs more than joining the head with a text of at most this size
     local head = string.format('\n!%d %s %.0f %s', count, how, now, owner)
     if #text > SHORT then redis.pcall('APPEND', ENDS, head) else text = head .. text end
     local size = redis.pcall('APPEND', ENDS, text)

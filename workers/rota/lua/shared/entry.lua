@@ -4,7 +4,7 @@
 -- take time in every call. Only an entry in an in-flight list can have the mark `b` (see mark_started.lua).
 local ENTRY =
   '^([%w_.:-]+) ([%w_.:-]+) ([idrptc]) ()(%d+) ()(%d+) ()(%d+) (%d+) (%d+) (%d+) ()([-bu%d%u]%d*b?%u?)$'
--- No entry is longer; a longer text, such as a giant legacy item, is not even matched against the pattern.
+-- No entry is longer than this. A longer text, such as a giant legacy item, is not even matched against the pattern.
 local LONGEST = 384
 local TIME_WIDTH, COUNTERS_WIDTH = 17, 22 -- in characters, including the spaces after them
 
@@ -63,8 +63,8 @@ local function glance_at_all(texts)
   return ids, suspicious
 end
 
--- Return the flag of a text that is known to be an entry. `names_in` returns its id, queue and flag, all that is needed
--- when a task ends.
+-- Return the flag of a text that is known to be an entry. `names_in` returns the id, the queue and the flag, which are
+-- all that is needed when a task ends.
 local function flag_of(text) return string.sub(text, -2) == ' -' and '-' or string.match(text, '(%S*)$') end
 local function names_in(text)
   local at = new_tail_at(text)

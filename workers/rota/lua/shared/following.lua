@@ -3,7 +3,7 @@
 -- `members` maps the id of a live task to its group, or `-` for none. If the task belongs to a chain, a line feed and
 -- the rest of the chain follow: for each task a line `ID QUEUE DUE BYTES`, and the body. `group-members:GROUP` has the
 -- members that have not ended, with the current task of each chain. Each end counts once, when the task is removed from
--- that set. In a fleet without members, this file only makes one check.
+-- that set. In a fleet without groups and chains, this file makes only one check.
 -- with: ending
 -- sets: follow
 -- keys     group-members:* group:* groups tasks
@@ -17,7 +17,7 @@ if any_members then
   local function group_key(group) return PREFIX .. 'group:' .. group end
   local function members_key(group) return PREFIX .. 'group-members:' .. group end
   following.group_key, following.members_key, following.item = group_key, members_key, ITEM
-  following.ring = ring_if_served -- `turn` replaces this function, because it may claim the task itself
+  following.ring = ring_if_served -- `turn` replaces this function, because the turn may itself claim the task
 
   -- Return the incarnation number for a new task with this id: '' for the first task with this id, nil if the id is
   -- taken. A cancelled task whose entry is still in a lane also occupies its id.
@@ -93,7 +93,7 @@ if any_members then
 
   following.end_group_if_over = end_group_if_over
 
-  -- Count members that have left their group, unless they were counted before.
+  -- Remove members that have ended from their group, and count those that were not counted before.
   local function leave_group(group, how, ids)
     local left = redis.pcall('SREM', members_key(group), unpack(ids))
     if type(left) == 'number' and left > 0 then redis.pcall('HINCRBY', group_key(group), how, left) end

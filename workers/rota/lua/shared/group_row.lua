@@ -1,5 +1,5 @@
 -- Return the state of a group, as `parse_group` in rota/protocol/groups.py reads it, with the number of members that
--- ended in each of the ways in `ends`. Return nothing if the record is not valid.
+-- ended with each outcome in `ends`. Return nothing if the record is not valid.
 -- keys     group-members:* group:*
 local GROUP_FIELDS = { 'phase', 'ended_us', 'followed_by', 'then', 'on_dead', 'total', 'cursor', 'opened_us' }
 local GROUP_PHASES = { open = true, closed = true, cancelled = true }

@@ -2,11 +2,12 @@
 -- `share.head` while entries are claimed from it. `claim` is the record of shared/claim.lua.
 -- with: entry doorbell counters turns
 -- keys     queue:* ready tasks
-local EXAMINE = 500 -- the most entries and marks that a call examines
+local EXAMINE = 500 -- maximum number of entries and marks that a call examines
 
--- Read up to `most` entries from the head of a queue: first `delayed` of the `all_delayed` entries in the delayed lane,
--- then entries of the ready lane. `is_whole` means that the queue has no more entries. `passed` is the number of
--- entries that were processed, and `taken` is the number of entries that were claimed.
+-- Read up to `most` entries from the head of a queue, first from the delayed lane and then from the ready lane.
+-- `delayed` is how many of the `all_delayed` entries in the delayed lane were read. `is_whole` means that the queue has
+-- no more entries. `passed` is the number of entries that were processed, and `taken` is the number of entries that
+-- were claimed.
 local function read_head(claim, queue, most)
   local all_delayed, found = length(delayed_lane(queue)), nil
   most = math.max(1, math.min(most, EXAMINE - claim.examined))
@@ -27,9 +28,9 @@ local function read_head(claim, queue, most)
   }
 end
 
--- Claim entries from a head until the claim has `most`. An entry with a crash or a loss on record has to run alone, so
--- that another crash identifies the task that caused it. Such an entry ends the claim. A worker that holds other tasks
--- does not claim it yet, and claims nothing else, so that it finishes those tasks first.
+-- Claim entries from a head until the claim has `most` entries. An entry with a crash or a loss on record has to run
+-- alone, so that another crash identifies the task that caused it. Such an entry ends the claim. A worker that holds
+-- other tasks does not claim it yet, and claims nothing else, so that it finishes those tasks first.
 local function take(claim, share, most)
   local head, texts, claims = share.head, claim.texts, claim.claims
   local found, ids, bodies, suspicious = head.texts, head.ids, head.bodies, head.suspicious

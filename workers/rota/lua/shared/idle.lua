@@ -1,4 +1,4 @@
--- Forget idle queues. Queues that are served only by a pattern come and go. When such a queue has been empty for a
+-- Forget idle queues. Queues that are served only through a pattern come and go. When such a queue has been empty for a
 -- while, all its keys are removed. `idle` maps each empty queue to the time at which a sweep first found it empty.
 -- with: numbers doorbell
 -- keys     counts doorbell:* idle paused queues rates ready served totals
@@ -51,7 +51,7 @@ local function forget(queue, pattern, servings)
   redis.pcall('ZREM', PREFIX .. 'idle', queue)
 end
 
--- Record when a queue of a pattern is first found empty, and forget it when it has been empty for `longest`
+-- Record when a queue of a pattern is first found empty, and forget the queue when it has been empty for `longest`
 -- microseconds. Sweeps call this.
 local function check_idle(queue, now, longest)
   local servings = any_patterns and servings_of(queue) or {}

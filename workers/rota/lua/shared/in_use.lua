@@ -1,5 +1,5 @@
--- Find out which optional features are in use. The keys of these features are read only if patterns.lua has found that
--- at least one of the keys exists.
+-- Find out which optional features are in use. This file reads the keys of the features only if patterns.lua has found
+-- that at least one of these keys exists.
 -- with: patterns
 -- keys     paused
 local any_incarnations = in_use and redis.call('HLEN', FORMER) > 0

@@ -1,7 +1,7 @@
--- Marks for queues of patterns. Masters publish each domain that has patterns: `patterns` maps it to `UNTIL SETTINGS`.
--- A script that pushes to a queue marks it in each of these domains that serves it through a pattern or by name, and
--- rings the bells of these names and patterns. In a fleet without patterns, this file only makes one check, and does
--- not define the functions.
+-- Marks for queues of patterns. Masters publish each domain that has patterns: `patterns` maps the domain to `UNTIL
+-- SETTINGS`. A script that pushes to a queue marks it in each of these domains that serves it through a pattern or by
+-- name, and rings the bells of these names and patterns. In a fleet without patterns, this file makes only one check,
+-- and defines no functions.
 -- with: matching
 -- keys     idle served times:* turns:*
 local MARK = -1 -- the score of a mark: see shared/turns.lua

@@ -52,7 +52,8 @@ local function bury(e, record, now, owner)
   note_end('dead', now, '-', e.id, e.id .. ' ' .. ticket, '')
 end
 
--- The death record if the key of a lane has the wrong type. The task becomes dead, so that it does not delay others.
+-- The death record of a task whose lane is a key of the wrong type. The task becomes dead, so that it does not delay
+-- others.
 local UNUSABLE = '{"reason":"unusable_lane","error":"the key of a lane of this queue is not a list: '
   .. 'delete that key, then revive this task"}'
 
@@ -60,8 +61,8 @@ local MAY_HAVE_STARTED = '{"reason":"at_most_once","error":"it may have been sta
   .. 'it reported the end"}'
 
 -- Put an entry back at the head of its lane. Return false if it became dead instead, because its lane is not a list, or
--- because it is marked as started and may be started only once. The caller has increased a counter of the entry, so its
--- text has never existed before.
+-- because it is marked as started and may be started only once. The caller has increased a counter of the entry, so no
+-- entry has had this text before.
 local function give_back(e, now)
   local lane = lane_of(e.queue, e.kind)
   local is_marked = string.find(e.flag, 'b', 1, true)

@@ -36,8 +36,8 @@ local function settle_otherwise(settling, e, verb, first, second)
 end
 
 -- Store a result. `kept` is `TTL_MS RESULT`. A TTL of 0 means that the result was refused; then the result of an
--- earlier task with this id is deleted. The text comes from a slot that the task may have overwritten, so a TTL that is
--- not a number counts as 0.
+-- earlier task with this id is deleted. A TTL that is not a number counts as 0, because the text comes from a slot that
+-- the task may have overwritten.
 local function keep_result(id, kept)
   local space = string.find(kept, ' ', 1, true)
   local ttl = space and math.min(tonumber(string.sub(kept, 1, space - 1)) or 0, LATEST) or 0
@@ -86,7 +86,7 @@ local function settle_others(settling)
     else
       settled[queue] = (settled[queue] or 0) + 1
       if any_progress then redis.pcall('HDEL', PROGRESS, id) end
-      -- If the id was used again, its earlier task was counted as cancelled at that time.
+      -- If the id was used again, the earlier task with this id was counted as cancelled at that time.
       local is_superseded = any_incarnations and is_tombstone(id, flag, true)
       if verb == 'done' and not is_superseded then
         end_done(settling, id, text, flag, from[s + 2], from[s + 3])

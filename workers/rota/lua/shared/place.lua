@@ -36,7 +36,7 @@ local function delay(e, due)
   if not first[1] or due < from_score(first[2]) then ring_pollers() end
 end
 
--- Push a task to the ready lane of its queue. The caller rings.
+-- Push a task to the ready lane of its queue. The caller has to ring the doorbell.
 local function put(e)
   redis.call(e.front and 'LPUSH' or 'RPUSH', ready_lane(e.queue), entry_text(e))
   redis.call('SADD', PREFIX .. 'ready', e.queue)

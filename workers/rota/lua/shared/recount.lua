@@ -4,8 +4,8 @@ local function running_by_queue()
   local running, lists = {}, {}
   local owners = redis.call('ZRANGE', PREFIX .. 'owners', 0, -1)
   for i, owner in ipairs(owners) do lists[i] = PREFIX .. 'inflight:' .. owner end
-  -- For an idle fleet, one command shows that all lists are empty. It takes a limited number of keys, because Lua can
-  -- unpack only a few thousand values.
+  -- For an idle fleet, one command shows that all lists are empty. The command takes a limited number of keys, because
+  -- Lua can unpack only a few thousand values.
   if #lists > 0 and #lists <= 1000 and redis.call('EXISTS', unpack(lists)) == 0 then return running end
   for _, list in ipairs(lists) do
     for _, line in ipairs(lines_of(list)) do

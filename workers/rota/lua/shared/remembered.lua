@@ -1,4 +1,4 @@
--- Search the memory of ends, newest text first, because most requests are about recent tasks.
+-- Search the texts of ends.lua for the end of a task, newest text first, because most requests are about recent tasks.
 -- with: ends
 local MOST_READ = 3145728 -- bytes per call, which takes milliseconds; the client calls again to search further
 local FOUND_FASTER = 4 -- finding an id in a text is this many times faster than reading the text
@@ -52,7 +52,7 @@ local function record_at(text, position, since)
 end
 
 -- Return the record of an id's last end, if it is remembered. The `from` newest texts are skipped. If no record is
--- found, return nil, and the number of texts searched so far if there are more.
+-- found, return nil. If there are more texts to search, also return the number of texts searched so far.
 local function record_of(id, from)
   -- No id contains a space. With a space, the search could match more of an entry than its id.
   if string.find(id, ' ', 1, true) then return nil end

@@ -28,8 +28,8 @@ local function guard_rotation(domains)
   if any_patterns then guard_turns(domains) end
 end
 
--- Charge a queue for entries that were claimed in this number of servings. A queue that is alone in its domain has no
--- state.
+-- Charge a queue for claimed entries. `servings` is how many times the queue was chosen for them. A queue that is the
+-- only one in its domain has no state.
 local function charge(share, entries, servings)
   if share.is_only_node then return end
   local key, clock_field, field = fields_of(share)

@@ -40,8 +40,8 @@ local function keep_schedule(name, s)
 end
 
 -- Make pollers compute the future occurrences again, because the text has changed or the schedule was resumed. No
--- occurrence is enqueued twice, even if the clock was set back. If it was set back by more than a day, it was wrong
--- before, and `last` is ignored.
+-- occurrence is enqueued twice, even if the clock was set back. If the clock was set back by more than a day, it must
+-- have been wrong before, so `last` is ignored.
 local MOST_BACK = 86400 * 1000000
 local function reset_occurrences(s, now)
   if s.last > now + MOST_BACK then s.last = 0 end

@@ -4,9 +4,9 @@
 -- keys     inflight:* tasks
 local settle
 do
-  -- Settle tasks that are done without a result. `plain` has their lines in the form of the memory of ends. A single
-  -- task may be anywhere in the list. Several tasks are removed only if they are the head of the list, in order. Return
-  -- the entries that were removed.
+  -- Settle tasks that are done without a result. `plain` has their lines in the form of ends.lua. A single task may be
+  -- anywhere in the list. Several tasks are removed only if they are the head of the list, in order. Return the entries
+  -- that were removed.
   local function settle_plain(inflight, n, plain)
     if n == 1 then -- this takes one command instead of two
       local text = string.match(plain, '^\n([^\n]+)\n[^\n]*$')

@@ -31,8 +31,8 @@ local function share_text(share)
   return share.condition and numbers .. ':' .. share.condition or numbers
 end
 
--- Whether a list of settings does not limit any starts, because each of its texts sets only a cost. A text in an
--- unknown form counts as a limit.
+-- Whether a list of settings limits no starts, because each of its texts sets only a cost. A text in an unknown form
+-- counts as a limit.
 local function limits_nothing(settings)
   local left = string.gsub(settings, ' [^ =]+=%d+ 0 0 %d+', '')
   return left == '' or (string.gsub(left, ' [^ =]+=%-', '')) == ''

@@ -45,7 +45,7 @@ local function ended(id, otherwise, from)
 end
 
 -- Return the state of an id. `find_holder` is `holder_of` or a faster version for many ids. `from` is the number of
--- texts to skip in the memory of ends.
+-- texts of ends.lua to skip.
 local function task_state_of(id, find_holder, from)
   local body = redis.call('HGET', PREFIX .. 'tasks', id)
   if not body then return ended(id, nil, from) end

@@ -1,12 +1,12 @@
--- The tiers of a call, from ARGV[at]: the number of domains, then for each `name settings n` and n names of queues or
--- patterns. The settings are a list as in shared/share_text.lua. They contain each name that does not have the default
--- settings, or every name if the domain has patterns (see shared/matching.lua). A fleet may serve a hundred queues
--- while a call concerns only one, so the list is read only where needed. If no master has published a domain with
--- patterns, nothing is claimed from it, because no queue is marked in it.
+-- The tiers of a call, from ARGV[at]: the number of domains, then for each domain `name settings n` and n names of
+-- queues or patterns. The settings are a list as in shared/share_text.lua. They contain each name that does not have
+-- the default settings, or every name if the domain has patterns (see shared/matching.lua). A fleet may serve a hundred
+-- queues while a call concerns only one, so the list is read only where needed. If no master has published a domain
+-- with patterns, nothing is claimed from it, because no queue is marked in it.
 -- with: patterns matching share_text
 local PLAIN_COST = 720720 -- VIRTUAL_UNIT of rota/protocol/tiers.py: the cost of an entry at weight 1
 
-local tiers_at -- the last argument of `read_tiers`; `explain` replaces the tiers of its turn
+local tiers_at -- index in ARGV at which the tiers begin; `explain` replaces the tiers of its turn there
 local function read_tiers(at)
   local domains, number = {}, tonumber(ARGV[at])
   tiers_at, at = at, at + 1
@@ -19,7 +19,7 @@ local function read_tiers(at)
   return domains
 end
 
--- Return where the value of a name begins in a text of ` NAME=VALUE`, or nil.
+-- Return where the value of a name begins in a text of ` NAME=VALUE` parts, or nil if the name is not in the text.
 local function value_of(text, name)
   if text == '' then return nil end
   local _, before = string.find(text, ' ' .. name .. '=', 1, true)

@@ -14,7 +14,8 @@ local next_in_turn, share_at, next_opening, pass_on_in_turn
 if any_patterns then
   local OPEN = 0
   local MOST_MARKS, MOST_OPENED = 50, 20 -- per call; later calls process the rest
-  -- A time further ahead of the clock is not valid; a claim with any sensible weight stays below this.
+  -- A virtual time that is further ahead of the domain's clock is not valid. With any sensible weight, claims stay
+  -- below this limit.
   local FURTHEST = 1e12
 
   -- Read the keys that a call may write. This comes before its first write, so that a key of the wrong type raises an

@@ -7,7 +7,7 @@
 local function check_entry(claim, queue, head, i)
   local text, body, id = head.texts[i], head.bodies[i], head.ids[i]
   local live = body and id ~= ''
-  -- A tombstone of an earlier task with this id was counted as cancelled when the id was used again.
+  -- A tombstone needs no counting, because its task was counted as cancelled when the id was used again.
   local gone = any_incarnations and id ~= '' and is_tombstone(id, flag_of(text), true)
   if gone or live and body == '' then
     -- The end was recorded when the task was cancelled.
@@ -19,7 +19,7 @@ local function check_entry(claim, queue, head, i)
     if head.suspicious[i] then claim.quarantined = text end
     return text, body
   end
-  if not claim.adopt_item then -- this function is made when the first legacy item is found
+  if not claim.adopt_item then -- this function is created when the first legacy item is found
     -- with: adopt
     claim.adopt_item = function(item, into, kind)
       return adopt(item, (item_names(item)), into, kind, claim.now, claim.now)

@@ -1,7 +1,7 @@
 -- The arithmetic of the rotation: start-time fair queueing (Goyal, Vin, Cheng 1996). A queue has a virtual time and a
--- turn. Its domain has a clock and the number of its servings; that number breaks ties in favour of the queue that was
--- served least recently. Each pair is a text of fixed length, so that the texts sort in the order of their numbers, and
--- a hundred queues are compared without parsing.
+-- turn. Its domain has a clock and a number of servings. A queue's turn is this number at the time when the queue was
+-- last served. It breaks ties in favour of the queue that was served least recently. Each pair is a text of fixed
+-- length, so that the texts sort in the order of their numbers, and a hundred queues are compared without parsing.
 local STATE_BYTES = 33 -- twenty digits, a space, twelve digits
 local CLOCK = '*' -- the field for the state of the domain in `times:DOMAIN`; it is not a valid queue name
 local function state_of(time, turn) return string.format('%020.0f %012.0f', math.max(0, time), turn) end

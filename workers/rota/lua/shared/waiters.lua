@@ -1,6 +1,6 @@
--- Clients that wait for tasks. `waiters` maps an id to ` GOAL:CLIENT` for each client: `s` for the start of the task,
--- `e` for its end. Each client blocks on its own list. The text pushed there, `how id`, only makes it call `wait`
--- again; see wait.lua. If no client waits, `notify_waiters` is nil.
+-- Clients that wait for tasks. `waiters` maps an id to ` GOAL:CLIENT` for each client. GOAL is `s` for the start of the
+-- task, or `e` for its end. Each client blocks on its own list. The text pushed there, `how id`, only makes the client
+-- call `wait` again; see wait.lua. If no client waits, `notify_waiters` is nil.
 -- keys     replies:*
 local REPLIES_MS = 60000 -- milliseconds after which a client that has not read its list is assumed to have exited
 
@@ -15,8 +15,8 @@ if any_waiters or any_members then
 end
 
 if any_waiters then
-  -- Wake the clients that wait for these tasks. All of the tasks have started, or all have ended in the way `how`. The
-  -- end of a task also wakes the clients that wait for its start.
+  -- Wake the clients that wait for these tasks. Either all of these tasks have started, or all have ended with the
+  -- outcome `how`. The end of a task also wakes the clients that wait for its start.
   notify_waiters = function(how, ids)
     local texts_of, notified = {}, {}
     for i, waiting in ipairs(redis.call('HMGET', WAITERS, unpack(ids))) do

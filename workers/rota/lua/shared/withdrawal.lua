@@ -10,8 +10,8 @@ local function leave_out(e, now)
   end_task(e, 'cancelled', now, '-', NO_RUN .. (task or '-'))
 end
 
--- Return the id that `occurrence_id` of rota/protocol/schedule_store.py returns. It has Unix seconds, with a fraction
--- if necessary.
+-- Return the id that `occurrence_id` of rota/protocol/schedule_store.py returns. The id contains the time in Unix
+-- seconds, with a fraction if necessary.
 local function occurrence_id(name, at)
   return name .. ':' .. (string.gsub(string.format('%.6f', at / 1000000), '%.?0+$', ''))
 end
