@@ -37,8 +37,8 @@ class Executor:
     check_start: Callable[[Attempt], MayStart]
 
     def attempt(self, claimed: Claimed, at_ns: int) -> Attempted:
-        """Run a claimed task, unless it may not start. From here on, the slot shows the task. An exception of the task
-        is not raised but becomes its outcome.
+        """Run a claimed task, unless it may not start. The slot shows the task until it ends. If the task raises an
+        exception, the exception is not passed on but decides the outcome.
 
         `at_ns` is the current time. Returns None if the task may not start, for example because it was prefetched too
         long ago.
@@ -60,8 +60,8 @@ class Executor:
             return attempt
         with TaskBoundary(attempt.current, maker.no_copies) as boundary:
             if maker.hooks.around:
-                # A forked copy must not run the part of the hooks that follows the call. The time in hooks counts as
-                # lag.
+                # `no_copies` is inside the hooks, because a forked copy must not run the part of a hook that follows
+                # the call. The start is measured after the first part of the hooks, so their time counts as lag.
                 with maker.hooks.wrapped(attempt.current()), maker.no_copies:
                     attempt.called(times_of(attempt.entry, claimed.anchor, boottime_ns()))
                     self._call(ready, attempt)
@@ -85,7 +85,7 @@ class Executor:
 
 @dataclass(frozen=True, slots=True)
 class StartChecker:
-    """Asks Redis whether a task may start, and blocks until there is an answer."""
+    """Asks Redis whether a task may start, and blocks until Redis replies."""
 
     starts: StartSteps
     link: Link

@@ -1,4 +1,4 @@
-"""The parts of a worker process around its loop: the log, signal handlers, hooks and exit code."""
+"""The parts of a worker process other than its loop: the log, signal handlers, hooks and exit code."""
 
 import random
 from typing import TYPE_CHECKING, Any
@@ -94,7 +94,7 @@ def _configure_log(settings: WorkerSettings, process: ChildProcess) -> None:
 
 
 def _fields_of_task() -> dict[str, Any]:
-    """Return the log fields for the task in which the calling code runs. Returns no fields outside of a task."""
+    """Return the log fields for the task in which the calling code runs, or no fields outside of a task."""
     try:
         task = current_task()
     except NoCurrentTask:
