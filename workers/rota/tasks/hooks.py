@@ -182,8 +182,8 @@ def on_failure(function: AnyFailureHook) -> AnyFailureHook:
 def on_dead(function: AnyDeadHook) -> AnyDeadHook:
     """Call the function with the CurrentTask and the reason when a worker sets a task aside as dead.
 
-    The function is not called if the worker cannot do this itself, for example because the task's last crash kills the
-    worker, or because the worker loses its lease.
+    The function is not called if the master or a poller sets the task aside instead, for example because the task's
+    last permitted crash killed its worker.
     """
     return _add_plain(default_hooks.dead, function, ("task", "reason"))
 
