@@ -44,12 +44,12 @@ def boottime_seconds() -> float:
 
 @dataclass(frozen=True, slots=True)
 class ChildProcess:
-    """The connection of a child process to its master: its identity, its slot and its descriptors."""
+    """The connection of a child process to its master: the child's identity, its slot and its descriptors."""
 
     node: str  # the name of the node
     slot_number: int
     slot: Slot
-    nonce: int  # distinguishes this process from all others that have used the slot
+    nonce: int  # distinguishes this process from all others that have ever used the slot
     owner: str  # the name under which a worker holds tasks, "" for a poller
     death_fd: int  # becomes readable when the master dies
     master_bell_fd: int  # the eventfd that makes the master check the slots
@@ -243,7 +243,7 @@ class Waiter:
 
 
 class _PollSet:
-    """A poll object for some fixed descriptors, and for one more descriptor that can differ from wait to wait."""
+    """A poll object for a set of fixed descriptors, and for one more descriptor, which each wait chooses."""
 
     def __init__(self, *fixed: int) -> None:
         self._poll = select.poll()

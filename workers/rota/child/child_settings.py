@@ -124,7 +124,8 @@ def worker_settings_from_json(text: str) -> WorkerSettings:
 
 
 def poller_settings_from_json(text: str) -> PollerSettings:
-    """Return the settings in JSON from `settings_to_json`. Raises KeyError or TypeError if its fields do not match."""
+    """Return the poller settings from the JSON of `settings_to_json`. Raises KeyError or TypeError if the fields of the
+    JSON do not match."""
     raw: dict[str, Any] = json.loads(text)
     raw["server"] = ServerSettings(**raw["server"])
     raw["signing"] = SigningSettings(**raw["signing"])

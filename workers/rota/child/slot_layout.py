@@ -57,7 +57,8 @@ class LoadFields(NamedTuple):
     occupied_ns: int = 1  # time for which task slots were occupied until `since_ns`, added up over all task slots
     ended: int = 1  # number of tasks that ended; the next two words sum up their run times
     run_ns: int = 1
-    squares: int = 1  # sum of the squares of the run times, in square seconds; the only word that is a double
+    # Sum of the squared run times in square seconds, stored as a double; the other fields are integers.
+    squares: int = 1
     first_attempts: int = 1  # number of first attempts that ended
     first_failures: int = 1  # number of first attempts that failed
 
@@ -77,14 +78,14 @@ class HeaderFields(NamedTuple):
     recycle_reason: int = 1  # why the worker requests its replacement (`RecycleReason`)
     shortest_soft_ns: int = 1  # see `Slot`
     shortest_soft_met_ns: int = 1  # see `Slot`
-    stepping: int = 1  # index of the task whose coroutine runs now, plus one; 0 if no coroutine runs
+    stepping: int = 1  # 1 plus the index of the task whose coroutine runs now, or 0 if no coroutine runs
     held_lines: int = 1  # size in bytes of the log lines that are not written yet
     load: int = sum(LoadFields())
     unused: int = 3
 
 
 class TaskFields(NamedTuple):
-    """The words of one copy of a task. A text is stored as its length, followed by its bytes."""
+    """The words of one copy of a task. A text is stored as its length in one word, followed by its bytes."""
 
     started_ns: int = 1
     deadline_ns: int = 1
@@ -112,8 +113,8 @@ class RegionFields(NamedTuple):
     record: int = sum(RecordFields())  # the record of task index 0
     outcomes: int = (96 << 10) // WORD - header - record
     metrics: int = (960 << 10) // WORD
-    further_marks: int = (MAX_CONCURRENCY - 1) * sum(MarkFields())  # the marks of the other task indexes
-    further_records: int = (MAX_CONCURRENCY - 1) * sum(RecordFields())  # the records of the other task indexes
+    further_marks: int = (MAX_CONCURRENCY - 1) * sum(MarkFields())  # the marks of all task indexes except 0
+    further_records: int = (MAX_CONCURRENCY - 1) * sum(RecordFields())  # the records of all task indexes except 0
     held_lines: int = LOG_BYTES // WORD
     unused: int = (768 << 10) // WORD - further_marks - further_records - held_lines
 

@@ -26,7 +26,7 @@ _MOST: Final = 1 << 62  # larger than any sum that a worker can reach
 
 
 class Load(NamedTuple):
-    """The load of one process from its start to a given time. All numbers except `occupied` only grow."""
+    """The load of one process from its start to a given time. All numbers except `occupied` can only grow."""
 
     started: int = 0  # number of tasks that were started
     occupied: int = 0  # number of task slots that are occupied now

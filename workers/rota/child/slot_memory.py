@@ -52,7 +52,7 @@ class SlotMemory:
     def slot(self, number: int) -> Slot:
         """Return the slot with this number, counted from 0. Raises IndexError if there is no such slot."""
         found = self._slots.get(number)
-        if found is None:  # The slots are cached, because the master uses each of them many times a second.
+        if found is None:  # cache each slot, because the master uses it many times a second
             found = self._slots[number] = self._cut_out(number)
         return found
 

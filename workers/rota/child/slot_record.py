@@ -82,7 +82,7 @@ class KillPolicy(NamedTuple):
     # Whether an attempt that exceeds the hard time limit counts as a failure. Otherwise it counts as a crash.
     counts_as_failure: bool = False
     retry_us: int | None = None  # delay in microseconds before the retry after a hard time limit, None for no retry
-    crash_limit: int = 0  # the `crash_limit` of the task, 0 to use that of the fleet
+    crash_limit: int = 0  # the `crash_limit` of the task, 0 to use the fleet's `crash_limit`
 
     def to_word(self) -> int:
         outcome = _DEAD if self.retry_us is None else _RETRY + min(self.retry_us, _LONGEST_DELAY_US)
@@ -111,7 +111,7 @@ class TaskInSlot(NamedTuple):
     unstarted: int = 0  # number of entries of the same claim that wait behind the task
     soft_deadline_ns: int = 0  # when the soft time limit ends the task, 0 for none
     kill_policy: int = 0  # see KillPolicy
-    task_index: int = 0  # the index of its record in the slot
+    task_index: int = 0  # the index of the task's record in the slot
     number: int = 0  # distinguishes the task from others that this process has run with the same index
 
     @property
@@ -156,8 +156,8 @@ class HeldUp(NamedTuple):
 
 
 class TaskRecord:
-    """The record of one task in a slot. Its process writes it, except for the word `cancelled`, which the master
-    writes."""
+    """The record of one task in a slot. The process in the slot writes the record, except for the word `cancelled`,
+    which the master writes."""
 
     __slots__ = (
         "_base",
@@ -244,7 +244,7 @@ class TaskRecord:
         words[base + _DEADLINE] = deadline_ns
 
     def heartbeat(self, at_ns: int) -> None:
-        """Record a heartbeat that the task reports, as a heartbeat of the process.
+        """Record a heartbeat that the task reports. It counts as a heartbeat of the process.
 
         In a concurrent worker, this call has no effect, because otherwise a thread of one task could hide that the loop
         is blocked.

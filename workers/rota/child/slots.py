@@ -114,8 +114,8 @@ class ProcessRow:
 
     @property
     def quiet_requested(self) -> bool:
-        """Whether the master has requested that the worker be quiet, which means that it claims nothing. The master
-        changes this before it sends WAKE_SIGNAL."""
+        """Whether the master has asked the worker to be quiet, which means that the worker claims nothing. The master
+        changes this value before it sends WAKE_SIGNAL."""
         return self._process_row[_QUIET] != 0
 
     @quiet_requested.setter
@@ -135,7 +135,7 @@ class ProcessRow:
 
 
 class Phase(IntEnum):
-    """The phase of a process, as the process reports it in its slot."""
+    """The phase of a process, which the process reports in its slot."""
 
     EMPTY = 0
     BOOTING = 1
@@ -213,7 +213,7 @@ class HeldLines:
 
 
 class Slot(ProcessRow):
-    """A slot: its region, which the process in the slot writes, and its row of the process table."""
+    """A slot. It consists of a region, which the process in the slot writes, and of a row of the process table."""
 
     def __init__(self, region: memoryview, process_row: memoryview) -> None:
         super().__init__(region, process_row)
@@ -262,7 +262,7 @@ class Slot(ProcessRow):
         return True
 
     def vacate(self) -> None:
-        """Remove the process from the slot. The rest of the slot stays readable.
+        """Remove the process from the slot. The rest of the slot remains readable.
 
         The master calls this while the process is a zombie, so that its pid cannot have been reused yet.
         """
@@ -322,8 +322,8 @@ class Slot(ProcessRow):
         return found
 
     def numbers(self) -> list[int]:
-        """Return the task number of each index, which is odd while the task runs. Returns [] if the slot was
-        overwritten."""
+        """Return the task number of each index, which is odd while a task runs. Returns [] if a task has overwritten
+        the slot."""
         if not self.is_intact:
             return []
         words = self._words

@@ -36,7 +36,7 @@ _NO_NAME: Final = "[^-A-Za-z0-9_.:]*"  # matches only members whose first charac
 AUDIT_SECONDS: Final = 60.0
 # The pause between two calls. It permits up to 100 calls per second, each with up to 500 ids.
 AUDIT_PAUSE_SECONDS: Final = 0.01
-_REST_PER_SCAN: Final = 2  # the pause after a scan is this multiple of its duration, but at least AUDIT_SECONDS
+_REST_PER_SCAN: Final = 2  # the pause after a scan is this many times as long as the scan, but at least AUDIT_SECONDS
 MOST_SUSPECTS: Final = 10_000
 
 

@@ -172,7 +172,7 @@ class Promotion:
         return self.next_due.due_at + self._standby.seconds(self.next_due.next_due_us)
 
     def _is_early_call(self) -> bool:
-        """Whether the next call is only an early call, which is the case if the last call was long ago."""
+        """Whether the next call should only be an early call, because the last call was long ago."""
         return self._planned_at() - self.next_due.sent_at > 2 * (self._early_call_seconds + MARGIN_SECONDS)
 
     def _send_at(self) -> float:
@@ -182,9 +182,9 @@ class Promotion:
 
 class Rounds:
     """The rounds of a poller. They check for work at least once per second. The check is a sweep or, while the fleet is
-    idle, a cheaper command. They reap owners, enqueue the occurrences of schedules, take items from legacy lists, trim
-    the dead set once per minute, and scan if this poller is the leader. Each step makes one call, for the first round
-    that is due."""
+    idle, a cheaper command. The rounds reap owners, enqueue the occurrences of schedules, take items from legacy lists,
+    trim the dead set once per minute, and scan if this poller is the leader. Each step makes one call, for the first
+    round that is due."""
 
     def __init__(
         self,

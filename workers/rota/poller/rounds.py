@@ -10,9 +10,9 @@ takes each item as soon as it is due. The reply to each call decides which polle
 another one takes the items within a second.
 
 The round of schedules puts occurrences into the delayed set a few seconds before they are due. From the delayed set
-they are promoted like any other delayed task, even if this round is late by then. Several pollers may try this at the
-same time. The script accepts only occurrences that were computed from the current record, so only the first poller
-succeeds. To avoid useless calls, the poller that scans for the fleet begins earlier than the others.
+they are promoted like any other delayed task, even if this round is late by then. Several pollers may try to enqueue an
+occurrence at the same time. The script accepts only occurrences that were computed from the current record, so only the
+first poller succeeds. To avoid useless calls, the poller that scans for the fleet begins earlier than the others.
 """
 
 import math
@@ -79,7 +79,7 @@ UNKNOWN_DUE: Final = NextDue(None, 0, -math.inf)
 
 @dataclass(slots=True)
 class Leadership:
-    """The duties of this poller in the fleet, as the last sweep reported them."""
+    """The duties that the last sweep assigned to this poller."""
 
     # The state shared with the bell: which legacy lists are tracked, and whether they have changed.
     listening: BellState
@@ -277,7 +277,7 @@ class SweepRound(Round):
 
 
 class TrimRound(Round):
-    """The round that keeps the dead set within its maximum age and size, with at most 20 calls per minute."""
+    """The round that removes dead tasks beyond the maximum age and number. It makes at most 20 calls per minute."""
 
     def __init__(
         self, settings: PollerSettings, store: Store, report: PollerReport, leadership: Leadership, now: float

@@ -33,7 +33,8 @@ DEFAULT_SENTINEL_PORT: Final = 26379
 SCHEMES: Final = ("redis", "rediss", "unix")
 # The time to connect to a sentinel and to get its reply. If it has passed, the next sentinel is queried.
 SENTINEL_SECONDS: Final = 1.0
-PRIMARY_SECONDS: Final = 2.0  # time to connect to the primary; short, because its host may be down during a failover
+# Time limit for a connection to the primary, short because its host may be down during a failover.
+PRIMARY_SECONDS: Final = 2.0
 _SENTINEL_OPTIONS: Final = frozenset({"db", "sentinel_username", "sentinel_password"})
 # The groups are the scheme, credentials, hosts, path and options. urlsplit cannot parse such a URL, because it rejects
 # a list of hosts with an IPv6 address.
@@ -47,7 +48,7 @@ class TlsFiles:
     """The PEM files for TLS connections to the server."""
 
     ca: str = ""  # file with the certificates of trusted authorities, "" for those that the system trusts
-    cert: str = ""  # the client's certificate, for a server that requires one
+    cert: str = ""  # the client's certificate, for a server that requires client certificates
     key: str = ""  # the private key of the client's certificate
 
 

@@ -59,7 +59,7 @@ class AioStream(asyncio.Protocol):
         return self.renewal is not None and self.renewal.is_due
 
     def send(self, data: bytes) -> "asyncio.Future[Any]":
-        """Send one command, and return the future of its reply."""
+        """Send one command, and return a future for the reply."""
         reply: asyncio.Future[Any] = self._loop.create_future()
         if self._end.done():
             reply.set_result(self._end.result())
@@ -179,7 +179,8 @@ class StreamOpener(Protocol):
         ...
 
     async def open(self) -> AioStream:
-        """Return a connection after its greeting. Raises ServerError if it cannot be opened."""
+        """Open a connection, send the greeting, and return the connection. Raises ServerError if it cannot be
+        opened."""
         ...
 
 
@@ -204,7 +205,8 @@ class Opener:
         return self._address.search_seconds if self._address.has_failover else seconds
 
     async def open(self) -> AioStream:
-        """Return a connection after its greeting. Raises ServerError if it cannot be opened."""
+        """Open a connection, send the greeting, and return the connection. Raises ServerError if it cannot be
+        opened."""
         try:
             return await self._open_primary()
         except ServerError as error:
@@ -441,7 +443,7 @@ def _look_up(host: str) -> Found:
         return list(dict.fromkeys(str(info[4][0]) for info in socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)))
     except OSError as error:
         return error
-    except UnicodeError as error:  # a part of the name is empty or too long
+    except UnicodeError as error:  # a part of the host name is empty or too long
         return OSError(f"{host!r} is not a valid host name: {error}")
 
 

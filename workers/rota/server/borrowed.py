@@ -184,8 +184,8 @@ def is_asyncio(source: Any) -> bool:
 
 
 def borrow(pool: Any) -> Any:
-    """Borrow a connection from a pool with its `get_connection`. redis-py before 5.3 and valkey-py require the name of
-    a command in this call."""
+    """Borrow a connection from a pool with its `get_connection`. In valkey-py, and in redis-py before 5.3,
+    `get_connection` requires the name of a command."""
     named = inspect.signature(pool.get_connection).parameters.get("command_name")
     return pool.get_connection() if named is None or named.default is None else pool.get_connection("EVALSHA")
 

@@ -113,7 +113,7 @@ class Connection:
         return errors.read_reply(call, raw)
 
     def execute(self, *args: Arg) -> Any:
-        """Run a plain command and return the reply as hiredis reads it. Raises ServerError if it fails."""
+        """Run a Redis command and return the reply as hiredis parses it. Raises ServerError if it fails."""
         return self._query(command((pack(args),)))
 
     @property
@@ -127,7 +127,7 @@ class Connection:
         self._options = options
 
     def give_back(self) -> None:
-        """Return a borrowed connection to its pool. Rota's own connection is closed."""
+        """Return a borrowed connection to its pool. If the connection is Rota's own, close it."""
         self.close()
 
     def close(self, *, everywhere: bool = False) -> None:

@@ -59,7 +59,7 @@ class NamedServer(Protocol):
 
     @property
     def has_failover(self) -> bool:
-        """Whether another server may take over after a failover."""
+        """Whether another server may take over in a failover."""
         ...
 
 

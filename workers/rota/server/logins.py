@@ -95,7 +95,7 @@ class Logins(Protocol):
         ...
 
     def refused(self) -> bool:
-        """Record that the server refused the login, and return whether another one may be available at once."""
+        """Record that the server refused the login, and return whether another login may be available at once."""
         ...
 
 

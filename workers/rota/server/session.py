@@ -45,7 +45,7 @@ READ_BYTES: Final = 1 << 16
 
 
 class Session:
-    """Parses the replies that arrive on one connection."""
+    """The parser of the replies that arrive on one connection."""
 
     __slots__ = ("_reader",)
 

@@ -40,7 +40,7 @@ class DescribesArguments(Protocol):
     """An object that describes the arguments of a declared task for error messages."""
 
     def described(self, argument: int | str) -> tuple[str, str]:
-        """Return the name of an argument (given by number or keyword), and its valid values."""
+        """Return the name of an argument (given by number or keyword), and a description of the valid values."""
 
 
 class DumpsResult(Protocol):
@@ -51,8 +51,8 @@ class DumpsResult(Protocol):
 
 
 class Misfit(Exception):
-    """Raised for a value that does not fit its annotation. `path` leads to the part that does not fit, for example
-    `.items[2]`. It is "" if the whole value does not fit."""
+    """Raised for a value that does not fit its annotation. `path` is the path to the part that does not fit, for
+    example `.items[2]`, or "" if the whole value does not fit."""
 
     def __init__(self, path: str, fault: str) -> None:
         super().__init__(path, fault)

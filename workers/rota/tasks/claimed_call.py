@@ -9,9 +9,9 @@ asyncio loop can take the same steps.
    milliseconds. The owner then waits until that time.
 2. The script `mark_started` marks an entry that may be started at most once, if the owner still holds it. If the owner
    is killed after this, the task is dead.
-3. If no reply arrives, the owner does not start the task. It still holds the entry, and its next turn returns the
-   entry's current form, so a repeated request finds the start mark. If the reply that grants a start is lost, the start
-   does not take place, so there are never more starts than the rate permits.
+3. If no reply arrives, the owner does not start the task. It still holds the entry, and its next call to Redis returns
+   the entry's current form, so a repeated request finds the start mark. If the reply that grants a start is lost, the
+   start does not take place, so there are never more starts than the rate permits.
 4. The reply may have taken long, so the owner checks again whether it may still start tasks.
 """
 
@@ -59,7 +59,7 @@ class CallSettings:
     options: TaskOptions  # the options in force for these calls
     limit_ns: int  # hard time limit in nanoseconds
     soft_limit_ns: int  # soft time limit in nanoseconds, 0 for none
-    ran_by: bytes  # process and task name for the run record in Redis; empty if no record is to be stored
+    ran_by: bytes  # process and task name for the run record in Redis; empty if Redis stores none
     kill_policies: dict[int, int]  # cache of computed kill policies, by the number of earlier failures
     needs_permission: bool  # whether the start needs permission from Redis
     # Whether a start needs no preparation, because the task has the fleet's time limit and none of the options that

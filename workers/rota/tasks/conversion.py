@@ -29,7 +29,7 @@ _NAIVE: Final = (
 
 
 class Converter:
-    """Converts values of one annotation to JSON values and back, with msgspec."""
+    """Converts values of one annotated type to JSON values and back, with msgspec."""
 
     def __init__(self, annotation: Any) -> None:
         """Make the converter. Raises TypeError if the annotation permits several types that cannot be distinguished in

@@ -83,7 +83,7 @@ class ClientSettings(NamedTuple):
     """The settings from which a client is made. Settings come from several sources, and a field is None if the source
     of these settings does not set it."""
 
-    redis_url: str | None = None  # the server, unless the application gives its own client
+    redis_url: str | None = None  # the URL of the server, unless the application passes its own client
     namespace: str | None = None
     max_payload_kb: int | None = None  # the largest body of a task, in KiB
     durability: str | None = None  # "none", "wait" or "waitaof"

@@ -51,7 +51,8 @@ class CurrentTask(KnowsForeignNames, kind="current task"):
         return self.query_cancelled is not None and self.query_cancelled()
 
     def heartbeat(self) -> None:
-        """Report that the task makes progress. Its time limits start again, and `deadline` moves with them."""
+        """Report that the task makes progress. The time limits of the task start again, and `deadline` moves
+        accordingly."""
         if self.extend is not None:
             self.deadline = self.extend()
 

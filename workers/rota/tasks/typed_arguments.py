@@ -96,8 +96,8 @@ class Annotation(NamedTuple):
         return self.written if isinstance(self.written, str) else inspect.formatannotation(self.written)
 
     def resolved(self, function: Callable[..., Any]) -> Any:
-        """Return the type of the annotation, with its names looked up in the function's module. Raises any error of
-        that lookup."""
+        """Return the type of the annotation, with names looked up in the function's module. Raises any exception that
+        the lookup raises."""
         written_in = getattr(inspect.unwrap(function), "__globals__", {})
         holder = SimpleNamespace(__annotations__={"it": self.written})
         found = get_type_hints(holder, globalns=written_in, include_extras=True)["it"]
@@ -176,7 +176,7 @@ _NO_MSGSPEC = "its conversion requires msgspec, which is not installed: pip inst
 
 @dataclass(frozen=True)
 class TypedArguments:
-    """Converts the arguments and the result of one task. Arguments without a converter stay as they are."""
+    """Converts the arguments and the result of one task. Arguments without a converter are not changed."""
 
     name: str
     parameters: Parameters

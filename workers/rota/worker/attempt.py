@@ -58,7 +58,7 @@ class Attempt:
     name: str  # name of the task
     limit_ns: int  # hard time limit in nanoseconds
     record: TaskRecord  # the record in the slot that shows the attempt
-    number: int  # identifies the attempt in its record
+    number: int  # the task number in the slot record, which identifies this attempt
     prepared: Runnable | Unfit | None  # None if the task was cancelled after a claim whose reply was lost
     needs_permission: bool = False  # whether Redis has to permit the start
     ran_by: bytes = b""  # process and task name for the run record in Redis; empty if Redis stores none
@@ -191,7 +191,8 @@ class Attempt:
 _settlement: Final = partial(tuple.__new__, Settlement)  # calling `tuple.__new__` is faster than calling the class
 
 
-_ROUND_NS: Final = NANOSECONDS  # interval at which the master checks its workers, unless a soft limit is shorter
+# Interval at which the master checks its workers, unless a soft limit requires a shorter one.
+_ROUND_NS: Final = NANOSECONDS
 # How long a limit counts; the master remembers it for a few seconds longer, in case a write is late.
 _REMEMBERED_NS: Final = 60 * NANOSECONDS
 
@@ -221,8 +222,8 @@ class ShortLimits:
         self._met_ns = 0
 
     def note(self, soft_limit_ns: int, at_ns: int) -> None:
-        """Note the soft limit of a task that starts, and show it in the slot if it is the shortest of the last minute.
-        `at_ns` is the time at which the task was written into the slot (CLOCK_BOOTTIME)."""
+        """Record the soft limit of a task that starts, and show it in the slot if it is the shortest soft limit of the
+        last minute. `at_ns` is the time at which the task was written into the slot (CLOCK_BOOTTIME)."""
         if soft_limit_ns >= _ROUND_NS:
             return
         is_news = soft_limit_ns < self._shortest_ns or at_ns - self._met_ns > _REMEMBERED_NS

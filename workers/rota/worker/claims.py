@@ -44,7 +44,8 @@ class Claimed(NamedTuple):
     entry: Entry
     body: bytes
     anchor: Anchor
-    # Number of claimed entries behind this one; at least 1 while a turn that may bring more is under way.
+    # Number of claimed entries that wait behind this one. It is at least 1 while a turn that may return more entries is
+    # under way.
     unstarted: int
     # Time of CLOCK_BOOTTIME. After this time, the worker queries Redis before it starts the task, because the master
     # may have given the entry back.
@@ -143,8 +144,8 @@ class InFlight(Unconfirmed):
         return Turn(limit, held, tuple(self.tokens), settlements, limits, plain)
 
     def pipelined(self, limit: int, limits: Packed) -> Turn:
-        """Return a turn to send now whose reply is read only after all waiting tasks have run. No other turn may be
-        under way."""
+        """Return a turn that is sent now, but whose reply is read only after all waiting tasks have run. Call this only
+        if no other turn is under way."""
         self.may_hold_more = True
         settlements, plain = self.outcomes_to_send()
         # Redis read `now_us` before the reply with the claim arrived. So this limit is too early rather than too late,
@@ -153,16 +154,16 @@ class InFlight(Unconfirmed):
         return Turn(limit, None, (), settlements, limits, plain, claim_by_us=claim_by_us)
 
     def take_reply(self, reply: TurnReply, anchor: Anchor, ran_until_ns: int = 0) -> None:
-        """Process a reply by removing what it confirms and adding what it returns. For a pipelined turn, `ran_until_ns`
-        is the end of the last task that ran in the meantime."""
+        """Process a reply: remove the outcomes and tokens that it confirms, and add the tasks that it returns. For a
+        pipelined turn, `ran_until_ns` is the end of the last task that ran in the meantime."""
         self.may_hold_more = ran_until_ns > self._anchor.received_ns + SAFE_CLAIM_AGE_NS
         self.outcomes_confirmed()
         self._given_back.clear()
         if reply.status is not TurnStatus.MORE:
             self.tokens.clear()
         if self.may_hold_more:
-            # The master may have taken back the new claims. The next turn lists the held tasks, and its reply returns
-            # those that are still held.
+            # The master may have taken back the new claims. The next turn lists the held tasks, and the reply to it
+            # returns the tasks that Redis still holds for this worker.
             return
         if reply.claims and not self.waiting:
             # The master takes back only entries behind a running task, so the first entry of a claim may start at any
@@ -202,7 +203,7 @@ class Ledger(Unconfirmed):
     """The tasks and outcomes of a worker that runs up to `concurrency` tasks at once."""
 
     concurrency: int  # maximum number of tasks that run at once
-    # An entry that has to run alone. The worker claims no further tasks until its other tasks have ended.
+    # An entry that has to run alone, if there is one. The worker claims no tasks until its other tasks have ended.
     quarantined: bytes = b""
     _held: dict[int, str] = field(default_factory=dict)  # ids of the held tasks, by task index
     _free: list[int] = field(init=False)  # free task indexes

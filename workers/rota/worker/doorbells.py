@@ -52,7 +52,8 @@ class Bell:
 
     def wait_seconds(self, wait_us: int) -> float:
         """Return for how many seconds to listen at the doorbells. `wait_us` is the time until a rate limit or a
-        condition opens, 0 for none; the wait ends by then. Returns 0.0 if the wait would be too short for a BLPOP."""
+        condition permits more tasks to start, or 0 if there is none. The wait ends no later than that. Returns 0.0 if
+        the wait would be too short for a BLPOP."""
         seconds = min(self.longest_seconds, wait_us / MICROSECONDS) if wait_us else self.longest_seconds
         return seconds if seconds >= _SHORTEST_SECONDS else 0.0
 

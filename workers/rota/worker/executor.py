@@ -1,5 +1,4 @@
-"""Executors, which run attempts: the parts that all executors share, and the executor that runs one attempt at a
-time."""
+"""The executor of workers that run one attempt at a time, and the parts that it shares with other executors."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,7 +27,7 @@ it."""
 
 @dataclass(frozen=True, slots=True)
 class Executor:
-    """Runs one attempt at a time, and shows each in the same record of the slot. `check_start` asks Redis whether a
+    """Runs one attempt at a time, and shows all attempts in the same slot record. `check_start` asks Redis whether a
     task may start; see `rota.tasks.claimed_call`."""
 
     maker: AttemptMaker
@@ -45,7 +44,7 @@ class Executor:
         """
         maker = self.maker
         attempt = maker.open(self.record, claimed, at_ns)
-        start_ns = boottime_ns()  # read after the slot was written, as `rota.worker.claims` requires
+        start_ns = boottime_ns()  # read the time only after the slot was written, as `rota.worker.claims` requires
         if start_ns > claimed.start_by_ns:
             self.record.end()
             return None

@@ -97,7 +97,7 @@ class RecycleRequest:
         return max(0, self._span.end_at - attempts)
 
     def worked(self, attempts: int, at_ns: int) -> None:
-        """Request a replacement if the worker has made enough attempts, or holds too much memory. `attempts` is the
+        """Request a replacement if the worker has made enough attempts, or uses too much memory. `attempts` is the
         number of attempts so far.
         """
         if attempts >= self._span.request_at:
@@ -106,7 +106,7 @@ class RecycleRequest:
             self.check_memory(at_ns)
 
     def check_memory(self, at_ns: int) -> None:
-        """Request a replacement if the worker holds too much memory."""
+        """Request a replacement if the worker uses too much memory."""
         if self._growth is not None and self._growth.is_over(at_ns):
             self._request(RecycleReason.MAX_RSS)
 
@@ -138,14 +138,14 @@ class _Key(Enum):
 
 
 class Mode(_Key):
-    """The mode of a worker, which decides what it may do. If several modes apply, the one that is listed first
+    """The mode of a worker, which determines what the worker may do. If several modes apply, the first one in this list
     counts."""
 
     LOST = "lost"  # the worker's owner is no longer registered in Redis
     LEAVING = "leaving"  # the worker was asked to stop
     FENCED = "fenced"  # the worker's lease may have expired
     QUIET = "quiet"  # the master has requested that the worker claim nothing
-    SPENT = "spent"  # the worker has made all attempts of its span
+    SPENT = "spent"  # the worker has made the maximum number of attempts (`Span`)
     WORKING = "working"  # none of the modes above
 
 
@@ -250,7 +250,7 @@ class WorkerLoop:
     _fenced: bool = False  # whether the fence was up at the last check
     _shown: Phase = Phase.BOOTING  # the phase that the slot shows
     _idle: bool = False  # whether the last claim found nothing and no doorbell has rung since
-    _wait_us: int = 0  # microseconds until a rate limit or a condition opens, 0 for none
+    _wait_us: int = 0  # microseconds until a rate limit or a condition permits more tasks to start, 0 for none
     _attempts: int = 0  # number of attempts that this process has made
     _last_turn_ns: int = 0  # CLOCK_BOOTTIME of the last reply to a turn
     _listed_ns: int = 0  # CLOCK_BOOTTIME of the last reply to a turn that did not wait at the doorbells

@@ -36,7 +36,7 @@ class Times(NamedTuple):
 
     start_us: int  # Redis time
     lag_seconds: float  # from the due time to the start
-    # None if the task was never promoted when it became due, for example because it waited for its rate limit.
+    # None if the task was not delayed until its due time, or if it was throttled or recovered after that time.
     promotion_lag_seconds: float | None
     wait_seconds: float  # from the time when the task was ready to its start
     early: bool  # whether the task may have started before its due time
@@ -47,7 +47,7 @@ NOT_STARTED: Final = Times(0, 0.0, None, 0.0, early=False, start_ns=0)
 
 
 def times_of(entry: Entry, anchor: Anchor, start_ns: int) -> Times:
-    """Return the times of an attempt that starts at `start_ns` (CLOCK_BOOTTIME): its lag, and the parts of the lag."""
+    """Return the start, the lag and the parts of the lag of an attempt that starts at `start_ns` (CLOCK_BOOTTIME)."""
     now_us, sent_ns, received_ns = anchor
     # The start by Redis time is never later than this, so the lag is never too small.
     start_us = now_us + (start_ns - sent_ns) // _NANOSECONDS_A_MICROSECOND

@@ -112,9 +112,8 @@ class Loop(WorkerLoop):
         self.executor.runner.close()
 
     def _leave_without_slot(self) -> int:
-        """Settle the finished tasks and give back the others, from this process's own records, and return the exit
-        code. Called when a task has overwritten the slot, so that the master can no longer see what this worker
-        runs."""
+        """Settle the finished tasks and give back the rest, based on this process's own records. Return the exit code.
+        Called when a task has overwritten the slot, so that the master can no longer see what this worker runs."""
         for settlement in self._in_flight.give_back():
             self._in_flight.finish(settlement)
         with contextlib.suppress(ServerError):  # If the turn fails, the master gives back the held tasks.
@@ -169,8 +168,8 @@ class Loop(WorkerLoop):
         in_flight = self._in_flight
         in_flight.take_reply(reply, anchor, ran_until_ns)
         self._load.occupy(1 if in_flight.waiting or in_flight.may_hold_more else 0, anchor.received_ns)
-        # If the master may have taken back these claims, do not count them now, because a later reply returns those
-        # that are left.
+        # The master may have taken back these claims. In that case do not count them now, because a later reply returns
+        # the claims that are left.
         self.report.turn(reply, limit, counts_claims=not in_flight.may_hold_more)
         self._is_backlogged = reply.status is TurnStatus.BACKLOGGED
         if len(reply.claims) > 1:
@@ -293,7 +292,7 @@ class Loop(WorkerLoop):
 
     def _send_at(self, batch: ClaimTimes, tasks: int) -> int:
         """Return how many of the `tasks` of this claim are left to run when the worker sends its next turn, or 0 to
-        send it after all of them.
+        send the turn after all of the tasks.
 
         The turn is sent after all tasks if they are the last tasks of this worker's span, or if the round trip is so
         long that an early turn would reach Redis too late to claim anything. It is also sent after all tasks if tokens

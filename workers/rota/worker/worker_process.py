@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 def run_worker(settings: WorkerSettings, process: ChildProcess) -> int:
     """Run a worker in this process, in its main thread, and return the exit code.
 
-    Signals may be blocked when this is called; it unblocks them once their handlers are installed. Raises StartFailed
-    if a start hook fails.
+    Signals may be blocked when this is called. They are unblocked when their handlers have been installed. Raises
+    StartFailed if a start hook fails.
     """
     # Measure memory before anything else, so that growth is counted from the fork.
     growth = Growth(settings.max_rss_mb) if settings.max_rss_mb else None

@@ -17,7 +17,8 @@ from rota.worker.redis_times import Times
 
 _SAMPLE_SECONDS: Final = 1.0  # with `log.tasks = "sample"`, at most one success per interval is logged
 _DIGITS: Final = 6
-# Number of combinations of task, queue, kind and outcome to cache; limited because a pattern may match many queues.
+# Maximum number of cached combinations of task, queue, kind and outcome. It is limited because a pattern may match many
+# queues.
 _FORMS: Final = 256
 _LEVELS_WITH_SUCCESSES: Final = ("debug", "info")
 
@@ -41,8 +42,8 @@ _EVENTS: Final[dict[type[outcomes.Outcome], _OutcomeEvent]] = {
 
 @dataclass(frozen=True, slots=True)
 class _OfQueue:
-    """The metrics that each start of a task updates, for one queue and kind. The objects are cached, because looking
-    them up costs as much as observing a value."""
+    """The metrics that each start of a task updates, for one queue and kind. The metrics are cached here, because
+    looking one up costs as much as observing a value."""
 
     lag: recorder.Histogram  # seconds from the due time to the start
     wait: recorder.Histogram  # seconds from the time when the task was ready to its start
@@ -59,8 +60,8 @@ class _OfTask:
 
 
 class Report:
-    """Writes a worker's log lines, and its metrics into the slot. If `holds_lines` is true, the log lines of successes
-    may be collected and written together."""
+    """Writes the log lines of a worker, and writes its metrics into its slot. If `holds_lines` is true, the log lines
+    of successes may be collected and written together."""
 
     def __init__(self, settings: WorkerSettings, own: recorder.Recorder) -> None:
         # Successes are logged at level `info`. At a higher level, do not even build their lines.

@@ -68,7 +68,7 @@ class ConcurrentLoop(WorkerLoop):
     _stacks: StackLogger = field(init=False)  # logs the stacks of running tasks when the master requests it
     _outages: Outages = field(init=False)
     _connection: AioConnection = field(init=False)  # for turns, and for queries about whether a task may start
-    _doorbells: AioBell = field(init=False)  # waits at the doorbells over a connection of its own
+    _doorbells: AioBell = field(init=False)  # waits at the doorbells over a separate connection
     _executor: ConcurrentExecutor = field(init=False)
     _runner: asyncio.Runner = field(default_factory=asyncio.Runner)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)  # set to end a wait

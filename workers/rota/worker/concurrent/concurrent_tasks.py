@@ -268,8 +268,8 @@ def _log_stack(running: RunningTask) -> None:
 
 
 def stack_of(awaitable: Any) -> str:
-    """Return the stack of a coroutine as one line: the chain of calls that it awaits, with the innermost call first.
-    Rota's own outermost frames are left out."""
+    """Return the stack of a coroutine as one line. The stack is the chain of awaited calls, with the innermost call
+    first. Rota's own outermost frames are left out."""
     frames: list[str] = []
     while (frame := _frame_of(awaitable)) is not None:
         code = frame.f_code
