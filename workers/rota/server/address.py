@@ -2,7 +2,7 @@
 module does no I/O.
 
 1. The sentinels are queried one after another for the address of the service. A sentinel that does not reply in time is
-skipped.
+   skipped.
 2. The server at that address is queried for its ROLE, because the sentinel may not know yet that the server was demoted
    or has died.
 3. The first server that reports the role of a primary is used. If there is none, the error message contains the reply
