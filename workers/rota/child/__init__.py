@@ -1,1 +1,1 @@
-"""The parts of a child process: its settings, its slot of shared memory, signals, waits and the fence."""
+"""The parts that all child processes share: settings, the slot in shared memory, signals, waits and the fence."""

@@ -1,8 +1,8 @@
 """The environment of a child process: its descriptors, its waits, the fence, and its exit codes.
 
-A child waits only in poll(), and the death of the master ends every wait. A child also sends heartbeats while it waits,
-because a waiting child is not hung, and a reply can take longer than the heartbeat limit. Signal handlers only set a
-flag and wake the loop.
+A child waits only in poll(), and the death of the master ends every wait. A child also records heartbeats while it
+waits for a reply, because the reply can take longer than the heartbeat limit, and the child would then count as hung.
+Signal handlers only set a flag and wake the loop.
 """
 
 import contextlib
@@ -22,37 +22,37 @@ from typing import Final
 from rota.child.slots import Slot, boottime_ns
 from rota.durations import NANOSECONDS
 
-# Signals from the master to a worker. They are real-time signals, which applications rarely use. SIGRTMIN is left to
-# applications.
+# Signals from the master to a worker. They are real-time signals, which applications rarely use. SIGRTMIN itself is
+# left to applications.
 WAKE_SIGNAL: Final = signal.SIGRTMIN + 1  # makes the worker check its slot
 SOFT_LIMIT_SIGNAL: Final = signal.SIGRTMIN + 2  # the task's soft deadline has passed, or the task was cancelled
 STACK_SIGNAL: Final = signal.SIGRTMIN + 3  # makes the worker log its stack
 
-# Share of the lease that is reserved for the time between checking the clock and calling the task.
+# The share of the lease that is reserved for the time between the check of the clock and the call of the task.
 _MARGIN_SHARE: Final = 0.1
 _NO_FD: Final = -1
 _STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
-# A service manager may send these to all processes of a service.
+# A service manager may send these signals to all processes of a service.
 IGNORED_SIGNALS: Final = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
 def boottime_seconds() -> float:
     """Return the time of CLOCK_BOOTTIME in seconds. All processes of a machine share this clock, and all times in slots
-    are read from it."""
+    are times of this clock."""
     return boottime_ns() / NANOSECONDS
 
 
 @dataclass(frozen=True, slots=True)
 class ChildProcess:
-    """The connection of a child process to its master: its identity, its slot and its descriptors."""
+    """The connection of a child process to its master: the child's identity, its slot and its descriptors."""
 
     node: str  # the name of the node
     slot_number: int
     slot: Slot
-    nonce: int  # distinguishes this process from all others that have used the slot
+    nonce: int  # distinguishes this process from all others that have ever used the slot
     owner: str  # the name under which a worker holds tasks, "" for a poller
     death_fd: int  # becomes readable when the master dies
-    master_bell_fd: int  # an eventfd: writing to it makes the master check the slots
+    master_bell_fd: int  # the eventfd that makes the master check the slots
 
     def ring_master(self) -> None:
         """Wake the master, so that it checks the slots now."""
@@ -60,21 +60,21 @@ class ChildProcess:
 
 
 def ring(bell_fd: int) -> None:
-    """Write to an eventfd that all children share, which wakes its reader.
+    """Write to an eventfd that all children share, which wakes the process that reads it.
 
-    Errors are ignored: a task may have closed the descriptor, and if the counter is full, the reader is awake already.
+    Errors are ignored. A task may have closed the descriptor, and if the counter is full, the reader is already awake.
     """
     with contextlib.suppress(OSError):
         os.eventfd_write(bell_fd, 1)
 
 
 class Fence:
-    """A guard that keeps a worker from starting tasks when the master may have lost the worker's lease.
+    """A guard that keeps a worker from starting tasks when its lease may have expired.
 
-    Without the fence, a worker that was cut off could start a task that another worker has already taken over. Both
-    sides use CLOCK_BOOTTIME, which continues while a machine sleeps. The fence counts from the time when the last
-    successful renewal was *sent*. The lease begins when the server receives the renewal, which is later. So the fence
-    is up before the lease can expire.
+    Without the fence, a worker that was cut off from Redis could start a task that another worker has already taken
+    over. Both sides use CLOCK_BOOTTIME, which continues while a machine sleeps. The fence counts from the time at which
+    the last successful renewal was *sent*. The lease counts from the time at which the server received that renewal,
+    which is later. So the fence is always up before the lease expires.
     """
 
     def __init__(self, slot: Slot, lease_seconds: float) -> None:
@@ -87,7 +87,7 @@ class Fence:
 
 
 def fence_ns(lease_seconds: float) -> int:
-    """Return for how many nanoseconds after the last renewal was sent the worker may start tasks."""
+    """Return for how many nanoseconds the worker may start tasks after the last renewal was sent."""
     return round(lease_seconds * (1 - _MARGIN_SHARE) * NANOSECONDS)
 
 
@@ -95,7 +95,7 @@ class StopSignals:
     """The signal handlers of a child. TERM and INT set a flag. These two signals and WAKE_SIGNAL make a descriptor
     readable.
 
-    Signals that are meant for the master have no effect in a child.
+    Signals that are meant for the master have no effect on a child.
     """
 
     def __init__(self) -> None:
@@ -111,8 +111,8 @@ class StopSignals:
     def install(self) -> None:
         """Install the handlers, then unblock all signals, which have been blocked since before the fork.
 
-        If a task forks a process, the signals have their default effect there. Our handlers would wake this process
-        instead.
+        If a task forks a process, the signals have their default effect in the fork. Otherwise the inherited handlers
+        would run there, and wake this process instead.
         """
         os.register_at_fork(
             before=self._hold_back, after_in_parent=self._let_through, after_in_child=self._leave_to_child
@@ -146,7 +146,7 @@ class StopSignals:
         except BlockingIOError:  # The pipe is full of unread signals, so the loop is awake already.
             return
 
-    # During a fork, signals are blocked until the child has removed our handlers.
+    # Signals are blocked during a fork, until the forked process has removed the inherited handlers.
 
     def _hold_back(self) -> None:
         self._forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, self._handlers)
@@ -156,13 +156,13 @@ class StopSignals:
 
     def _leave_to_child(self) -> None:
         for number, handler in self._handlers.items():
-            if signal.getsignal(number) == handler:  # If the task has set another handler, it stays.
+            if signal.getsignal(number) == handler:  # keep a handler that the task has set
                 signal.signal(number, signal.SIG_DFL)
         self._let_through()
 
 
 def _do_nothing(_number: int, _frame: FrameType | None) -> None:
-    # A handler is used instead of SIG_IGN, because programs that tasks start would inherit SIG_IGN.
+    # Use a handler that does nothing. SIG_IGN would be inherited by the programs that tasks start.
     pass
 
 
@@ -179,7 +179,7 @@ class Woken(Enum):
 
 
 class Waiter:
-    """A way to wait for one descriptor at a time. Every wait also ends if the master dies, and some end at a signal.
+    """Waits for one descriptor at a time. Every wait also ends if the master dies, and some end at a signal.
 
     The waiter calls `heartbeat` when a wait begins, and every `heartbeat_seconds` seconds during the wait.
     """
@@ -196,8 +196,8 @@ class Waiter:
         self._with_signals = _PollSet(death_fd, signals.fileno())
 
     def until_ready(self, fd: int, events: int, seconds: float) -> bool:
-        """Wait until the descriptor is ready, and return whether it became ready in time. This has the type
-        `connection.Wait`. A signal does not end this wait, but the next wait that includes signals then ends at once.
+        """Wait until the descriptor is ready, and return whether it became ready in time. This method has the type
+        `connection.Wait`. A signal does not end this wait, but it ends the next wait that includes signals at once.
         Raises Orphaned if the master dies.
         """
         if self._until < math.inf:
@@ -243,7 +243,7 @@ class Waiter:
 
 
 class _PollSet:
-    """A poll object for some fixed descriptors, and for one more descriptor that can differ from wait to wait."""
+    """A poll object for a set of fixed descriptors, and for one more descriptor, which each wait chooses."""
 
     def __init__(self, *fixed: int) -> None:
         self._poll = select.poll()
@@ -268,7 +268,7 @@ class StartFailed(Exception):
     """Raised if a start hook of the application failed. The message does not contain the text of the hook's error."""
 
 
-# Exit codes of children, by which the master distinguishes an orderly exit from a crash.
+# The exit codes of children. The master distinguishes orderly exits from crashes by them.
 EXIT_DRAINED = 0
 EXIT_LOST = 75  # the worker's owner is no longer registered, so the worker exited without changing anything
 EXIT_ORPHANED = 77  # the master has died

@@ -1,8 +1,8 @@
-"""The settings of a child, a frozen copy of the part of the configuration that it needs.
+"""The settings of a child process: a frozen copy of the part of the configuration that the child needs.
 
-The master writes the settings as JSON into the child's first message. A child reads neither the configuration file nor
-the environment. Each field has the value of the setting with the same name in `rota_supervisor.config.model`, which
-also has the defaults.
+The master sends the settings as JSON in its first message to the child. A child reads neither the configuration file
+nor the environment. Each field has the value of the setting with the same name in `rota_supervisor.config.model`. The
+defaults are there too.
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ class ServerSettings:
     redis_tls_ca: str = ""  # path of a file, "" for none
     redis_tls_cert: str = ""  # path of a file, "" for none
     redis_tls_key: str = ""  # path of a file, "" for none
-    redis_credentials: str = ""  # import path of the provider of user and password, "" to take them from the URL
+    redis_credentials: str = ""  # import path of the provider of the user and password, "" to take both from the URL
 
 
 Level = Literal["debug", "info", "warning", "error"]
@@ -34,11 +34,11 @@ TaskLines = Literal["all", "late", "failures", "sample"]
 
 @dataclass(frozen=True, slots=True)
 class LogSettings:
-    """The log settings of a process, with defaults for the time before it has received its settings."""
+    """The log settings of a process. The defaults apply until the process has received its settings."""
 
     level: Level = "info"
     format: Format = "auto"
-    tasks: TaskLines = "all"  # which events of tasks are logged
+    tasks: TaskLines = "all"  # which task events are logged
     capture_output: bool = False  # whether the output of tasks becomes log lines
 
 
@@ -58,15 +58,15 @@ class TaskOverride:
 class WorkerSettings:
     """The settings that all workers of one pool and generation share.
 
-    If one of these settings changes, the workers of the pool are replaced, so this contains only settings that workers
-    read.
+    If one of these settings changes, the workers of the pool are replaced. So this class contains only settings that
+    workers read.
     """
 
     server: ServerSettings
     pool: str
     concurrency: int  # number of tasks that each worker runs at once
     tiers: tuple[Domain, ...]  # the tiers that the pool serves, highest first
-    lease_seconds: float  # how long the owner stays registered without a renewal
+    lease_seconds: float  # how long an owner remains registered in Redis without a renewal of its lease
     beat_seconds: float  # longest time between two heartbeats while no task runs, and in concurrent workers at any time
     park_seconds: float  # longest wait at the doorbells
     time_limit_seconds: float  # hard time limit of tasks that do not have their own
@@ -76,7 +76,7 @@ class WorkerSettings:
     max_payload_kb: int  # largest body of a task, in KiB
     max_result_kb: int  # largest result that is stored, in KiB
     durability: str  # the durability of enqueues that the tasks themselves make
-    signing: SigningSettings  # the keys that verify tasks, and sign the tasks that the tasks themselves enqueue
+    signing: SigningSettings  # the keys that verify claimed tasks, and that sign tasks enqueued by tasks
     overrides: dict[str, TaskOverride]  # the tables `[tasks.NAME]`, by the name of the task
     lag_objective_seconds: float  # lag objective of the queues that are not in `lag_objectives`
     lag_objectives: dict[str, float]  # lag objectives in seconds, by queue
@@ -88,15 +88,16 @@ class PollerSettings:
     """The settings of a poller."""
 
     server: ServerSettings
-    # Number of the poller on its node, from 0; it waits 3 ms per rank, so poller 0 usually does the work.
+    # The number of the poller on its node, from 0. A poller acts 3 ms x its rank after the due time, so poller 0
+    # usually does the work.
     rank: int
     lease_seconds: float
-    crash_limit: int  # a task that has killed this many workers is dead
-    loss_limit: int  # a task that was held by this many lost nodes is dead
+    crash_limit: int  # a task that has crashed this many workers becomes dead
+    loss_limit: int  # a task becomes dead when this many nodes were lost while they held it
     dead_max_age_seconds: float  # dead tasks older than this are removed
     dead_max_count: int  # the oldest dead tasks beyond this number are removed
     forget_queue_seconds: float  # how long a queue of a pattern may be empty before it is forgotten
-    queues: tuple[str, ...]  # queues and patterns of all tiers, which determine the label that a queue is counted under
+    queues: tuple[str, ...]  # queues and patterns of all tiers; metrics count a queue under its own name or its pattern
     adopts: tuple[LegacySource, ...]  # the legacy lists that the poller takes items from
     signing: SigningSettings  # the keys that verify schedules and sign their tasks
     log: LogSettings
@@ -108,7 +109,8 @@ def settings_to_json(settings: WorkerSettings | PollerSettings) -> str:
 
 
 def worker_settings_from_json(text: str) -> WorkerSettings:
-    """Return the settings in JSON from `settings_to_json`. Raises KeyError or TypeError if its fields do not match."""
+    """Return the worker settings from the JSON of `settings_to_json`. Raises KeyError or TypeError if the fields of the
+    JSON do not match."""
     raw: dict[str, Any] = json.loads(text)
     raw["server"] = ServerSettings(**raw["server"])
     raw["log"] = LogSettings(**raw["log"])
@@ -122,7 +124,8 @@ def worker_settings_from_json(text: str) -> WorkerSettings:
 
 
 def poller_settings_from_json(text: str) -> PollerSettings:
-    """Return the settings in JSON from `settings_to_json`. Raises KeyError or TypeError if its fields do not match."""
+    """Return the poller settings from the JSON of `settings_to_json`. Raises KeyError or TypeError if the fields of the
+    JSON do not match."""
     raw: dict[str, Any] = json.loads(text)
     raw["server"] = ServerSettings(**raw["server"])
     raw["signing"] = SigningSettings(**raw["signing"])

@@ -1,14 +1,15 @@
 """The layout of the slots' memory, in words of 8 bytes.
 
-The process table comes first (see `slots`), then one region per slot: header | record of the task with index 0 |
+The process table comes first (see `slots`), followed by one region per slot: header | record of the task with index 0 |
 finished outcomes | metrics (see `recorder`) | marks and records of the further tasks, which only concurrent workers use
 | log lines that are not written yet.
 
 A record holds two copies of a task, and the task's progress (see `slot_record`). The mark of a task, two words that
-identify it, is stored separately. So a single read of all marks shows which of hundreds of task indexes are in use.
+identify it, is stored separately. So one read of all marks shows which task indexes are in use, even if there are
+hundreds.
 
 Each part is declared once, as a class whose fields have their numbers of words as defaults. `offsets` computes the
-positions from them.
+positions of the fields from these numbers.
 """
 
 from itertools import accumulate
@@ -19,14 +20,14 @@ _ENTRY_WORDS: Final = 55  # the longest entry has 374 bytes: two names of 128, s
 _NAME_WORDS: Final = 16
 ENTRY_BYTES: Final = _ENTRY_WORDS * WORD
 NAME_BYTES: Final = _NAME_WORDS * WORD
-_PROGRESS_WORDS: Final = 26  # two words precede the text
+_PROGRESS_WORDS: Final = 26  # the first two words precede the text
 PROGRESS_BYTES: Final = _PROGRESS_WORDS * WORD
 MAX_CONCURRENCY: Final = 512  # the maximum number of tasks that a worker runs at once
 LOG_BYTES: Final = 4096  # the maximum size of one write to the log: see `rota.telemetry.log`
 
 
 class ProcessRowFields(NamedTuple):
-    """The words of one slot in the process table: those that only the master writes, and the pid. `ProcessRow`
+    """The words of one slot in the process table. Only the master writes them, except for the pid. `ProcessRow`
     documents them."""
 
     nonce: int = 1
@@ -41,7 +42,7 @@ class ProcessRowFields(NamedTuple):
 
 
 class MarkFields(NamedTuple):
-    """The mark of a task index: the words that identify the task that runs with this index."""
+    """The mark of a task index: two words that identify the task that runs with this index."""
 
     number: int = 1  # odd while a task runs
     cancelled: int = 1  # the number of the task that the master cancelled last
@@ -52,38 +53,39 @@ class LoadFields(NamedTuple):
 
     started: int = 1  # number of tasks that were started
     occupied: int = 1  # number of task slots that are occupied
-    since_ns: int = 1  # when the number of occupied task slots last changed
+    since_ns: int = 1  # when the number of occupied task slots last changed (CLOCK_BOOTTIME)
     occupied_ns: int = 1  # time for which task slots were occupied until `since_ns`, added up over all task slots
-    ended: int = 1  # number of tasks that ended, whose run times are in the next two words
+    ended: int = 1  # number of tasks that ended; the next two words sum up their run times
     run_ns: int = 1
-    squares: int = 1  # sum of the squares of the run times, in square seconds; the only word that is a double
+    # Sum of the squared run times in square seconds, stored as a double; the other fields are integers.
+    squares: int = 1
     first_attempts: int = 1  # number of first attempts that ended
     first_failures: int = 1  # number of first attempts that failed
 
 
 class HeaderFields(NamedTuple):
-    """The words at the beginning of a region."""
+    """The words at the beginning of a slot's region."""
 
-    # The number of arguments of the finished outcomes, their position and their size share one word, which is written
-    # at once. So even if the process is killed, the three always belong together.
+    # For the finished outcomes, one word holds the number of arguments, the position and the size. The word is written
+    # at once, so the three numbers always match, even if the process is killed.
     outcomes: int = 1
-    # A copy of the nonce in the process table; if the two differ, a task has overwritten the region.
+    # A copy of the nonce in the process table. If the two differ, a task has overwritten the region.
     nonce_copy: int = 1
     phase: int = 1
     heartbeat_ns: int = 1
     mark: int = sum(MarkFields())  # the mark of task index 0
-    watch_requested: int = 1  # when the worker last requested a watch
-    recycle_reason: int = 1  # why the worker requests its replacement
+    watch_requested: int = 1  # when the worker last asked the master to watch this slot
+    recycle_reason: int = 1  # why the worker requests its replacement (`RecycleReason`)
     shortest_soft_ns: int = 1  # see `Slot`
     shortest_soft_met_ns: int = 1  # see `Slot`
-    stepping: int = 1  # index of the task whose coroutine runs now, plus one; 0 if no coroutine runs
+    stepping: int = 1  # 1 plus the index of the task whose coroutine runs now, or 0 if no coroutine runs
     held_lines: int = 1  # size in bytes of the log lines that are not written yet
     load: int = sum(LoadFields())
     unused: int = 3
 
 
 class TaskFields(NamedTuple):
-    """The words of one copy of a task. A text is stored as its length, followed by its bytes."""
+    """The words of one copy of a task. A text is stored as its length in one word, followed by its bytes."""
 
     started_ns: int = 1
     deadline_ns: int = 1
@@ -97,21 +99,22 @@ class TaskFields(NamedTuple):
 
 
 class RecordFields(NamedTuple):
-    """The words of a record: two copies of a task, and its progress."""
+    """The words of a record: two copies of a task, and the progress of the task."""
 
     copies: int = 2 * sum(TaskFields())
     progress: int = _PROGRESS_WORDS
 
 
 class RegionFields(NamedTuple):
-    """The parts of a region: 96 kB up to the metrics, 1,056 kB up to the further tasks, 1,824 kB in all."""
+    """The parts of a slot's region. The parts before the metrics take 96 kB, those before the further tasks 1,056 kB,
+    and all together 1,824 kB."""
 
     header: int = sum(HeaderFields())
     record: int = sum(RecordFields())  # the record of task index 0
     outcomes: int = (96 << 10) // WORD - header - record
     metrics: int = (960 << 10) // WORD
-    further_marks: int = (MAX_CONCURRENCY - 1) * sum(MarkFields())  # the marks of the other task indexes
-    further_records: int = (MAX_CONCURRENCY - 1) * sum(RecordFields())  # the records of the other task indexes
+    further_marks: int = (MAX_CONCURRENCY - 1) * sum(MarkFields())  # the marks of all task indexes except 0
+    further_records: int = (MAX_CONCURRENCY - 1) * sum(RecordFields())  # the records of all task indexes except 0
     held_lines: int = LOG_BYTES // WORD
     unused: int = (768 << 10) // WORD - further_marks - further_records - held_lines
 

@@ -1,12 +1,12 @@
 """The load of a worker in its slot: how many tasks it has started, for how long its task slots were occupied, and how
-long its tasks ran. The master computes from it how many workers a pool needs.
+long its tasks ran. From the loads, the master computes how many workers a pool needs.
 
-A task slot becomes occupied with the reply that brings a task. It becomes free with the first reply after the end of
-the task, unless that reply brings another task. So the short time between two tasks of a busy worker counts, but the
-time for which a worker waits for tasks does not. The worker adds up the time only when the number of occupied task
-slots changes. A reader adds the time since the last change itself.
+A task slot becomes occupied when a reply returns a task. It becomes free at the first reply after the end of the task,
+unless that reply returns another task. So the short time between two tasks of a busy worker counts, but the time for
+which a worker waits for tasks does not. The worker updates the sum of the times only when the number of occupied task
+slots changes. A reader adds the time since the last change.
 
-A worker writes these words a few times per turn, not per task. They begin at 0 in each process.
+A worker writes these words a few times per turn, not for each task. In each new process, they start at 0.
 """
 
 import math
@@ -26,21 +26,21 @@ _MOST: Final = 1 << 62  # larger than any sum that a worker can reach
 
 
 class Load(NamedTuple):
-    """The load of one process from its start to a given time. All numbers except `occupied` only grow."""
+    """The load of one process from its start to a given time. All numbers except `occupied` can only grow."""
 
     started: int = 0  # number of tasks that were started
     occupied: int = 0  # number of task slots that are occupied now
     occupied_seconds: float = 0.0  # time for which task slots were occupied, added up over all task slots
-    ended: int = 0  # number of tasks whose run times are in the sums
-    run_seconds: float = 0.0  # sum of the run times of these tasks
-    squares: float = 0.0  # sum of the squares of these run times, in square seconds
+    ended: int = 0  # number of tasks that ended
+    run_seconds: float = 0.0  # sum of the run times of the tasks that ended
+    squares: float = 0.0  # sum of the squares of the run times, in square seconds
     first_attempts: int = 0  # number of first attempts that ended
     first_failures: int = 0  # number of first attempts that failed
 
 
 class SlotLoad:
-    """The words of one slot that record its load. The worker writes them from its own copies of the sums, which a task
-    cannot overwrite."""
+    """The words of one slot that record the load of its worker. The worker writes them from its own copies of the sums,
+    which a task cannot overwrite."""
 
     __slots__ = (
         "_occupied",
@@ -62,7 +62,7 @@ class SlotLoad:
         self._squares_at = region[at : at + WORD].cast("d")
         self.started = self.ended = 0  # numbers of tasks that were started, and that ended
         self.run_ns = self.squares_ns = 0  # sums of the run times and of their squares
-        self.later_attempts = 0  # number of tasks in `ended` that had been attempted before; there are few of these
+        self.later_attempts = 0  # number of ended attempts that were not the first attempt of their task
         self.first_failures = 0  # number of first attempts that failed
         self._occupied = self._occupied_ns = self._since_ns = 0
 
@@ -71,16 +71,17 @@ class SlotLoad:
         for word in range(_FIRST, _END):
             self._words[word] = 0
 
-    # The worker's side
+    # Methods that the worker calls
 
     def occupy(self, task_slots: int, at_ns: int) -> None:
-        """Record that this many task slots are occupied from `at_ns` on."""
+        """Record how many task slots are occupied from `at_ns` on."""
         if task_slots == self._occupied:
             return
         words = self._words
         at_ns = max(at_ns, self._since_ns)
         self._occupied_ns += self._occupied * (at_ns - self._since_ns)
-        words[_OCCUPIED] = 0  # until the last write, a reader sees too little time rather than too much
+        # Until the last of these writes, a reader computes too short a time rather than too long a time.
+        words[_OCCUPIED] = 0
         words[_OCCUPIED_NS] = self._occupied_ns
         words[_SINCE] = self._since_ns = at_ns
         words[_OCCUPIED] = self._occupied = task_slots
@@ -106,12 +107,13 @@ class SlotLoad:
         words[first + LOAD.first_failures] = self.first_failures
         self._squares_at[0] = self.squares_ns / (NANOSECONDS * NANOSECONDS)
 
-    # The master's side
+    # Methods that the master calls
 
     def read(self, task_slots: int, at_ns: int) -> Load | None:
         """Return the load at the time `at_ns` of a process with this many task slots.
 
-        Returns None if no worker can have written these values, or if they change at every attempt to read them.
+        Returns None if the values are not valid, for example because a task has overwritten the slot, or if they change
+        during every attempt to read them.
         """
         for _ in range(_READ_ATTEMPTS):
             numbers = self._words[_FIRST:_END].tolist()

@@ -1,7 +1,7 @@
 """The memory that holds all slots: one sealed memfd, which the master creates before its first child.
 
-Each child maps its own region, and the process table read-only. It then closes the descriptor, so that it cannot map
-any other region. A `SharedText` is a text that a process publishes in a part of that memory.
+Each child maps its own region, and maps the process table read-only. The child then closes the descriptor, so that it
+cannot map any other region. A `SharedText` is a text that a process publishes in a part of that memory.
 """
 
 import ctypes
@@ -37,7 +37,7 @@ class SlotMemory:
 
     @classmethod
     def create(cls, count: int) -> "SlotMemory":
-        """Create a memfd with `count` regions, sealed against resizing. Pages that were never written take no
+        """Create a memfd with `count` regions, sealed against resizing. Pages that have never been written take no
         memory."""
         fd = os.memfd_create("rota-slots", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(fd, PROCESS_TABLE_BYTES + count * REGION_BYTES)
@@ -46,13 +46,13 @@ class SlotMemory:
 
     @classmethod
     def to_read(cls, fd: int) -> "SlotMemory":
-        """Map the memory of an inherited descriptor, read-only."""
+        """Map the memory behind an inherited descriptor, read-only."""
         return cls(fd, (os.fstat(fd).st_size - PROCESS_TABLE_BYTES) // REGION_BYTES, _READ)
 
     def slot(self, number: int) -> Slot:
         """Return the slot with this number, counted from 0. Raises IndexError if there is no such slot."""
         found = self._slots.get(number)
-        if found is None:  # The slots are cached, because the master uses each of them many times a second.
+        if found is None:  # cache each slot, because the master uses it many times a second
             found = self._slots[number] = self._cut_out(number)
         return found
 
@@ -74,17 +74,18 @@ def _row_of(process_table: memoryview, number: int) -> memoryview:
 
 @dataclass(frozen=True, slots=True)
 class EnteredSlot:
-    """The parts of the memory that a child has mapped: its own slot, and the process table read-only."""
+    """The parts of the memory that a child has mapped: its own slot, and the process table, which it can only read."""
 
     slot: Slot
     process_table: memoryview
 
 
 def enter_slot(fd: int, number: int, nonce: int, pid: int, *, for_forks: bool = True) -> EnteredSlot | None:
-    """Map a slot and enter it as its process. Returns None if the master has assigned it to another process meanwhile.
+    """Map a slot and enter it as its process. Returns None if the master has assigned the slot to another process in
+    the meantime.
 
-    When the caller has closed the descriptor, it cannot reach other slots. `for_forks` determines whether forks of this
-    process inherit the mapping of the slot.
+    After this, the caller can close the descriptor, so that this process cannot reach other slots. `for_forks` states
+    whether forked copies of this process inherit the mapping of the slot.
     """
     region = _map(fd, region_at(number), REGION_BYTES, _WRITE, for_forks=for_forks)
     with (
@@ -100,7 +101,7 @@ def enter_slot(fd: int, number: int, nonce: int, pid: int, *, for_forks: bool = 
 
 
 def _map(fd: int, at: int, length: int, access: int, *, for_forks: bool = True) -> memoryview:
-    """Map a part of the file for the lifetime of this process. Raises OSError.
+    """Map a part of the file until this process ends. Raises OSError if that is not possible.
 
     This calls the C library directly, because Python's `mmap` keeps a copy of the descriptor.
     """
@@ -112,7 +113,7 @@ def _map(fd: int, at: int, length: int, access: int, *, for_forks: bool = True) 
 
 
 class SharedText:
-    """A text in shared memory, stored in two copies. A number, which is written last, selects the current copy.
+    """A text in shared memory, with room for two copies. A number, which is written last, selects the current copy.
 
     A process that reads during a write gets the earlier text. If a second write has begun by the end of the read, the
     process reads again.

@@ -1,14 +1,14 @@
-"""The record of one task in a slot: two copies, and a number that is changed last. An even number means that nothing
-runs.
+"""The record of one task in a slot: two copies of the task, and a number that selects one of them and is written last.
+If the number is even, no task runs.
 
-A worker that runs one task at a time has one record, with index 0; a concurrent worker has one record for each task
-that it can run at once. The master identifies a task by its index and number.
+A worker that runs one task at a time has one record, with index 0. A concurrent worker has one record for each task
+that it can run at once. The master identifies a task by the index of its record and by its number.
 
-The record also holds the task's progress. Any thread of the task, and any process that the task forks, can write this
-text. It carries a checksum, its length, and the mark of its task (nonce and number), so it is never mistaken for the
-progress of another task. One assignment copies the bytes of the text, and another process may read during the copy. So
-a reader repeats the read until the checksum matches. A lock would not work, because it would stay locked in a process
-that is forked while another thread holds it.
+The record also holds the task's progress. Any thread of the task, and any process that the task forks, can write the
+progress. The progress is stored with a checksum, a length, and the mark of the task (nonce and number). So it is never
+mistaken for the progress of another task. Another process may read the text while its bytes are being copied. So a
+reader repeats the read until the checksum matches. A lock would not work: if a process were forked while another thread
+holds the lock, the lock would stay locked in the forked process.
 """
 
 from struct import Struct
@@ -35,8 +35,8 @@ from rota.protocol.progress import LONGEST
 _LENGTH_AT: Final = 4
 _MARK_AT: Final = 8
 _TEXT_AT: Final = 16
-# How often a read is repeated if the task changes meanwhile. After that, no task is returned. A read takes 3 us, while
-# even a short task takes 50 us.
+# How often a read is tried if the task changes during the read. If every try fails, no task is returned. A read takes 3
+# us, while even a short task takes 50 us.
 _READ_ATTEMPTS: Final = 16
 _NONCE_SHIFT: Final = 40  # no process ever runs 2**40 tasks with one index
 _WORD_MASK: Final = (1 << 64) - 1
@@ -73,16 +73,16 @@ _RETRY: Final = 2
 
 
 class KillPolicy(NamedTuple):
-    """The outcome of a task whose worker is killed because the task exceeded its hard time limit.
+    """The outcome that the master gives a task if its worker is killed because the task exceeded its hard time limit.
 
     The worker writes the policy into one word of its slot when the task starts, because the master imports no user
     code.
     """
 
-    # Whether exceeding the hard time limit counts as a failure; otherwise it counts as a crash.
+    # Whether an attempt that exceeds the hard time limit counts as a failure. Otherwise it counts as a crash.
     counts_as_failure: bool = False
     retry_us: int | None = None  # delay in microseconds before the retry after a hard time limit, None for no retry
-    crash_limit: int = 0  # the `crash_limit` of the task, 0 to use that of the fleet
+    crash_limit: int = 0  # the `crash_limit` of the task, 0 to use the fleet's `crash_limit`
 
     def to_word(self) -> int:
         outcome = _DEAD if self.retry_us is None else _RETRY + min(self.retry_us, _LONGEST_DELAY_US)
@@ -90,8 +90,8 @@ class KillPolicy(NamedTuple):
 
     @classmethod
     def from_word(cls, word: int) -> "KillPolicy":
-        """Return the kill policy that is stored in a word. If the word is one that no worker writes, return the
-        default, because a task may have overwritten the slot."""
+        """Return the kill policy that is stored in a word. If no worker can have written the word, a task has
+        overwritten the slot. In that case, return the default policy."""
         outcome = word >> _CRASH_LIMIT_BITS
         crash_limit = word & _CRASH_LIMIT_MASK
         if not 0 <= outcome <= _RETRY + _LONGEST_DELAY_US:
@@ -100,17 +100,18 @@ class KillPolicy(NamedTuple):
 
 
 class TaskInSlot(NamedTuple):
-    """A task that a worker runs, as it is recorded in the slot. Names that end in `_ns` are times of CLOCK_BOOTTIME."""
+    """A running task as it is recorded in the slot of its worker. Names that end in `_ns` are times of
+    CLOCK_BOOTTIME."""
 
     entry: bytes  # text of the task's entry
     name: str  # UNKNOWN_TASK until the body is decoded
     started_ns: int
     deadline_ns: int  # hard time limit
     claimed_ns: int = 0  # when the worker received the reply to the claim
-    unstarted: int = 0  # number of entries that come after the task in its claim
-    soft_deadline_ns: int = 0  # 0 if there is no soft time limit
+    unstarted: int = 0  # number of entries of the same claim that wait behind the task
+    soft_deadline_ns: int = 0  # when the soft time limit ends the task, 0 for none
     kill_policy: int = 0  # see KillPolicy
-    task_index: int = 0  # the index of its record in the slot
+    task_index: int = 0  # the index of the task's record in the slot
     number: int = 0  # distinguishes the task from others that this process has run with the same index
 
     @property
@@ -148,15 +149,15 @@ class TaskTimes(NamedTuple):
 
 
 class HeldUp(NamedTuple):
-    """A running task, and the outcomes of earlier tasks that may not be settled yet."""
+    """A running task, and the outcomes of earlier tasks, which may not be settled yet."""
 
     task: TaskInSlot
     outcomes: tuple[int, bytes]  # the number of arguments, and their wire form
 
 
 class TaskRecord:
-    """The record of one task in a slot. Its process writes it, except for the word `cancelled`, which the master
-    writes."""
+    """The record of one task in a slot. The process in the slot writes the record, except for the word `cancelled`,
+    which the master writes."""
 
     __slots__ = (
         "_base",
@@ -181,7 +182,7 @@ class TaskRecord:
         self._cancelled_at = self._number_at + MARK.cancelled
         self._base = self._copies_at
 
-    # The worker's side
+    # Methods that the worker calls
 
     def start(  # noqa: PLR0917 - the arguments of TaskInSlot, in a call that each task makes
         self,
@@ -200,8 +201,8 @@ class TaskRecord:
         number_at = self._number_at
         number = (words[number_at] + 1) | 1
         base = self._base = self._copies_at + ((number >> 1) & 1) * TASK_WORDS
-        # `pack_into` is safe here, although it does not write whole words, because readers use this copy only when the
-        # number selects it.
+        # `pack_into` does not write whole words at once. It is safe here, because readers use this copy only after the
+        # number has selected it.
         _COPY.pack_into(
             self._bytes,
             base * WORD,
@@ -228,7 +229,7 @@ class TaskRecord:
         words[self._base + _KILL_POLICY] = kill_policy
         start = (at + 1) * WORD
         self._bytes[start : start + len(raw)] = raw
-        words[at] = len(raw)  # The length was 0 until now. It is written last, as in `_put_text`.
+        words[at] = len(raw)  # the length was 0 until now, and is written last, as in `_put_text`
 
     def restart(self, entry: bytes, started_ns: int) -> None:
         """Publish the new entry and start time of a task that had to wait for permission to start."""
@@ -243,7 +244,7 @@ class TaskRecord:
         words[base + _DEADLINE] = deadline_ns
 
     def heartbeat(self, at_ns: int) -> None:
-        """Record a heartbeat that the task reports, as a heartbeat of the process.
+        """Record a heartbeat that the task reports. It counts as a heartbeat of the process.
 
         In a concurrent worker, this call has no effect, because otherwise a thread of one task could hide that the loop
         is blocked.
@@ -256,13 +257,13 @@ class TaskRecord:
         self._words[self._number_at] += 1
 
     def is_cancelled(self) -> bool:
-        """Whether the running task was cancelled. If the number of the task and that of the cancelled task are both 0,
-        the slot was overwritten, and nothing was cancelled."""
+        """Whether the running task was cancelled. This is false if both the number of the task and the number of the
+        cancelled task are 0, because the slot has then been overwritten."""
         words = self._words
         return words[self._cancelled_at] == words[self._number_at] != 0
 
     def enter_step(self) -> None:
-        """Record that the task's coroutine runs now, so that no other task can proceed."""
+        """Record that a step of the task's coroutine begins. Until it ends, no other task can proceed."""
         self._words[_STEPPING] = self.task_index + 1
 
     def leave_step(self) -> None:
@@ -273,8 +274,8 @@ class TaskRecord:
 
     @property
     def cancelled(self) -> int:
-        """The number of the running task that was cancelled last, or 0 if there was none. The master writes this first
-        and then sends SOFT_LIMIT_SIGNAL."""
+        """The number of the task that was cancelled last, or 0 if no task was cancelled. The master writes this number
+        before it sends SOFT_LIMIT_SIGNAL."""
         return self._words[self._cancelled_at]
 
     @cancelled.setter
@@ -283,8 +284,8 @@ class TaskRecord:
 
     @property
     def number(self) -> int:
-        """The number of the running task among those that this process has run with this index. It is even if nothing
-        runs, and 0 in a slot that was overwritten."""
+        """The number of the running task, counted among all tasks that this process has run with this index. The number
+        is even if no task runs, and 0 if the slot was overwritten."""
         return self._words[self._number_at] if self._words[_NONCE_COPY] == self._process_row[_NONCE] else 0
 
     def current(self) -> TaskInSlot | None:
@@ -303,8 +304,8 @@ class TaskRecord:
         return None
 
     def times(self) -> TaskTimes | None:
-        """Return the times of the running task, or None if none runs. This skips the texts, because the master reads
-        the times in all slots many times a second."""
+        """Return the times of the running task, or None if none runs. This does not read the texts, because the master
+        reads the times in all slots many times a second."""
         words = self._words
         for _ in range(_READ_ATTEMPTS):
             number = self.number
@@ -319,11 +320,11 @@ class TaskRecord:
 
     @property
     def unstarted(self) -> int:
-        """The number of entries that come after the running task in its claim."""
+        """The number of entries that were claimed together with the running task and are still waiting."""
         return self._words[self.copy_at(self.number) + _UNSTARTED]
 
     def _put_text(self, word: int, raw: bytes) -> None:
-        # The length is 0 while the bytes change. So a reader never finds half a text, even if the process is killed in
+        # The length is 0 while the bytes change. So a reader never gets half a text, even if the process is killed in
         # between.
         at = (word + 1) * WORD
         self._words[word] = 0
@@ -334,12 +335,12 @@ class TaskRecord:
         at = (word + 1) * WORD
         return bytes(self._bytes[at : at + max(0, min(self._words[word], most))])
 
-    # Progress. These words stay untouched if tasks report no progress.
+    # The progress of the task. If tasks report no progress, these words are never written and take no memory.
 
     def report_progress(self, entry: bytes, text: bytes) -> None:
         """Publish the progress of the task with this entry, if it is the running task.
 
-        Otherwise the report comes from a thread or a process that an earlier task left behind, and is ignored.
+        Otherwise, ignore the report, because it comes from a thread or a process that an earlier task left behind.
         """
         mark = self._mark_of(entry)
         if mark and len(text) <= LONGEST:
@@ -364,7 +365,7 @@ class TaskRecord:
 
     @property
     def has_progress(self) -> bool:
-        """Whether a task has ever reported progress in this record. This is cheap, because it reads a single word."""
+        """Whether a task has ever reported progress in this record. This is fast, because it reads a single word."""
         return self._words[self._progress_at] != 0
 
     def _mark_of(self, entry: bytes) -> int:

@@ -1,12 +1,13 @@
 """Slots: the shared memory through which children report to the master and the exporter.
 
-Numbers are written only as aligned 8-byte words, through `memoryview.cast`, so a reader never sees half of a word
-(struct.pack_into writes zeros first). Bytes are written first, and then the word that makes them valid. Counters are
-never reset. A slot is reused only after its previous owner was reaped, and the counters continue.
+Numbers are written only as aligned 8-byte words, through `memoryview.cast`, so a reader never sees a word that is
+written only in part. (`struct.pack_into` is not used, because it writes zeros first.) Bytes are written first, and then
+the word that makes them valid. Counters are never reset. A slot is reused only after its previous owner was reaped, and
+the new process continues the counters.
 
 Any code in a worker can overwrite the worker's region. So readers make sure that the content of a region cannot harm
-other processes: they limit texts and lengths, their loops are finite, and they ignore a region whose copy of the nonce
-is wrong.
+other processes. They limit the lengths of texts, their loops are finite, and they ignore a region whose copy of the
+nonce is wrong.
 
 The words that the process of a slot must not write are in the process table, which children map read-only. Only the
 master writes there, except that a process writes its own pid when it enters the slot, before any code of the
@@ -55,7 +56,7 @@ _FURTHER_NUMBERS: Final = REGION.further_marks + MARK.number
 
 
 def pids_in(process_row: memoryview) -> list[int]:
-    """Return a list with the pid in each slot, by slot number. A slot without a process has 0."""
+    """Return a list of the pids in all slots, by slot number. The pid is 0 for a slot without a process."""
     return process_row.cast("q")[PROCESS_ROW.pid :: PROCESS_ROW_WORDS].tolist()
 
 
@@ -72,7 +73,7 @@ def _word(at: int) -> Any:
 
 
 class ProcessRow:
-    """The row of one slot in the process table, and what can be read from it together with the region of the slot."""
+    """The row of one slot in the process table. Some of its properties also read the region of the slot."""
 
     nonce: int = _word(PROCESS_ROW.nonce)
     """A number that identifies the current process of the slot among all processes that have used the slot."""
@@ -98,8 +99,8 @@ class ProcessRow:
 
     @property
     def is_intact(self) -> bool:
-        """Whether the region still has the right copy of the nonce. If not, it was overwritten, and its content is
-        ignored."""
+        """Whether the region still has the right copy of the nonce. If not, a task has overwritten the region, and
+        readers ignore it."""
         return self._words[_NONCE_COPY] == self._process_row[_NONCE]
 
     def is_undisturbed(self, prefetch_returned: int) -> bool:
@@ -113,8 +114,8 @@ class ProcessRow:
 
     @property
     def quiet_requested(self) -> bool:
-        """Whether the master has requested that the worker be quiet, which means that it claims nothing. The master
-        changes this before it sends WAKE_SIGNAL."""
+        """Whether the master has asked the worker to be quiet, which means that the worker claims nothing. The master
+        changes this value before it sends WAKE_SIGNAL."""
         return self._process_row[_QUIET] != 0
 
     @quiet_requested.setter
@@ -128,12 +129,13 @@ class ProcessRow:
         return self._process_row[PROCESS_ROW.watched] != 0
 
     def end_watch(self) -> None:
-        """End the watch of this slot. Only the master calls this. At its next claim, the worker requests it again."""
+        """End the watch of this slot. Only the master calls this. At its next claim, the worker may request another
+        watch."""
         self._process_row[PROCESS_ROW.watched] = 0
 
 
 class Phase(IntEnum):
-    """The phase of a process, as the process reports it in its slot."""
+    """The phase of a process, which the process reports in its slot."""
 
     EMPTY = 0
     BOOTING = 1
@@ -151,7 +153,7 @@ class RecycleReason(IntEnum):
     MAX_RSS = 2
 
 
-# A process may have written anything into its slot before it died. An invalid value is read as EMPTY or NONE.
+# A task may have written anything into the slot. An invalid value is read as EMPTY or NONE.
 _PHASES = {phase.value: phase for phase in Phase}
 _REASONS = {reason.value: reason for reason in RecycleReason}
 
@@ -165,8 +167,8 @@ def boottime_ns() -> int:
 class HeldLines:
     """Log lines of several short tasks, up to LOG_BYTES, which a worker collects to write them at once.
 
-    The lines are also stored in the slot, so that the master can write them if the worker is killed. The worker never
-    reads them from there, because a task may have overwritten them.
+    The lines are also stored in the slot, so that the master can write them if the worker is killed. The worker itself
+    never reads the lines in the slot, because a task may have overwritten them.
     """
 
     __slots__ = ("_bytes", "_lines", "_size", "_words")
@@ -197,13 +199,13 @@ class HeldLines:
         return b"".join(self._lines)
 
     def clear(self) -> None:
-        """Remove all lines after they were written. If the worker is killed just before this, they are written twice,
-        but they are never lost."""
+        """Remove all lines after they have been written. If the worker is killed just before this call, the lines are
+        written twice, but no line is ever lost."""
         self._lines.clear()
         self._size = self._words[HEADER.held_lines] = 0
 
     def left_behind(self) -> bytes:
-        """Return the complete lines that a dead process has not written. The master calls this."""
+        """Return the complete lines that a process had not written when it died. The master calls this."""
         text = bytes(
             self._bytes[HELD_LINES_AT : HELD_LINES_AT + max(0, min(self._words[HEADER.held_lines], LOG_BYTES))]
         )
@@ -211,7 +213,7 @@ class HeldLines:
 
 
 class Slot(ProcessRow):
-    """A slot: its region, which the process in the slot writes, and its row of the process table."""
+    """A slot. It consists of a region, which the process in the slot writes, and of a row of the process table."""
 
     def __init__(self, region: memoryview, process_row: memoryview) -> None:
         super().__init__(region, process_row)
@@ -219,15 +221,15 @@ class Slot(ProcessRow):
         self._records = {0: self._first}
         self.held_lines = HeldLines(self._bytes, self._words)
         self.load = SlotLoad(self._bytes, self._words)
-        self._left = 0  # the process's own copy of the word for outcomes, which a task cannot overwrite
+        self._left = 0  # the process's own copy of the outcomes word; a task cannot overwrite this copy
         self._left_to = OUTCOMES_AT  # where the next outcomes are written
 
-    # The process in the slot
+    # Assignment of the slot to a process
 
     def assign(self, nonce: int, concurrency: int = 1) -> None:
         """Prepare the slot for a new process, which will run up to `concurrency` tasks at once.
 
-        The master calls this before it requests the process from the zygote or starts it.
+        The master calls this before it starts the process, or has the zygote fork it.
         """
         words = self._words
         process_row = self._process_row
@@ -250,7 +252,8 @@ class Slot(ProcessRow):
             self._words[word] = 0
 
     def enter(self, nonce: int, pid: int) -> bool:
-        """Enter the slot as its process. Returns False if the master has assigned it to another process meanwhile."""
+        """Enter the slot as its process. Returns False if the master has assigned the slot to another process in the
+        meantime."""
         if self.nonce != nonce:
             return False
         self.pid = pid
@@ -259,7 +262,7 @@ class Slot(ProcessRow):
         return True
 
     def vacate(self) -> None:
-        """Remove the process from the slot. The rest of the slot stays readable.
+        """Remove the process from the slot. The rest of the slot remains readable.
 
         The master calls this while the process is a zombie, so that its pid cannot have been reused yet.
         """
@@ -293,7 +296,8 @@ class Slot(ProcessRow):
 
     @property
     def shortest_soft_ns(self) -> int:
-        """The shortest soft limit of the tasks in the last minute, or 0 if none was below a second.
+        """The shortest soft limit of the tasks of the last minute, in nanoseconds, or 0 if no soft limit was below a
+        second.
 
         It determines how often the master checks the deadlines.
         """
@@ -318,8 +322,8 @@ class Slot(ProcessRow):
         return found
 
     def numbers(self) -> list[int]:
-        """Return the task number of each index, which is odd while the task runs. Returns [] if the slot was
-        overwritten."""
+        """Return the task number of each index, which is odd while a task runs. Returns [] if a task has overwritten
+        the slot."""
         if not self.is_intact:
             return []
         words = self._words
@@ -334,8 +338,8 @@ class Slot(ProcessRow):
         return [task for record in self.busy_records() if (task := record.current()) is not None]
 
     def running_times(self) -> tuple[TaskTimes, ...]:
-        """Return the times of the running tasks. This skips the texts, because the master reads the times in all slots
-        many times a second."""
+        """Return the times of the running tasks. This does not read the texts, because the master reads the times in
+        all slots many times a second."""
         if self._process_row[_CONCURRENCY] <= 1:
             times = self._first.times()
             return () if times is None else (times,)
@@ -367,8 +371,8 @@ class Slot(ProcessRow):
     def add_outcomes(self, count: int, data: bytes) -> bool:
         """Append packed settlements, which have `count` arguments, for the master. Returns False if there is no room.
 
-        In that case only the process itself knows the outcomes. If it is killed before it receives the reply to its
-        turn, the settled tasks run again.
+        In that case only the process itself knows the outcomes. If the process is killed before its next turn has
+        settled the tasks, they run again.
         """
         left = self._left
         at = self._left_to
@@ -389,13 +393,12 @@ class Slot(ProcessRow):
 
     @property
     def outcomes_left(self) -> tuple[int, int]:
-        """The number of arguments that the process has stored here, and their size in bytes, as `drop_outcomes` takes
-        them."""
+        """The number of stored arguments and their size in bytes, which can be passed to `drop_outcomes`."""
         return self._left >> _COUNT_SHIFT, self._left & _OUTCOMES_MASK
 
     def drop_outcomes(self, count: int, size: int) -> None:
-        """Remove the first `count` arguments, which have `size` bytes, because they are settled. Later arguments
-        stay."""
+        """Remove the first `count` arguments, which have `size` bytes, because their outcomes are settled. Keep later
+        arguments."""
         start = ((self._left >> _START_SHIFT & _OUTCOMES_MASK) + size) % _OUTCOMES_BYTES
         count = (self._left >> _COUNT_SHIFT) - count
         length = (self._left & _OUTCOMES_MASK) - size
@@ -411,8 +414,8 @@ class Slot(ProcessRow):
     def outcomes(self) -> tuple[int, bytes]:
         """Return the outcomes: the number of arguments, and their wire form.
 
-        The result is reliable if the process is dead or runs the same task throughout, because a worker that runs one
-        task at a time removes outcomes only between two tasks.
+        The result is reliable if the process is dead. It is also reliable if the worker runs one task at a time and the
+        same task runs during the whole read, because such a worker removes outcomes only between two tasks.
         """
         left = self._words[_OUTCOMES]
         if not self.is_intact:
@@ -424,14 +427,14 @@ class Slot(ProcessRow):
 
     @property
     def spare(self) -> memoryview:
-        """The area of a worker's outcomes. Other processes have no outcomes, so the exporter stores the throughput of
-        its node there."""
+        """The area in which workers store outcomes. Other processes have no outcomes. The exporter stores the
+        throughput of its node there, and pollers store the keys that look like lanes but are not."""
         return self._bytes[OUTCOMES_AT:METRICS_AT]
 
     @property
     def far_spare(self) -> memoryview:
-        """The area of a concurrent worker's further tasks. Other processes have none, so the master stores its snapshot
-        there."""
+        """The area in which concurrent workers store their tasks after the first. The master has no tasks, so it stores
+        its snapshot there."""
         return self._bytes[METRICS_END:]
 
     @property
@@ -439,16 +442,17 @@ class Slot(ProcessRow):
         """The area in which `recorder` stores the metrics of the process."""
         return self._bytes[METRICS_AT:METRICS_END]
 
-    # At a worker's request, the master checks every few milliseconds whether a long task delays prefetched tasks.
+    # Watches: if a worker requests it, the master checks every few milliseconds whether a long task delays prefetched
+    # tasks.
 
     def request_watch(self) -> bool:
-        """Request that the master watch this slot, and return whether the caller must ring the master.
+        """Request that the master watch this slot, and return whether the caller has to wake the master.
 
         Returns False if the master already watches the slot.
         """
         if self.is_watched:
             return False
-        # The time serves as a number that differs from all earlier ones.
+        # The time serves as a number that differs from those of all earlier requests.
         self._words[HEADER.watch_requested] = boottime_ns()
         return True
 
@@ -464,10 +468,11 @@ class Slot(ProcessRow):
 
     @property
     def held_up_by(self) -> int:
-        """The number of the running task if it delays other tasks, or 0 if it does not.
+        """The number of the running task if that task delays others, or 0 if it does not.
 
-        It delays tasks that have to start after it, and finished tasks that are not settled yet. In a concurrent worker
-        no task delays others, so this is always 0. Reading this is cheap, but the value may be slightly outdated.
+        A task delays prefetched tasks, which start after it, and the settlement of earlier tasks. In a concurrent
+        worker no task delays others, so this is always 0. This reads only a few words, but the value may be slightly
+        outdated.
         """
         record = self.record(0)
         number = record.number
@@ -475,8 +480,8 @@ class Slot(ProcessRow):
         return number if waits else 0
 
     def held_up(self) -> HeldUp | None:
-        """Return the running task, and the outcomes that are not settled yet. Returns None if another task began during
-        the read."""
+        """Return the running task, and the outcomes that are not settled yet. Returns None if no task runs or if
+        another task began during the read."""
         record = self.record(0)
         task = record.current()
         outcomes = self.outcomes()

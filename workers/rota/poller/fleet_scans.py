@@ -1,7 +1,8 @@
 """The scans of the keys, the delayed set and the lanes, which one poller makes for the whole fleet.
 
-Scripts never scan, so a poller does it. It makes a few calls at a time, and each call takes a few hundred microseconds,
-so that even a server with a million keys slows down very little. The reply to a sweep decides which poller scans.
+Scripts never scan, so a poller has to. The poller makes a few calls at a time, and each call takes a few hundred
+microseconds. So even a server with a million keys slows down very little. The reply to a sweep decides which poller
+scans.
 """
 
 import math
@@ -21,26 +22,27 @@ SCAN_COUNT: Final = 1000
 BURST_SECONDS: Final = 0.9
 _START: Final = b"0"
 
-KEYS_SECONDS: Final = 30.0  # pause between scans, short enough to find each lane among 600,000 keys within a minute
+KEYS_SECONDS: Final = 30.0  # pause between two scans, short enough to find any lane among 600,000 keys within a minute
 SCANS_A_BURST: Final = 20
 MOST_STRAYS: Final = 5  # maximum number of keys that the log names; `rota audit` names all of them
 
 SEARCHES_A_BURST: Final = (
-    100  # enough for a delayed set of 100,000 in one burst, so that all of its items are found within a second
+    100  # enough to scan a delayed set of 100,000 members in one burst, so that all new items are found within a second
 )
 SEARCH_AGAIN_SECONDS: Final = 60.0
 ADOPTED_A_CALL: Final = 100
-_NO_NAME: Final = "[^-A-Za-z0-9_.:]*"  # matches only members that begin with a character that no id contains
+_NO_NAME: Final = "[^-A-Za-z0-9_.:]*"  # matches only members whose first character cannot occur in an id
 
 AUDIT_SECONDS: Final = 60.0
-# Pause between two calls, which gives up to 100 calls per second with up to 500 ids each.
+# The pause between two calls. It permits up to 100 calls per second, each with up to 500 ids.
 AUDIT_PAUSE_SECONDS: Final = 0.01
-_REST_PER_SCAN: Final = 2  # the pause after a scan is this multiple of its duration, but at least AUDIT_SECONDS
+_REST_PER_SCAN: Final = 2  # the pause after a scan is this many times as long as the scan, but at least AUDIT_SECONDS
 MOST_SUSPECTS: Final = 10_000
 
 
 class FleetRound(Round):
-    """A round that only one poller of the fleet makes: the leader, according to its last sweep."""
+    """A round that only the leader makes, which is one poller of the fleet. A poller is the leader if its last sweep
+    reported that."""
 
     @property
     def due_at(self) -> float:
@@ -50,8 +52,8 @@ class FleetRound(Round):
 class KeyScan(FleetRound):
     """The scan for lists that are not registered anywhere. It covers all keys of the server at least once per lease.
 
-    It finds in-flight lists of unknown owners, lanes that another program has created by pushing to them and that no
-    worker serves, and keys that look like lanes but are not.
+    It finds in-flight lists of unknown owners, lanes that other programs have created and that are not registered as
+    queues, and keys that look like lanes but are not.
     """
 
     def __init__(
@@ -71,7 +73,8 @@ class KeyScan(FleetRound):
         self._strays: dict[str, str] = {}
 
     def step(self, connection: Connection, now: float) -> None:
-        """Take one step: register owners or queues that were found, or scan some more keys. Raises ServerError."""
+        """Take one step: register some of the owners or queues that were found, or scan more keys. Raises
+        ServerError."""
         if self._owners:
             orphans = self._store.adopt_orphans(self._lease_ms, self._owners[:OWNERS_A_CALL])
             self._orphans += self._unless_refused("orphans", lambda: connection.run(orphans)) or 0
@@ -115,8 +118,8 @@ class KeyScan(FleetRound):
 
 
 class ScheduledAdoption(FleetRound):
-    """The search for items that producers in other languages have scheduled, so that each item becomes a task well
-    before it is due. The search runs when a sweep has reported such items."""
+    """The search for items that producers in other languages have added to the delayed set. Each item has to become a
+    task well before it is due. The search runs if a sweep has reported such items."""
 
     def __init__(
         self, settings: PollerSettings, store: Store, report: PollerReport, leadership: Leadership, now: float
@@ -136,7 +139,8 @@ class ScheduledAdoption(FleetRound):
         return self._again_at if self._leadership.legacy_items else math.inf
 
     def step(self, connection: Connection, now: float) -> None:
-        """Take one step: adopt some of the items that were found, or scan some more members. Raises ServerError."""
+        """Take one step: adopt some of the items that were found, or scan more members of the delayed set. Raises
+        ServerError."""
         if self._members:
             adopt = self._store.adopt_scheduled(self._members[:ADOPTED_A_CALL])
             adopted = self._unless_refused("adopt_scheduled", lambda: connection.run(adopt))
@@ -157,13 +161,13 @@ class ScheduledAdoption(FleetRound):
             self._scans = 0
         args = ("ZSCAN", self._store.keys.delayed, self._cursor, "MATCH", _NO_NAME, "COUNT", SCAN_COUNT)
         self._cursor, found = self._unless_refused("zscan", lambda: connection.execute(*args)) or (_START, [])
-        self._members = found[::2]  # every second item is a score
+        self._members = found[::2]  # `found` alternates between members and scores
         self._scans += 1
         self._next_at = now if self._scans % SEARCHES_A_BURST else now + BURST_SECONDS
 
 
 class AuditScan(FleetRound):
-    """The scan of the audit, once per minute: see `rota.protocol.scans`. It is active for at most a third of the
+    """The scan of the audit, once per minute: see `rota.protocol.scans`. The scan is active for at most a third of the
     time."""
 
     def __init__(

@@ -1,12 +1,13 @@
 """The doorbell of the pollers: a connection that waits in BLPOP, and a local timer that ends the wait.
 
-The timer is select(), whose timeout is in microseconds. In measurements it ended at most 0.4 ms late. The timeout of
-BLPOP came 50 to 100 ms late on an idle server, and the timeout of poll() is in whole milliseconds.
+The timer is select(), because its timeout is in microseconds and ended at most 0.4 ms late in measurements. The timeout
+of poll() is in whole milliseconds, and BLPOP timed out 50 to 100 ms late on an idle server.
 
 The same connection receives notifications of changed keys (`CLIENT TRACKING`). Legacy lists are tracked in broadcasting
-mode, in which the server reports every change of every key that has one of the given prefixes. The fleet's lanes are
-tracked in the default mode, in which the server reports only the next change of each key that `EXISTS` has read. So a
-busy fleet gets few notifications. Neither mode removes anything from a list, so nothing is lost if a poller is killed.
+mode, in which the server reports every change of every key that begins with one of the given prefixes. The fleet's
+lanes are tracked in the default mode, in which the server reports only the next change of each key that `EXISTS` has
+read. So a busy fleet gets few notifications. Neither mode removes anything from a list, so nothing is lost if a poller
+is killed.
 """
 
 import math
@@ -29,23 +30,24 @@ from rota.telemetry import log, log_events
 class BellState:
     """The state that the rounds of a poller share with its doorbell."""
 
-    wanted: tuple[str, ...] = ()  # keys of the legacy lists to track, used as prefixes
-    is_notified: bool = False  # whether the server tracks these prefixes
+    wanted: tuple[str, ...] = ()  # keys of the legacy lists, which the server tracks as prefixes
+    is_notified: bool = False  # whether the server tracks the prefixes in `wanted`
     rang: bool = False  # whether a legacy list has changed or may have changed
     client_id: int = 0  # the id of the bell's connection as the server's CLIENT ID returns it, 0 for no connection
     changed_at: float = math.inf  # when a tracked key of the fleet first changed since the last check (monotonic)
     _tracked_prefixes: tuple[str, ...] = field(
         default=(), init=False
-    )  # prefixes that the connection has been set up for
+    )  # the prefixes that the current connection tracks
 
     @property
     def is_outdated(self) -> bool:
-        """Whether the bell's connection tracks other keys than those in `wanted`. The connection cannot change the
-        tracked keys while it waits in BLPOP."""
+        """Whether the bell's connection tracks keys other than those in `wanted`. The bell then replaces the
+        connection, because the tracked keys cannot be changed while it waits in BLPOP."""
         return self.wanted != self._tracked_prefixes
 
     def set_up(self, connection: Connection) -> None:
-        """Set up a new connection to receive notifications. If the server refuses, `is_notified` stays False.
+        """Set up a new connection to receive notifications. If the server refuses to send notifications, `is_notified`
+        remains False.
 
         Raises ServerError.
         """
@@ -57,9 +59,10 @@ class BellState:
             if self.wanted:
                 prefixes = [part for key in prefixes_of(self.wanted) for part in ("PREFIX", key)]
                 connection.execute("CLIENT", "TRACKING", "ON", "BCAST", *prefixes)
-                self.is_notified = self.rang = True  # Changes before this were not reported, so check once.
+                # The server has not reported earlier changes, so the lists must be checked once.
+                self.is_notified = self.rang = True
             self.client_id = connection.execute("CLIENT", "ID")
-        except Refused as error:  # An ACL or a proxy may not permit tracking.
+        except Refused as error:  # an ACL or a proxy may forbid tracking
             if self.wanted and not self.is_notified:
                 log.logger().warning(log_events.ADOPT_TRACKING_REFUSED, error=str(error))
 
@@ -73,7 +76,8 @@ class BellState:
 
 
 class KeyTracking:
-    """The tracking of keys that `EXISTS` reads. The server sends its notifications to the bell's connection."""
+    """The tracking of keys that `EXISTS` reads on another connection. The server sends the notifications to the bell's
+    connection."""
 
     def __init__(self, listening: BellState) -> None:
         self._listening = listening
@@ -92,10 +96,10 @@ class KeyTracking:
         self.is_armed = False
 
     def arm(self, connection: Connection, keys: tuple[str, ...]) -> bool:
-        """Track these keys if they are not tracked already.
+        """Track these keys unless they are tracked already.
 
-        Returns True if the caller must read these keys with its next command, which starts the tracking. Raises
-        ServerError.
+        Returns True if the caller must read the keys with its next command, because that command starts the tracking.
+        Raises ServerError.
         """
         route = connection, self._listening.client_id
         if route != self._route:
@@ -116,13 +120,14 @@ class KeyTracking:
             return False
         try:
             connection.execute("CLIENT", *args)
-        except Refused:  # Either an ACL or a proxy does not permit tracking, or the bell has just lost its connection.
+        except Refused:  # either an ACL or a proxy forbids tracking, or the bell has just lost its connection
             return False
         return True
 
 
 def prefixes_of(keys: Iterable[str]) -> list[str]:
-    """Return the keys that do not begin with another of the keys, because the server refuses overlapping prefixes."""
+    """Return the given keys without those that begin with another of the keys, because the server refuses overlapping
+    prefixes."""
     kept: list[str] = []
     for key in sorted(keys):
         if not kept or not key.startswith(kept[-1]):
@@ -133,8 +138,8 @@ def prefixes_of(keys: Iterable[str]) -> list[str]:
 class PollerBell:
     """The doorbell of a poller, a connection that waits in BLPOP.
 
-    It starts the next BLPOP after each reply, and soon after the connection was lost. It never rings while the server
-    cannot be reached. The same connection receives notifications of changed keys.
+    The bell sends the next BLPOP after each reply, and soon after the connection was lost. The bell never rings while
+    the server cannot be reached. The same connection receives notifications of changed keys.
     """
 
     def __init__(self, keys: Keys, link: Link, signals: StopSignals, death_fd: int, listening: BellState) -> None:
@@ -150,13 +155,13 @@ class PollerBell:
         """Wait until the bell rings, and return True. Return False at the timeout, at a signal, or if a key has
         changed.
 
-        Also returns True if the bell may have rung unnoticed. Raises Orphaned if the master dies.
+        Also return True if the bell may have rung without this process noticing. Raises Orphaned if the master dies.
         """
         deadline = time.monotonic() + seconds
         known = self._changes()
         if self._listening.is_outdated and self._parked_at is not None:
             self.disconnect()
-            return True  # A token may have been lost with the connection.
+            return True  # a token may have been lost with the connection
         while True:
             if self._rang():
                 return True
@@ -171,20 +176,20 @@ class PollerBell:
         try:
             return self._poll()
         except ServerError as error:
-            may_have_rung = self._parked_at is not None  # A token may have been lost with the connection.
+            may_have_rung = self._parked_at is not None  # a token may be lost with the connection
             self._not_before = time.monotonic() + self._link.failed(error)
             self.disconnect()
             return may_have_rung
 
     def disconnect(self) -> None:
-        """Drop the connection. The caller does so if the connection, or another one to the same server, was lost."""
+        """Close the connection. Call this if the connection, or another one to the same server, was lost."""
         self._link.close()
         self._parked_at = None
         self._listening.is_notified = False
         self._listening.client_id = 0
 
     def _poll(self) -> bool:
-        """Whether the BLPOP has taken a token. This sends the first BLPOP, and another one after each reply."""
+        """Whether the BLPOP has taken a token. This method sends the first BLPOP, and another one after each reply."""
         now = time.monotonic()
         if self._parked_at is None and now < self._not_before:
             return False

@@ -1,8 +1,9 @@
-"""The poller's loop: promote a chunk of due tasks, take a step of the rounds, and sleep until more is due.
+"""The loop of a poller, which promotes a chunk of due tasks, takes a step of the rounds, and sleeps until the next call
+is due.
 
 Promotions and rounds alternate in small steps. So a hundred thousand overdue tasks do not delay a sweep, and a hundred
-lost owners do not delay a due task. `Promotion` knows when its next call is due, and learns from earlier calls how much
-earlier it must send that call.
+lost owners do not delay a due task. `Promotion` stores when its next call is due, and learns from earlier calls how
+much earlier the call has to be sent.
 """
 
 import math
@@ -41,34 +42,38 @@ from rota.telemetry.recorder import Recorder
 
 CALL_SECONDS: Final = 0.001  # the longest time that one call of a round should take
 HEARTBEAT_SECONDS: Final = 1.0  # longest time between two heartbeats during a wait, and longest sleep between two calls
-# In a burst, a task costs 4 us on Redis 7.0 and 7 us on Valkey, so a chunk delays the turns of workers by 1.4 ms.
+# Promoting one of many due tasks takes 4 us on Redis 7.0 and 7 us on Valkey, so a chunk delays the turns of workers by
+# up to 1.4 ms.
 CHUNK: Final = 200
 STANDBY_SECONDS: Final = 0.003
 _AIM_SECONDS: Final = 0.00005
 _MAX_LATENCY_SECONDS: Final = 0.001
 _OUTLIER_SECONDS: Final = 0.0005
 _LEARNED_SHARE: Final = 1 / 8
-EARLY_CALL_SECONDS: Final = 0.0005  # assumed duration of an early call until one has been measured
-_MAX_EARLY_CALL_SECONDS: Final = 0.01  # an early call that takes longer counts as this, because the server was busy
-# Time between the early call and the promotion; the timer takes 0.1 to 0.2 ms of it, and processing a reply 0.1 ms.
+EARLY_CALL_SECONDS: Final = 0.0005  # assumed duration of an early call until the first one has been measured
+# Longest duration to learn from; if an early call takes longer, the server was busy.
+_MAX_EARLY_CALL_SECONDS: Final = 0.01
+# The time between the reply to the early call and the promotion. The timer takes 0.1 to 0.2 ms of it, and processing a
+# reply 0.1 ms.
 MARGIN_SECONDS: Final = 0.0004
 
 
 @dataclass(slots=True)
 class Standby:
-    """The delay of a stand-by poller, which acts `rank` x 3 ms after the first poller. By then the work has usually
-    been done.
+    """The delay of a stand-by poller. The poller with the rank n acts n x 3 ms after the first poller, which has
+    usually done the work by then.
 
     A doorbell token wakes only one poller, which must then act without the delay. `woken_due_us` is the next due time
-    that this poller read when it was woken. It promotes the tasks due at that time without the delay.
+    that this poller read when a token woke it. The poller promotes the tasks that are due at that time without the
+    delay.
     """
 
     rank: int
     woken_due_us: int | None = None
 
     def seconds(self, next_due_us: int | None) -> float:
-        """Return how many seconds after the due time this poller promotes. This is 0 for the first poller, and for a
-        poller that a doorbell woke."""
+        """Return how many seconds after the due time this poller promotes tasks. This is 0 for the first poller, and
+        for a poller that was woken by a doorbell."""
         if next_due_us is not None and next_due_us == self.woken_due_us:
             return 0.0
         return self.rank * STANDBY_SECONDS
@@ -76,7 +81,8 @@ class Standby:
 
 @dataclass(slots=True)
 class WakeLatency:
-    """The delay with which a call after a sleep arrives, learned from earlier calls. The sleep ends this much earlier.
+    """The delay with which a call after a sleep arrives at the server, learned from earlier calls. The sleep before the
+    next call ends earlier by this delay.
 
     A timer ends 0.1 to 0.3 ms late, and a server that was idle replies more slowly than one that was just active. A
     call that arrives too early moves nothing and has to be repeated, which costs 0.2 ms. Therefore the poller aims at
@@ -87,16 +93,16 @@ class WakeLatency:
     seconds: float = 0.0
 
     def arrived(self, late_seconds: float) -> None:
-        """Take into account how late a call right after a sleep arrived, by Redis time. A negative number means
-        early."""
+        """Learn how late, by Redis time, a call right after a sleep arrived at the server. A negative number means that
+        the call was early."""
         late = min(max(late_seconds, -_OUTLIER_SECONDS), _OUTLIER_SECONDS)
         learned = self.seconds + (late - _AIM_SECONDS) * _LEARNED_SHARE
         self.seconds = min(max(learned, 0.0), _MAX_LATENCY_SECONDS)
 
 
 class Promotion:
-    """The promotion of due tasks, a chunk at a time, when they are due. If no task is due, it makes a call once per
-    second and whenever the bell rings, to find out the next due time.
+    """The promotion of tasks when they are due, one chunk at a time. If no task is due, a call once per second, and
+    whenever the bell rings, reads the next due time.
 
     An idle server takes three times as long for the script as a server that was just active. So after a long sleep, the
     poller makes the same call once before the due time. This early call moves nothing but makes the server active, and
@@ -115,7 +121,7 @@ class Promotion:
         self._rang = False
 
     def due_at(self) -> float:
-        """Return the time at which the next call is due (monotonic). It is in the past if a call is due now."""
+        """Return the time at which the next call is due (monotonic). If a call is due now, the time is in the past."""
         return -math.inf if self._rang else min(self._send_at(), self.next_due.stale_at)
 
     def bell_rang(self) -> None:
@@ -127,7 +133,7 @@ class Promotion:
         self.next_due = UNKNOWN_DUE
 
     def step(self, connection: Connection, *, rested: bool) -> bool:
-        """Promote a chunk of due tasks. Returns True if this was only an early call, which moves nothing.
+        """Promote a chunk of due tasks. Returns True if the call was only an early call, which moves nothing.
 
         `rested` must be true if the poller has just slept until this call. Raises ServerError.
         """
@@ -166,7 +172,7 @@ class Promotion:
         return self.next_due.due_at + self._standby.seconds(self.next_due.next_due_us)
 
     def _is_early_call(self) -> bool:
-        """Whether the next call is only an early call, which is the case if the last call was long ago."""
+        """Whether the next call should only be an early call, because the last call was long ago."""
         return self._planned_at() - self.next_due.sent_at > 2 * (self._early_call_seconds + MARGIN_SECONDS)
 
     def _send_at(self) -> float:
@@ -175,9 +181,10 @@ class Promotion:
 
 
 class Rounds:
-    """The rounds of a poller. They check for work at least once per second, with a sweep unless the fleet is idle. They
-    reap owners, enqueue the occurrences of schedules, take items from legacy lists, trim the dead set once per minute,
-    and scan if this poller is the leader. In each step, the first round that is due makes one call."""
+    """The rounds of a poller. They check for work at least once per second. The check is a sweep or, while the fleet is
+    idle, a cheaper command. The rounds reap owners, enqueue the occurrences of schedules, take items from legacy lists,
+    trim the dead set once per minute, and scan if this poller is the leader. Each step makes one call, for the first
+    round that is due."""
 
     def __init__(
         self,
@@ -194,7 +201,8 @@ class Rounds:
         self._rounds: tuple[Round, ...] = tuple(kind(settings, store, report, leadership, now) for kind in kinds)
 
     def step(self, connection: Connection) -> NextDue | None:
-        """Make one call of the first round that is due, if any. Returns the next due time if the reply had it.
+        """Make one call for the first round that is due, if there is one. Returns the next due time if the reply
+        contained it.
 
         Raises ServerError.
         """
@@ -204,7 +212,7 @@ class Rounds:
 
     @property
     def next_at(self) -> float:
-        """The time at which the next step is due (monotonic). It is in the past if one is due now."""
+        """The time at which the next step is due (monotonic). If a step is due now, the time is in the past."""
         return min(each.due_at for each in self._rounds)
 
 
@@ -259,8 +267,8 @@ class PollerLoop:
     rounds: Rounds
     rank: int  # number of the poller on its node, from 0
     clock: Callable[[], float] = time.monotonic  # returns monotonic time
-    _ready: bool = False  # whether a call has succeeded
-    _rested: bool = False  # whether the poller has just slept until a promotion
+    _ready: bool = False  # whether a call to Redis has succeeded since the start
+    _rested: bool = False  # whether the poller has just slept until a promotion was due
 
     def run(self) -> int:
         """Work until a stop signal, and return the exit code. Raises Orphaned if the master dies."""
@@ -284,7 +292,7 @@ class PollerLoop:
         if self.promoting.due_at() <= self.clock():
             has_promoted = not self.promoting.step(connection, rested=self._rested)
         self._rested = False
-        # A round takes a step after each promotion, so that a series of due tasks cannot hold up the rounds.
+        # Let the rounds take a step after each promotion, so that an endless series of due tasks cannot hold them up.
         if has_promoted or not self._is_due_soon():
             next_due = self.rounds.step(connection)
             if next_due is not None:

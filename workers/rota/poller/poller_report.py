@@ -15,19 +15,20 @@ from rota.telemetry import log, log_events, metrics
 from rota.telemetry.log import OnceAMinute
 from rota.telemetry.recorder import Recorder
 
-_NO_TASK = ""  # the task name in lines about tasks that scripts end, because scripts do not decode bodies
-_NO_QUEUE = "unknown"  # the queue that metrics name for members of the delayed set that become dead
-# Maximum number of characters of a key's name to show. A name may have millions, but the shared text holds only 48,000.
+_NO_TASK = ""  # the task name in log lines about tasks that scripts end, because scripts do not decode bodies
+_NO_QUEUE = "unknown"  # the queue in metrics for members of the delayed set that become dead
+# Maximum number of characters of a key to show. A key may have millions of characters, but the shared text in the slot
+# has room for only 48,000.
 _LONGEST = 300
 _NAMED_IDS = 10  # maximum number of ids in a log line; the line also has the total, and `rota audit` lists all ids
 
 
 class PollerReport:
-    """The reports of a poller, which are written to the log and to the metrics in its slot."""
+    """The reports of a poller, which go to the log and to the metrics in the poller's slot."""
 
     def __init__(self, recorder: Recorder, slot_number: int, shared_text: SharedText) -> None:
         self._recorder = recorder
-        self._shared_text = shared_text  # may still hold the text of the slot's previous process
+        self._shared_text = shared_text  # the slot may still hold the text of its previous process
         self._strays: Mapping[str, str] | None = None
         self._rescues = recorder.counter(metrics.DOORBELL_RESCUES)
         self._promote_seconds = recorder.histogram(metrics.REDIS_COMMAND, "promote")
@@ -69,13 +70,14 @@ class PollerReport:
             self._grace_until_us = swept.grace_until_us
             seconds = round((swept.grace_until_us - swept.now_us) / MICROSECONDS, 3)
             log.logger().info(log_events.POLLER_GRACE, grace_seconds=seconds)
-        if not swept.is_leader:  # Only the poller that scans reports these numbers.
+        if not swept.is_leader:  # Only the leader reports these numbers.
             self._orphans.set(0)
             self._unplaced.set(math.nan)
             self.strays({})
 
     def reaped(self, owner: str, reaped: Reaped) -> None:
-        """Report an owner whose lease had expired: either it was reaped, or it had meanwhile renewed its lease."""
+        """Report an owner whose lease had expired. Either the owner was reaped, or it renewed its lease in the
+        meantime."""
         for entry in reaped.requeued:
             self._recorder.counter(metrics.TASKS_RECOVERED, entry.queue, "lease_expired").add()
             log.logger().warning(
@@ -139,8 +141,8 @@ class PollerReport:
         self._orphans.set(count)
 
     def strays(self, faults: Mapping[str, str]) -> None:
-        """Report the keys that look like lanes but are not, each with the reason. This is called after a complete
-        scan."""
+        """Report the keys that look like lanes but are not, each with the reason. The key scan calls this when it is
+        complete."""
         if faults == self._strays:
             return
         self._strays = faults
@@ -152,8 +154,8 @@ class PollerReport:
     def refused(self, error: Refused | PushedBack, call: str, owner: str = "") -> None:
         """Report a call that the server refused. The poller continues without it.
 
-        Of the calls for an `owner`, only the first one in a minute is logged, because the others are most likely
-        refused for the same reason.
+        Of the refused calls for one `owner`, only the first in each minute is logged, because the others are most
+        likely refused for the same reason.
         """
         self._recorder.counter(metrics.REDIS_ERRORS, error.reason).add()
         if self._rarely.is_due(call):
@@ -161,6 +163,6 @@ class PollerReport:
 
 
 def _clipped(text: str) -> str:
-    """Return a text from the server with control characters escaped, and shortened if it is too long."""
+    """Escape the control characters in a text from the server, and shorten the text if it is too long."""
     safe = shown(text)
     return safe if len(safe) <= _LONGEST else f"{safe[:_LONGEST]}..."

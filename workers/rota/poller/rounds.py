@@ -1,18 +1,18 @@
 """The rounds that every poller makes, in steps of one call each, so that promotions continue between two steps.
 
-Each round has its own interval. If the connection fails during a step, the step is due again at once. A call that the
-server refuses is reported, and is not repeated before the next interval, so it does not hold up the other rounds. Times
-are monotonic.
+Each round has its own interval. If the connection fails during a step, the step is due again at once. If the server
+refuses a call, the call is reported and not repeated before the next interval. So it does not hold up the other rounds.
+Times are monotonic.
 
 The round of legacy lists takes all items from lists, and due items from sorted sets. Every poller of the fleet checks
-for items from time to time. One poller, the listening one, is also notified by the server of each change, so it takes
-each item as soon as it is due. The reply to each call decides which poller listens. If that poller dies, another one
-takes the items within a second.
+for items from time to time. The server also notifies one poller, the listening poller, of each change, so that poller
+takes each item as soon as it is due. The reply to each call decides which poller listens. If the listening poller dies,
+another one takes the items within a second.
 
-The round of schedules puts occurrences into the delayed set, a little ahead of their time. From there they start like
-any other delayed task, even if the pollers are late by then. Several pollers may try this at the same time. The script
-accepts only occurrences that were computed from the current record, so only the first poller succeeds. To avoid useless
-calls, the poller that scans for the fleet begins earlier than the others.
+The round of schedules puts occurrences into the delayed set a few seconds before they are due. From the delayed set
+they are promoted like any other delayed task, even if this round is late by then. Several pollers may try to enqueue an
+occurrence at the same time. The script accepts only occurrences that were computed from the current record, so only the
+first poller succeeds. To avoid useless calls, the poller that scans for the fleet begins earlier than the others.
 """
 
 import math
@@ -50,15 +50,15 @@ LONGEST_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class NextDue:
-    """The next due time in the delayed set, and the Redis time of the call that reported it.
+    """The next due time in the delayed set, with the Redis time of the call that reported it.
 
     Redis time is converted to monotonic time as if the call had arrived at the moment when it was sent. So if the next
     call takes equally long to arrive and is sent at `due_at`, it arrives exactly when the task is due.
     """
 
-    next_due_us: int | None  # Redis time, None if the set is empty
+    next_due_us: int | None  # in Redis time, or None if the delayed set is empty
     now_us: int  # Redis time
-    sent_at: float  # when that call was sent (monotonic)
+    sent_at: float  # when the call that reported the due time was sent (monotonic)
 
     @property
     def due_at(self) -> float:
@@ -79,13 +79,16 @@ UNKNOWN_DUE: Final = NextDue(None, 0, -math.inf)
 
 @dataclass(slots=True)
 class Leadership:
-    """The duties of this poller in the fleet, as the last sweep reported them."""
+    """The duties that the last sweep assigned to this poller."""
 
-    listening: BellState  # shared with the bell: which legacy lists to track, and whether they have changed
+    # The state shared with the bell: which legacy lists are tracked, and whether they have changed.
+    listening: BellState
     is_leader: bool = False  # whether this poller scans for the fleet
     legacy_items: int = 0  # number of items of the delayed set without a ticket
-    left: int = 0  # how many of them a search could not adopt, because they are tasks of Rota whose ticket was lost
-    # The time of the first occurrence that is not enqueued yet (monotonic); `inf` if there is none or it is unknown.
+    # How many of the `legacy_items` a search could not adopt, because they are tasks of Rota whose ticket was lost.
+    left: int = 0
+    # The time of the first occurrence that is not enqueued yet (monotonic), or `inf` if there is no such occurrence or
+    # its time is unknown.
     schedule_at: float = math.inf
     # Schedules that no node declares any longer, which this poller removes.
     undeclared: list[str] = field(default_factory=list)
@@ -104,7 +107,7 @@ class Leadership:
 
 
 class Round:
-    """Work of a poller that recurs at an interval. Each step makes one call."""
+    """A recurring duty of a poller, with its own interval. Each step makes one call."""
 
     def __init__(
         self, settings: PollerSettings, store: Store, report: PollerReport, leadership: Leadership, now: float
@@ -118,8 +121,8 @@ class Round:
 
     @property
     def due_at(self) -> float:
-        """The time at which the next step is due. It is in the past if the round has begun and has more steps to
-        take."""
+        """The time at which the next step is due. If the round has begun and has more steps to take, the time is in the
+        past."""
         return self._next_at
 
     def step(self, connection: Connection, now: float) -> NextDue | None:
@@ -134,23 +137,26 @@ class Round:
             return None
 
 
-CHUNK: Final = 125  # an item costs the server 11 us, so a chunk delays turns by 1.4 ms, like a chunk of promotions
-PAUSE_SECONDS: Final = 0.003  # the shortest time between two calls, so that a flood leaves time for other rounds
-# Interval for every poller, so that items are found even if the poller that was notified of them was killed.
+CHUNK: Final = 125  # the server needs 11 us per item, so a chunk delays turns by 1.4 ms, as a chunk of promotions does
+# The shortest time between two calls, so that a flood of items leaves time for other rounds.
+PAUSE_SECONDS: Final = 0.003
+# The interval between checks by every poller, so that items are found even if the poller that was notified of them has
+# been killed.
 LEGACY_POLL_SECONDS: Final = 0.25
-UNNOTIFIED_SECONDS: Final = 0.04  # interval for the listening poller if the server does not notify it
+UNNOTIFIED_SECONDS: Final = 0.04  # interval between checks by the listening poller if the server does not notify it
 REFUSED_SECONDS: Final = 1.0
 
 # Interval between sweeps. It is so short that a task that was pushed without ringing a doorbell starts within a second.
 SWEEP_SECONDS: Final = 0.9
-# Pause between a change and the sweep that follows, so that a worker can first claim what `enqueue` has added.
+# Pause between a change and the sweep that follows, so that a worker can first claim the task that `enqueue` has added.
 SETTLE_SECONDS: Final = 0.01
 # Pause between a sweep after a change and the next check. It doubles after each sweep that finds no item pushed
 # directly.
 REARM_SECONDS: Final = 0.05
-# The fewest sweeps per lease; if half a lease passes without a sweep, no owner is reaped for another lease.
+# The minimum number of sweeps per lease. If half a lease passes without a sweep, no owner is reaped for another lease.
 _SWEEPS_A_LEASE: Final = 4
-# Interval between sweeps while the fleet is idle, below the 5 s after which a poller stops being the leader.
+# Interval between sweeps while the fleet is idle. It is shorter than 5 s, because a leader that makes no sweep for 5 s
+# loses its role.
 QUIET_SECONDS: Final = 4.0
 _LOSS: Final = "its worker's lease expired because the node was lost or cut off from Redis"
 _NAME_BYTES: Final = 8
@@ -164,8 +170,8 @@ class SweepRound(Round):
 
     The reply to a sweep also contains the duties of this poller.
 
-    While the fleet is idle, one check of the keys in which work could appear replaces most sweeps. The server tracks
-    these keys, and a change of any of them triggers the next sweep.
+    While the fleet is idle, most sweeps are replaced by a single command, which checks whether the keys exist in which
+    work could appear. The server tracks these keys, and a change of any of them triggers the next sweep.
     """
 
     def __init__(
@@ -202,7 +208,7 @@ class SweepRound(Round):
         has_changed = math.isfinite(self._tracking.changed_at)
         if has_changed:
             self._tracking.disarm()
-        elif self._tracking.is_armed:  # No key has changed for a whole interval.
+        elif self._tracking.is_armed:  # No tracked key has changed for a whole interval.
             self._rearm_seconds = REARM_SECONDS
         if not has_changed and self._is_quiet(connection, next_at):
             self._next_sweep = next_at
@@ -218,8 +224,8 @@ class SweepRound(Round):
         """Return how long to wait before the keys are tracked again, in seconds.
 
         This is called after an early sweep, which a change of a key has triggered. If the sweep has found items that
-        were pushed directly, the pause is short, because more may follow. Otherwise the pause doubles each time, up to
-        SWEEP_SECONDS.
+        were pushed directly, the wait is short, because more items may follow. Otherwise the wait doubles each time, up
+        to SWEEP_SECONDS.
         """
         has_legacy_items = swept.rescues > 0 or swept.legacy_items > self._leadership.left
         seconds = REARM_SECONDS if has_legacy_items else self._rearm_seconds
@@ -229,14 +235,14 @@ class SweepRound(Round):
     def _is_quiet(self, connection: Connection, next_at: float) -> bool:
         """Whether the watched keys are still absent, so that no sweep is necessary before `next_at`.
 
-        From here on, the server reports changes of these keys. This check, or the sweep that follows it, finds all
-        earlier changes.
+        After this check, the server reports changes of these keys. Earlier changes are found by the check itself, or by
+        the sweep that follows it.
         """
         watched = self._watched
         is_in_time = next_at <= self._quiet_until
         if not watched or not (self._tracking.arm(connection, watched) or is_in_time):
             return False
-        self._watched = ()  # If the check fails, the state of these keys is not known.
+        self._watched = ()  # if the check fails, the state of the watched keys is unknown
         found = self._unless_refused("sweep", lambda: connection.execute("EXISTS", *watched))
         if found != 0 or not is_in_time:
             return False
@@ -255,7 +261,8 @@ class SweepRound(Round):
         if swept.lease_ends_us is not None:
             lease_ends_at = now + (swept.lease_ends_us - swept.now_us) / MICROSECONDS
             self._quiet_until = min(self._quiet_until, lease_ends_at)
-        # Owners from the last sweep that have not been reaped yet are reported again.
+        # Forget the owners that the last sweep reported. If they have not been reaped yet, this sweep reports them
+        # again.
         self._expired = deque(swept.expired)
         return swept
 
@@ -270,7 +277,7 @@ class SweepRound(Round):
 
 
 class TrimRound(Round):
-    """The round that keeps the dead set within its maximum age and size, with at most 20 calls per minute."""
+    """The round that removes dead tasks beyond the maximum age and number. It makes at most 20 calls per minute."""
 
     def __init__(
         self, settings: PollerSettings, store: Store, report: PollerReport, leadership: Leadership, now: float
@@ -319,7 +326,7 @@ class LegacyAdoption(Round):
 
 
 def seconds_to_next(adopted: AdoptedLegacy, *, is_notified: bool) -> float:
-    """Return how many seconds later the next call is due if no notification arrives earlier."""
+    """Return in how many seconds the next call is due if no notification arrives earlier."""
     if adopted.more:
         return PAUSE_SECONDS
     if not adopted.is_leader:
@@ -330,7 +337,7 @@ def seconds_to_next(adopted: AdoptedLegacy, *, is_notified: bool) -> float:
     return min(interval, max(0.0, (adopted.next_due_us - adopted.now_us) / MICROSECONDS))
 
 
-# How far ahead occurrences are enqueued, so that no task is late even if all pollers are absent for 5 s.
+# How far ahead of their time occurrences are enqueued, so that no task is late even if no poller runs for 5 s.
 AHEAD_SECONDS: Final = 8.0
 # The round is due this long before the first occurrence that is not enqueued yet. Sweeps report the time of that
 # occurrence.
@@ -343,7 +350,7 @@ class ScheduleRound(Round):
     """The round that enqueues the next occurrences of schedules, and removes schedules that no node declares any
     longer.
 
-    Each step processes one schedule. Sweeps report when there is something to do.
+    Each step processes one schedule. Sweeps report when the round has something to do.
     """
 
     def __init__(
@@ -395,7 +402,7 @@ class ScheduleRound(Round):
             self._has_more = len(found) == SCHEDULES_A_PAGE
 
     def _advance(self, connection: Connection, kept: StoredSchedule) -> None:
-        # Imported here because a fleet without schedules needs neither time zones nor the cron parser.
+        # Import this here, because a fleet without schedules needs neither time zones nor the cron parser.
         from rota.schedules.occurrences import advance  # noqa: PLC0415
         from rota.schedules.schedule import decode_schedule  # noqa: PLC0415
 
@@ -415,15 +422,15 @@ class ScheduleRound(Round):
         )
         if self._unless_full(lambda: self._unless_refused("advance", lambda: connection.run(call), kept.name)):
             self._report.schedule_advanced(kept.name, len(planned.occurrences), planned.missed)
-            # Many schedules may be due at once, for example at midnight, so read the next page now, not after the next
-            # sweep.
+            # Many schedules may be due at once, for example at midnight, so list the next schedules now, not after the
+            # next sweep.
             if self._has_more:
                 self._leadership.schedule_at = -math.inf
 
     def _unless_full(self, call: Callable[[], bool | None]) -> bool | None:
         """Return the result of the call, or None if the server has no memory left.
 
-        In that case nothing can be enqueued, so this round waits for the next sweep. The other rounds continue.
+        Without memory, nothing can be enqueued, so this round waits for the next sweep. The other rounds continue.
         """
         try:
             return call()

@@ -1,13 +1,14 @@
-"""The address of the server: the parser of Redis URLs, and the search for the primary that sentinels name. This module
-does no I/O.
+"""The address of the server: the parser of Redis URLs, and the search for the primary with the help of sentinels. This
+module does no I/O.
 
-1. Each sentinel in turn is queried for the address of the service. A sentinel that does not reply in time is skipped.
-2. The server at that address is queried for its ROLE, because it may have been demoted or have died without the
-   sentinel's knowledge.
+1. The sentinels are queried one after another for the address of the service. A sentinel that does not reply in time is
+   skipped.
+2. The server at that address is queried for its ROLE, because the sentinel may not know yet that the server was demoted
+   or has died.
 3. The first server that reports the role of a primary is used. If there is none, the error message contains the reply
    of each sentinel.
 
-No result is kept. Each new connection searches again, so the first connection after a failover already goes to the new
+No result is cached. Each new connection searches again, so even the first connection after a failover goes to the new
 primary. The protocol follows Redis's "Guidelines for Redis clients with support for Redis Sentinel".
 """
 
@@ -31,9 +32,10 @@ from rota.url_logins import without_login
 DEFAULT_PORT: Final = 6379
 DEFAULT_SENTINEL_PORT: Final = 26379
 SCHEMES: Final = ("redis", "rediss", "unix")
-# Time to connect to a sentinel and to get its reply; after that, the next sentinel is queried.
+# The time to connect to a sentinel and to get its reply. If it has passed, the next sentinel is queried.
 SENTINEL_SECONDS: Final = 1.0
-PRIMARY_SECONDS: Final = 2.0  # time to connect to the primary; short, because its host may be down during a failover
+# Time limit for a connection to the primary, short because its host may be down during a failover.
+PRIMARY_SECONDS: Final = 2.0
 _SENTINEL_OPTIONS: Final = frozenset({"db", "sentinel_username", "sentinel_password"})
 # The groups are the scheme, credentials, hosts, path and options. urlsplit cannot parse such a URL, because it rejects
 # a list of hosts with an IPv6 address.
@@ -46,9 +48,9 @@ _SENTINEL_URL: Final = re.compile(
 class TlsFiles:
     """The PEM files for TLS connections to the server."""
 
-    ca: str = ""  # certificates of the authorities to trust, or "" for those of the system
-    cert: str = ""  # the client's certificate, for a server that requires one
-    key: str = ""  # the private key of that certificate
+    ca: str = ""  # file with the certificates of trusted authorities, "" for those that the system trusts
+    cert: str = ""  # the client's certificate, for a server that requires client certificates
+    key: str = ""  # the private key of the client's certificate
 
 
 NO_TLS_FILES: Final = TlsFiles()
@@ -56,8 +58,8 @@ NO_TLS_FILES: Final = TlsFiles()
 
 @dataclass(frozen=True, slots=True)
 class ServerAccess:
-    """The settings for access to a server that are not part of its URL. `logins` supplies the user and the password if
-    the URL has none."""
+    """The settings for access to a server, other than its URL. `logins` supplies the user and the password if the URL
+    has none."""
 
     tls_files: TlsFiles = NO_TLS_FILES
     logins: Logins | None = None
@@ -68,7 +70,7 @@ NO_ACCESS: Final = ServerAccess()
 
 @dataclass(frozen=True, slots=True)
 class Sentinels:
-    """The sentinels that can name the primary of a service."""
+    """The sentinels that can be queried for the primary of a service."""
 
     service: str
     addresses: tuple[tuple[str, int], ...]  # host and port of each sentinel
@@ -78,10 +80,11 @@ class Sentinels:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """The address and the credentials of a server. Its repr has no password. `logins` replaces user and password.
+    """The address and the credentials of a server. Its repr has no password. If `logins` is set, it replaces the user
+    and the password.
 
-    If `sentinels` is set, `host` and `port` are not used, because each connection queries the sentinels for them; see
-    `search`.
+    If `sentinels` is set, `host` and `port` are not used, because each connection queries the sentinels for the host
+    and port of the primary (see `search`).
     """
 
     host: str = "127.0.0.1"
@@ -89,11 +92,11 @@ class Address:
     path: str = ""  # the path of a Unix socket, or "" to use host and port
     tls: bool = False  # whether to use TLS
     database: int = 0
-    username: str = ""  # "" for the server's default user
+    username: str = ""  # the user, or "" for the default user of the server
     password: str = field(default="", repr=False)
-    sentinels: Sentinels | None = None  # if set, they are queried for host and port
+    sentinels: Sentinels | None = None  # if set, the sentinels are queried for host and port
     tls_files: TlsFiles = NO_TLS_FILES
-    logins: Logins | None = None  # if set, they supply user and password instead
+    logins: Logins | None = None  # if set, the source of the user and the password, instead of the fields above
 
     @property
     def has_failover(self) -> bool:
@@ -107,7 +110,7 @@ class Address:
 
     @property
     def kept_login(self) -> Login | None:
-        """The login, unless a provider would have to be called for it. In that case it is None."""
+        """The login, or None if a provider would have to be called to get it."""
         return Login(self.username, self.password) if self.logins is None else self.logins.kept()
 
     def login(self) -> Login:
@@ -120,20 +123,20 @@ class Address:
         return None if self.logins is None or login.until == math.inf else Renewal(login, self.logins)
 
     def has_other_login(self, error: ServerError) -> bool:
-        """Whether to try to connect once more after an error. This is so if the login was refused and the provider can
-        supply another one."""
+        """Whether to try to connect once more after this error, because the server refused the login and the provider
+        can supply another one."""
         return error.refuses_login and self.logins is not None and self.logins.refused()
 
     @property
     def place(self) -> str:
-        """The address in the form in which messages show it."""
+        """The text of the address for messages."""
         if self.sentinels is not None:
             return f"the primary of {self.sentinels.service!r}"
         return self.path or shown_address(self.host, self.port)
 
 
 def shown_address(host: str, port: int) -> str:
-    """Return the host and port in the form that they have in a URL."""
+    """Return the host and port as they are written in a URL."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
@@ -141,9 +144,9 @@ def shown_address(host: str, port: int) -> str:
 def parse_address(url: str, tls_files: TlsFiles = NO_TLS_FILES) -> Address:
     """Parse a URL: `redis://`, `rediss://`, `unix://`, `redis+sentinel://` or `rediss+sentinel://`.
 
-    The database is the path (with sentinels, the part after the service), or `?db=N`. The only other options are the
-    credentials of sentinels. Other options are rejected, because everything in a URL must apply to every connection of
-    a fleet and of its producers.
+    The database is the path (with sentinels, the part after the service), or `?db=N`. The only other valid options are
+    the credentials for sentinels. Any further option is rejected, because a URL must have the same effect for every
+    connection of a fleet and of its producers.
 
     Raises ValueError, with the password redacted, if the URL is not valid, and TypeError if it is not a text.
     """
@@ -164,8 +167,8 @@ def parse_address(url: str, tls_files: TlsFiles = NO_TLS_FILES) -> Address:
 
 
 def address_with(url: str, access: ServerAccess) -> Address:
-    """Return the address for a URL and the access data. Raises the errors of `parse_address`, and ValueError if both
-    the URL and `access` give a user or a password."""
+    """Return the address for a URL and the access settings. Raises the same errors as `parse_address`, and ValueError
+    if both the URL and `access` contain a user or a password."""
     address = parse_address(url, access.tls_files)
     if access.logins is None:
         return address
@@ -177,7 +180,7 @@ def address_with(url: str, access: ServerAccess) -> Address:
 
 
 def address_of(server: ServerSettings) -> Address:
-    """Return the address of a fleet's server. Raises the errors of `parse_address`.
+    """Return the address of a fleet's server. Raises the same errors as `parse_address`.
 
     In a process of that fleet, the login that the master shares replaces the one in the URL.
     """
@@ -309,8 +312,8 @@ _MAX_SHOWN: Final = 80  # number of characters to show of a reply that is not va
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One query of the search: connect to `address`, send `args`, and give up after `seconds` without a connection or a
-    reply."""
+    """One query of the search for the primary. The caller connects to `address`, sends `args`, and gives up if there is
+    no connection or no reply within `seconds`."""
 
     address: Address
     args: tuple[Arg, ...]
@@ -324,13 +327,14 @@ Search = Generator[Query, ReplyOrError, None]
 
 
 def search(address: Address) -> Search:
-    """Yield queries, and receive the reply to each through `send`. The last query is the ROLE of the primary.
+    """Yield the queries that find the primary. The caller passes the reply to each query to `send`. The last query is
+    the ROLE command to the primary.
 
     Raises ConnectionLost if there is no primary, and the error of the primary if the primary refuses the query.
     """
     assert address.sentinels is not None
     sentinels = address.sentinels
-    faults: dict[tuple[str, int], str] = {}  # for each server that was named, why it is not the primary
+    faults: dict[tuple[str, int], str] = {}  # for each server that a sentinel named, why it is not the primary
     replies: dict[str, list[str]] = {}  # for each reply, the sentinels that gave it
     responsive: Address | None = None  # the last sentinel that replied, if any
     for host_and_port in sentinels.addresses:
@@ -363,10 +367,11 @@ def search(address: Address) -> Search:
 
 
 def _explain(sentinel: Address, service: str, *, known: bool) -> Generator[Query, ReplyOrError, str]:
-    # Add details that help the reader of the error message: which services exist, or why there is no failover.
+    # Add details that help the reader of the error message: which services the sentinel knows, or why there is no
+    # failover.
     if known:
         reply = yield _of_sentinel(sentinel, "CKQUORUM", service)
-        # Sentinel refuses with NOQUORUM, and the text states what is missing.
+        # A sentinel without a quorum replies with the error NOQUORUM, whose text states what is missing.
         return f"; {reply}" if isinstance(reply, Refused) else ""
     reply = yield _of_sentinel(sentinel, "MASTERS")
     return f"; {sentinel.place} knows {_names(reply)}" if isinstance(reply, list) else ""
@@ -377,8 +382,8 @@ def _of_sentinel(sentinel: Address, *args: str) -> Query:
 
 
 def _named_address(reply: ReplyOrError) -> tuple[str, int] | None:
-    # Also return None for an address to which no connection is possible. The sentinel is then skipped, and the resolver
-    # cannot raise an error.
+    # Also return None for an address to which no connection is possible. The sentinel is then skipped, and such an
+    # address never reaches the resolver, which could raise an error.
     match reply:
         case [bytes() as host, bytes() as port] if (
             host and b"\0" not in host and _PORT.fullmatch(port) and int(port) < 1 << 16
@@ -391,7 +396,7 @@ def _named_address(reply: ReplyOrError) -> tuple[str, int] | None:
 
 
 def _unusable_reply(reply: ReplyOrError, server: Address) -> str:
-    """Return the reply of a sentinel that named no address, as text for the error message."""
+    """Return a text for the error message about a sentinel whose reply contained no address."""
     if isinstance(reply, ServerError):
         return f"gave no address ({_without_address(reply, server)})"
     return "did not know the service" if reply is None else f"replied {repr(reply)[:_MAX_SHOWN]}"
@@ -404,7 +409,7 @@ def _without_address(error: ServerError, server: Address) -> str:
 def _fault(role: ReplyOrError, server: Address) -> str:
     """Return why a server that gave this reply to ROLE is not the primary, or "" if it is."""
     match role:
-        case Refused():  # the password or the permissions are wrong, so that another server would refuse too
+        case Refused():  # the password or the permissions are wrong, so the other servers would refuse the query too
             raise role
         case ServerError():
             return _without_address(role, server)
@@ -415,7 +420,7 @@ def _fault(role: ReplyOrError, server: Address) -> str:
 
 
 def _names(services: Sequence[object]) -> str:
-    # The reply has a flat list of fields and values for each service.
+    # For each service, the reply contains one flat list of alternating fields and values.
     pairs = [zip(each[::2], each[1::2], strict=False) for each in services if isinstance(each, list)]
     names = [next((value for field, value in each if field == b"name"), b"?") for each in pairs]
     return ", ".join(repr(name.decode(errors="replace")) for name in names if isinstance(name, bytes)) or "no service"

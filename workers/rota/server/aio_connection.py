@@ -1,10 +1,10 @@
-"""Asyncio connections to the server. The commands and replies on them are those of `session`.
+"""Asyncio connections to the server. Their commands and replies are defined in `session`.
 
-An `AioStream` is one open connection. Many callers can wait on it at once, because replies come in the order of the
-commands. The pool of an asyncio client uses such streams. An `AioConnection` is for a process that must never block: it
-sends one command at a time, in the order of its callers. If its stream breaks, the next command opens another one. An
-`Opener` opens streams. Its caller limits how long this may take, except for a search for the primary, in which each
-step has a limit of its own.
+An `AioStream` is one open connection. Many callers can wait for replies on one stream, because replies arrive in the
+order of the commands. The connection pool of an asyncio client uses such streams. An `AioConnection` is for a process
+that must never block: it sends one command at a time, in the order of its callers. If its stream breaks, the next
+command opens another one. An `Opener` opens streams. Its caller limits how long this may take. In a search for the
+primary, each step has its own limit instead.
 """
 
 import asyncio
@@ -26,17 +26,18 @@ from rota.server.session import NO_REPLY, Session, connection_fault, greeting, g
 
 T = TypeVar("T")
 
-FIRST_RETRY_SECONDS: Final = 0.05  # the first delay of callers that repeat commands with a back-off
+FIRST_RETRY_SECONDS: Final = 0.05  # the first delay with which callers repeat a command; later delays are longer
 MOST_RETRY_SECONDS: Final = 1.0
 _FAMILIES: Final = (socket.AF_INET, socket.AF_INET6)
 Found = list[str] | OSError
 
 
 class AioStream(asyncio.Protocol):
-    """One open connection. The reply to a command, or the error in its place, is the result of a future.
+    """One open connection. Each command has a future, whose result is the reply or an error.
 
-    If a caller gives up, its reply is discarded and no other caller is affected. A retired stream accepts no more
-    commands. Later commands use a new stream, while replies to earlier commands may still arrive on the retired stream.
+    If a caller stops waiting, its reply is discarded when it arrives, and other callers are not affected. A retired
+    stream accepts no more commands. Later commands use a new stream, while replies to earlier commands may still arrive
+    on the retired stream.
     """
 
     def __init__(self) -> None:
@@ -58,7 +59,7 @@ class AioStream(asyncio.Protocol):
         return self.renewal is not None and self.renewal.is_due
 
     def send(self, data: bytes) -> "asyncio.Future[Any]":
-        """Send one command, and return the future of its reply."""
+        """Send one command, and return a future for the reply."""
         reply: asyncio.Future[Any] = self._loop.create_future()
         if self._end.done():
             reply.set_result(self._end.result())
@@ -76,8 +77,8 @@ class AioStream(asyncio.Protocol):
         return reply
 
     async def drain(self) -> None:
-        """Wait while the write buffer is full because the server is slow to read. This also returns when the connection
-        has ended."""
+        """Wait while the write buffer is full because the server is slow to read. If the connection ends, this returns
+        too."""
         await self._has_room.wait()
 
     def retire(self) -> None:
@@ -87,7 +88,7 @@ class AioStream(asyncio.Protocol):
             self.close()
 
     def close(self, why: str = "the connection was closed") -> None:
-        """Close at once. Callers that wait get an error with the reason `why`. This may be called again."""
+        """Close at once. Waiting callers get an error with the reason `why`. It is safe to call this twice."""
         self._finish(ConnectionLost(why, REASON_NETWORK))
 
     def close_with_loop(self) -> None:
@@ -140,7 +141,7 @@ class AioStream(asyncio.Protocol):
         waits = self._awaited.popleft()
         if not waits.done():
             waits.set_result(reply)
-        # The error means that the server is no longer a primary, or is cut off from its replicas.
+        # With this error, the server is no longer a primary, or is cut off from its replicas.
         if isinstance(reply, ConnectionLost):
             self._finish(reply)
         elif not self.takes_more:
@@ -161,7 +162,7 @@ class AioStream(asyncio.Protocol):
             if self._transport.get_extra_info("sslcontext") is None:
                 self._transport.close()
             else:
-                # With TLS, `close` would wait until the server closes too, which may never happen.
+                # With TLS, `close` would wait until the server closes the connection too, which may never happen.
                 self._transport.abort()
 
 
@@ -174,11 +175,12 @@ class StreamOpener(Protocol):
         ...
 
     def patience(self, seconds: float) -> float:
-        """Return how many seconds opening a connection may take if a reply may take `seconds`."""
+        """Return how many seconds it may take to open a connection if a reply may take `seconds`."""
         ...
 
     async def open(self) -> AioStream:
-        """Return a connection after its greeting. Raises ServerError if it cannot be opened."""
+        """Open a connection, send the greeting, and return the connection. Raises ServerError if it cannot be
+        opened."""
         ...
 
 
@@ -192,10 +194,10 @@ class Opener:
         self.place = address.place
 
     def patience(self, seconds: float) -> float:
-        """Return how many seconds opening a connection may take.
+        """Return how many seconds it may take to open a connection.
 
-        With sentinels, the limit does not depend on `seconds`. If it did, a slow link might never be connected,
-        although each single reply arrives in time.
+        With sentinels, the limit does not depend on `seconds`. Otherwise the search over a slow network might never end
+        in time, although each single reply arrives in time.
         """
         # Each step of the search has its own limit, so allow for all of them. If one short limit applied to the whole
         # search, a sentinel that does not reply could use it up. The next search would begin with that sentinel again,
@@ -203,7 +205,8 @@ class Opener:
         return self._address.search_seconds if self._address.has_failover else seconds
 
     async def open(self) -> AioStream:
-        """Return a connection after its greeting. Raises ServerError if it cannot be opened."""
+        """Open a connection, send the greeting, and return the connection. Raises ServerError if it cannot be
+        opened."""
         try:
             return await self._open_primary()
         except ServerError as error:
@@ -252,7 +255,7 @@ class Opener:
         except ConnectionLost as error:
             stream.close()
             raise greeting_fault(error, address) from error
-        except BaseException:  # catch everything, because a connection must not be used before it was fully greeted
+        except BaseException:  # catch everything, because a connection must not be used if its greeting is not complete
             stream.close()
             raise
         return stream
@@ -291,8 +294,8 @@ def _close(stream: AioStream | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionWatch:
-    """Callbacks for the commands of a connection: `asked` is called before each command, `up` after each command that
-    succeeded, and `down` with the error of each command that failed."""
+    """Callbacks that observe the commands of a connection: `asked` is called before each command, `up` after each
+    command that succeeds, and `down` with the error of each command that fails."""
 
     up: Callable[[], None] = lambda: None
     down: Callable[[ServerError], None] = lambda _error: None
@@ -300,7 +303,7 @@ class ConnectionWatch:
 
 
 class AioConnection:
-    """A connection that is made when it is first needed, and made again after it was lost."""
+    """A connection that is opened when it is first needed, and opened again after it was lost."""
 
     def __init__(
         self,
@@ -308,8 +311,8 @@ class AioConnection:
         seconds: Callable[[], float] = lambda: 5.0,
         watch: ConnectionWatch | None = None,
     ) -> None:
-        """Prepare the connection. `seconds` returns how long a reply may take, and how long connecting may take. A
-        search for the primary has its own limit."""
+        """Prepare the connection without opening it. `seconds` returns the time limit of a reply and of an attempt to
+        connect. A search for the primary has its own limit."""
         self._opener = opener
         self._seconds = seconds
         self._watch = watch or ConnectionWatch()
@@ -318,7 +321,8 @@ class AioConnection:
 
     @property
     def is_connected(self) -> bool:
-        """Whether there is a connection, as far as this process knows. It may have been lost without notice."""
+        """Whether this process has an open connection. The connection may have been lost without the process
+        noticing."""
         return self._stream is not None
 
     async def run(self, call: ScriptCall[T]) -> T:
@@ -326,15 +330,16 @@ class AioConnection:
         return await self._watched(self._run(call))
 
     async def execute(self, *args: Arg) -> Any:
-        """Run a plain command and return the reply as hiredis reads it. Raises ServerError if it fails."""
+        """Run a Redis command and return the reply as hiredis parses it. Raises ServerError if it fails."""
         return await self.request(command((pack(args),)))
 
     async def request(self, data: bytes) -> Any:
-        """Run a command in wire form and return the reply as hiredis reads it. Raises ServerError if it fails."""
+        """Run a Redis command in wire form and return the reply as hiredis parses it. Raises ServerError if it
+        fails."""
         return await self._watched(self._request(data))
 
     async def close(self) -> None:
-        """Close at once. This may be called again. The next command connects again."""
+        """Close the connection at once. The next command opens it again. It is safe to call this twice."""
         self._drop()
 
     async def _watched(self, step: Awaitable[T]) -> T:
@@ -374,8 +379,8 @@ class AioConnection:
 
 
 async def within(seconds: float, step: Awaitable[T]) -> T:
-    """Wait for a step, for example a reply. Raises ConnectionLost if it takes longer than `seconds`, and the errors of
-    the step itself."""
+    """Wait for a step, for example for a reply. Raises ConnectionLost if the step takes longer than `seconds`, and any
+    error that the step raises."""
     try:
         async with asyncio.timeout(seconds):
             return await step
@@ -391,8 +396,8 @@ def too_slow(seconds: float) -> ConnectionLost:
 class Resolver:
     """Looks up host names in daemon threads, for which the process does not wait when it exits.
 
-    asyncio's own lookup runs in the loop's default executor, which `asyncio.run` joins. A resolver that hangs for 20 s
-    would therefore delay a master's exit after TERM by that time, beyond every deadline.
+    asyncio's own lookup runs in the loop's default executor, which `asyncio.run` joins. So if a resolver hung for 20 s,
+    a master that receives TERM would exit up to 20 s late, whatever its deadlines.
 
     If a lookup of a name is already running, further callers wait for its result. So a resolver that hangs takes only
     one thread for each name, however often the name is looked up.
@@ -402,8 +407,8 @@ class Resolver:
         self._lookup: dict[str, asyncio.Future[Found]] = {}
 
     async def addresses_of(self, host: str) -> list[str]:
-        """Return the addresses of a host, the best first, or the host itself if it is an address. Raises OSError if
-        there is none."""
+        """Return the IP addresses of a host, the best first. If `host` is an IP address, return just that. Raises
+        OSError if the host has no address."""
         if _is_address(host):
             return [host]
         lookup = self._lookup.get(host) or self._start(host)
@@ -438,7 +443,7 @@ def _look_up(host: str) -> Found:
         return list(dict.fromkeys(str(info[4][0]) for info in socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)))
     except OSError as error:
         return error
-    except UnicodeError as error:  # a part of the name is empty or too long
+    except UnicodeError as error:  # a part of the host name is empty or too long
         return OSError(f"{host!r} is not a valid host name: {error}")
 
 

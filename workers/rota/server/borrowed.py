@@ -1,9 +1,9 @@
 """Connections that a client borrows from the application's redis-py or valkey-py client.
 
-The application's pool connects, authenticates, follows its sentinels, and takes each connection back after use. Rota
-itself reads and writes on the connection's socket. So Rota itself controls every round trip and every deadline, and
-redis-py's retries can only repeat the attempt to connect, never a command. This module does not import redis-py. It
-recognises the objects by their methods.
+The application's connection pool connects, authenticates, finds the primary through its sentinels, and takes each
+connection back after use. Rota itself reads and writes on the connection's socket. So Rota controls every round trip
+and every deadline. Retries by redis-py can only repeat an attempt to connect, never a command. This module does not
+import redis-py, but recognises its objects by their methods.
 """
 
 import asyncio
@@ -23,8 +23,8 @@ _GIVE: Final = "pass a Redis client, a ConnectionPool, a RedisCluster, or the re
 
 
 class Borrowing:
-    """The common part of the blocking and the asyncio endpoint of an application's client: the checked client, and the
-    names of its server for messages."""
+    """The common base of the blocking and the asyncio endpoint for an application's client. It holds the client, which
+    has been checked, and the names of its server for messages."""
 
     def __init__(self, source: Any, key: str, *, is_of_asyncio: bool) -> None:
         """Check that the application's object can be used. `key` is any key of the namespace. Raises TypeError or
@@ -37,13 +37,13 @@ class Borrowing:
         self.credentials_in = "the client given as redis"
         self.is_cluster = _is_cluster(source)
         self.pool: Any = None if self.is_cluster else getattr(source, "connection_pool", source)
-        self.is_stale = False  # whether to look up again which node of a cluster has the namespace's slot
+        self.is_stale = False  # whether to look up again which cluster node has the hash slot of the namespace
         self.place = self._place()
         self.shown = f"the application's Redis client ({self.place})"
         self.has_failover = self.is_cluster or hasattr(self.pool, "service_name")
 
     def moved(self) -> None:
-        """Make the next connection to a cluster look up again which node has the slot."""
+        """Let the next connection to a cluster look up again which node has the hash slot."""
         self.is_stale = True
 
     def _place(self) -> str:
@@ -64,10 +64,11 @@ _BLOCKING_WANTED: Final = (
 
 
 class RedisEndpoint(Borrowing):
-    """Lends blocking connections of a pool, or of the cluster's primary that has the namespace's slot."""
+    """Lends blocking connections from a pool, or in a cluster, connections to the primary that has the hash slot of the
+    namespace."""
 
-    # Connections are given back, because between uses the pool renews credentials, checks health, and lends them to
-    # others.
+    # Clients give connections back after each use. Between uses, the pool renews credentials, checks the connections,
+    # and lends them to other users.
     keeps: Final = False
 
     def __init__(self, source: Any, key: str) -> None:
@@ -82,8 +83,8 @@ class RedisEndpoint(Borrowing):
             lent = borrow(pool)
             try:
                 return BorrowedConnection(lent, pool, options, self.moved)
-            # The constructor fails, for example, if the connection's class has no socket. Without this, the pool would
-            # run out of connections.
+            # The constructor fails, for example, if the connection's class has no socket. If the connection were not
+            # given back then, the pool would run out of connections.
             except BaseException:
                 pool.release(lent)
                 raise
@@ -112,8 +113,8 @@ class BorrowedConnection(Connection):
         self._seconds_before = self._socket.gettimeout()
         self._socket.setblocking(False)
         self._pool = pool
-        # The connection is in a list, so that only one thread can take it out and return it. Another thread may close
-        # this object at the same time.
+        # The list holds the lent connection. Two threads may close this object at the same time, but only one of them
+        # can pop the connection and return it to the pool.
         self._lent = [lent]
         self._moved = moved
 
@@ -134,7 +135,8 @@ class BorrowedConnection(Connection):
             self._pool.release(lent)
 
     def close(self, *, everywhere: bool = False) -> None:
-        """Close the connection at once and return it to its pool, which connects it again. This may be called again."""
+        """Close the connection at once and return it to its pool, which connects it again. It is safe to call this
+        twice."""
         with suppress(IndexError):
             lent = self._lent.pop()
             super().close(everywhere=everywhere)
@@ -154,8 +156,8 @@ class BorrowedConnection(Connection):
 
 
 def check_source(source: Any) -> None:
-    """Check that an object lends connections that can write. Raises TypeError or ValueError if not, with advice on what
-    to pass instead."""
+    """Check that an object lends connections on which commands can write. Raises TypeError or ValueError if it does
+    not, with advice on what to pass instead."""
     pool = getattr(source, "connection_pool", source)
     if callable(getattr(source, "master_for", None)):
         raise TypeError('redis: a Sentinel may know many services: pass the result of sentinel.master_for("mymaster")')
@@ -182,8 +184,8 @@ def is_asyncio(source: Any) -> bool:
 
 
 def borrow(pool: Any) -> Any:
-    """Borrow a connection from a pool with its `get_connection`. redis-py before 5.3 and valkey-py require the name of
-    a command in this call."""
+    """Borrow a connection from a pool with its `get_connection`. In valkey-py, and in redis-py before 5.3,
+    `get_connection` requires the name of a command."""
     named = inspect.signature(pool.get_connection).parameters.get("command_name")
     return pool.get_connection() if named is None or named.default is None else pool.get_connection("EVALSHA")
 
@@ -228,7 +230,8 @@ class BorrowedStream(AioStream):
 
 
 class AioRedisEndpoint(Borrowing):
-    """Lends asyncio connections of a pool, or of the cluster's primary that has the namespace's slot."""
+    """Lends asyncio connections from a pool, or in a cluster, connections to the primary that has the hash slot of the
+    namespace."""
 
     def __init__(self, source: Any, key: str) -> None:
         """Check that the application's object can be used. `key` is any key of the namespace. Raises TypeError or
@@ -237,12 +240,12 @@ class AioRedisEndpoint(Borrowing):
         self._returning: set[asyncio.Task[None]] = set()
 
     def opener(self, name: str) -> StreamOpener:  # noqa: ARG002 - connections have the name that the application gives
-        """Return the opener of connections, which is this object. The name is not used, because the pool names its
+        """Return this object, which is itself the opener. `name` is not used, because the pool names its
         connections."""
         return self
 
     def patience(self, seconds: float) -> float:
-        """Return how many seconds borrowing a connection may take."""
+        """Return how many seconds it may take to borrow a connection."""
         return seconds
 
     async def settle(self) -> None:

@@ -1,5 +1,6 @@
-"""Rota's own blocking connection to the server. The commands and replies on it are those of `session`. Every wait has a
-deadline and uses the `wait` function of the options. In a worker, this function also watches the death pipe."""
+"""Rota's own blocking connection to the server. Its commands and replies are defined in `session`. Every wait has a
+deadline and uses the function `wait` from the connection options. In a worker, that function also watches the death
+pipe."""
 
 import errno
 import os
@@ -36,23 +37,24 @@ T = TypeVar("T")
 Wait = Callable[[int, int, float], bool]
 """`wait(fd, events, seconds)` returns whether one of poll()'s `events` occurred in time. It may raise to give up."""
 
-# For how long a command is parked in the server, for example in a wait at a doorbell.
+# The usual timeout of a blocking command, for example of a wait at a doorbell.
 PARK_SECONDS: Final = 5  # whole seconds
-# The same for a process that has another way to check, equally often, whether the server is alive.
+# The timeout in a process that also checks in another way, every PARK_SECONDS, whether the server is alive.
 LONG_PARK_SECONDS: Final = 20
-EARLY_SECONDS: Final = 0.005  # a parked command may end by this much earlier than requested
+EARLY_SECONDS: Final = 0.005  # the server may end a blocking command by this much before its timeout
 NUDGE: Final = b"*0\r\n"
 """An empty command, which the server ignores. An idle server checks its timers every 0.1 s, so a parked command may end
 up to 0.1 s late. The server also checks its timers whenever it has read data, even from a blocked connection."""
-# How late a reply may be: up to 0.1 s because of the server's timers, and the rest for a busy server.
+# How late the reply to a blocking command may be. Up to 0.1 s are due to the server's timers, and the rest is for a
+# busy server.
 GRACE_SECONDS: Final = 3.0
-# The poll() event that each error of TLS waits for. The errors are given by name, because ssl is imported only if TLS
-# is used.
+# The poll() event to wait for after each TLS error. The keys are the names of the errors, because ssl is imported only
+# if TLS is used.
 _TLS_WANTS: Final = {"SSLWantReadError": select.POLLIN, "SSLWantWriteError": select.POLLOUT}
-# With keepalive, the kernel notices a path that drops packets about as fast as a short wait would. If the connection
-# has sent data, the kernel gives it up after the user timeout, which is in milliseconds. If it only receives, the
-# kernel gives it up at the first probe after that time, which is the third, after 7 s. (With a user timeout, Linux
-# ignores the number of probes.)
+# With keepalive, the kernel notices a network path that drops packets about as fast as a command with a short timeout
+# would. If sent data is not acknowledged, the kernel gives the connection up after the user timeout, which is in
+# milliseconds. If the connection only receives, the kernel gives it up at the first probe after that time. That is the
+# third probe, after 7 s. (With a user timeout, Linux ignores the number of probes.)
 _KEEPALIVE: Final = (
     (socket.TCP_KEEPIDLE, 3),
     (socket.TCP_KEEPINTVL, 2),
@@ -111,7 +113,7 @@ class Connection:
         return errors.read_reply(call, raw)
 
     def execute(self, *args: Arg) -> Any:
-        """Run a plain command and return the reply as hiredis reads it. Raises ServerError if it fails."""
+        """Run a Redis command and return the reply as hiredis parses it. Raises ServerError if it fails."""
         return self._query(command((pack(args),)))
 
     @property
@@ -120,12 +122,12 @@ class Connection:
         return self.renewal is not None and self.renewal.is_due
 
     def use(self, options: ConnectionOptions) -> None:
-        """Use other options from now on. A search for the primary connects with short time limits, and then sets the
-        usual ones."""
+        """Use these options from now on. A search for the primary connects with short time limits, and then sets the
+        usual options."""
         self._options = options
 
     def give_back(self) -> None:
-        """Return a borrowed connection to its pool. Rota's own connection is closed."""
+        """Return a borrowed connection to its pool. If the connection is Rota's own, close it."""
         self.close()
 
     def close(self, *, everywhere: bool = False) -> None:
@@ -133,13 +135,13 @@ class Connection:
         processes that share it, and calls of other threads that wait on it raise ConnectionLost."""
         if everywhere:
             with suppress(OSError):  # the connection may have ended already
-                # Shut down the socket itself. SSLSocket's own shutdown would drop TLS first, and data that another
-                # thread then sends would be plain text.
+                # Call the `shutdown` of the plain socket. SSLSocket's `shutdown` would first drop TLS, and if another
+                # thread sent data after that, the data would be plain text.
                 socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
         self._socket.close()
 
     def fileno(self) -> int:
-        """Return the descriptor of the socket, to wait on."""
+        """Return the descriptor of the socket, so that the caller can wait for data."""
         return self._socket.fileno()
 
     def send(self, data: bytes) -> None:
@@ -161,15 +163,16 @@ class Connection:
         return reply
 
     def receive(self) -> Any:
-        """Wait for the next reply and return it. Each piece of it may take up to `read_seconds`. Raises ServerError if
-        the connection fails or the reply is an error."""
+        """Wait for the next reply and return it. Each piece of the reply may take up to `read_seconds` to arrive.
+        Raises ServerError if the connection fails or the reply is an error."""
         while (reply := self._session.reply()) is NO_REPLY:
-            self._wait(select.POLLIN, "reply")  # wait before reading, because the reply has hardly ever arrived yet
+            # Wait before the first read, because a reply has hardly ever arrived by now.
+            self._wait(select.POLLIN, "reply")
             self._read()
         return reply
 
     def _read(self) -> bool:
-        """Read the data that has arrived. Return False if there was none."""
+        """Read the data that has arrived. Returns False if no data has arrived."""
         try:
             data = self._socket.recv(READ_BYTES)
         except OSError as error:
@@ -202,12 +205,13 @@ class Connection:
 
 
 def silence_error(seconds: float) -> ConnectionLost:
-    """Return the error for a command that was parked for `seconds` and got no reply within GRACE_SECONDS after that."""
+    """Return the error for a blocking command with a timeout of `seconds` that got no reply within GRACE_SECONDS after
+    the timeout."""
     return ConnectionLost(f"the server did not reply to a blocking command of {seconds:g} s", REASON_SILENT)
 
 
 def _wanted(error: OSError, otherwise: int) -> int:
-    # Return the poll() event to wait for after an error that means "would block". Other errors are raised as
+    # Return the poll() event to wait for after an error that means "would block". After any other error, raise
     # ConnectionLost.
     if isinstance(error, BlockingIOError):
         return otherwise
@@ -218,8 +222,8 @@ def _wanted(error: OSError, otherwise: int) -> int:
 
 
 def connect(address: Address, options: ConnectionOptions) -> Connection:
-    """Return a connection on which commands can write: to this server, or to the primary that its sentinels name.
-    Raises ServerError if that fails."""
+    """Return a connection to this server, or to the primary that the sentinels name. Commands on the connection can
+    write. Raises ServerError if there is no such connection."""
     try:
         return _connect_to_primary(address, options)
     except ServerError as error:
@@ -282,12 +286,12 @@ def _connect(address: Address, options: ConnectionOptions) -> socket.socket:
 
 
 def _connect_tcp(address: Address, options: ConnectionOptions) -> socket.socket:
-    """Connect to the first address of the host that accepts. `connect_seconds` limits the attempt at each address, and
-    the TLS handshake.
+    """Connect to the first address of the host that accepts a connection. `connect_seconds` limits the attempt at each
+    address, and the TLS handshake.
 
     It does not limit the lookup of the name, because a resolver cannot be interrupted. A lookup takes as long as
-    resolv.conf allows: `timeout` times `attempts` times the number of servers, by default 10 s for one server that does
-    not reply.
+    resolv.conf permits, which is `timeout` times `attempts` times the number of name servers. By default, that is 10 s
+    if there is one name server and it does not reply.
     """
     failure: OSError = OSError("the host name has no address")
     for family, _, _, _, place in socket.getaddrinfo(_resolvable(address.host), address.port, type=socket.SOCK_STREAM):
@@ -301,7 +305,8 @@ def _connect_tcp(address: Address, options: ConnectionOptions) -> socket.socket:
 
 
 def _resolvable(host: str) -> str | bytes:
-    # If the name were passed as a str, even a plain one would load the IDNA codec, which takes 1.4 MB in each process.
+    # Pass the name as bytes. With a str, even a plain ASCII name would load the IDNA codec, which takes 1.4 MB in each
+    # process.
     return host.encode() if host.isascii() else host
 
 

@@ -1,5 +1,5 @@
-"""The endpoints from which an application's clients get their connections: a server given by a URL, or the server of
-the application's own redis-py or valkey-py client (`rota.server.borrowed`)."""
+"""The endpoints from which an application's clients get their connections. An endpoint is for a server given by a URL,
+or for the server of the application's own redis-py or valkey-py client (`rota.server.borrowed`)."""
 
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeGuard
 
@@ -40,27 +40,26 @@ RedisClient = HasConnectionPool | LendsConnections | HasNodes
 
 
 class NamedServer(Protocol):
-    """The names under which messages show the server of a client."""
+    """The names that messages use for the server of a client."""
 
     @property
     def shown(self) -> str:
-        """The server in the form in which error messages show it: a URL without secrets, or a phrase."""
+        """The name of the server in error messages: a URL without secrets, or a phrase."""
         ...
 
     @property
     def place(self) -> str:
-        """The server in the form in which warnings show it, for example `127.0.0.1:6379`."""
+        """The name of the server in warnings, for example `127.0.0.1:6379`."""
         ...
 
     @property
     def credentials_in(self) -> str:
-        """The setting in which user and password are given, in the form in which messages name it, for example
-        `redis_url`."""
+        """The name in messages for the setting that contains the user and the password, for example `redis_url`."""
         ...
 
     @property
     def has_failover(self) -> bool:
-        """Whether another server may take over after a failover."""
+        """Whether another server may take over in a failover."""
         ...
 
 
@@ -69,7 +68,8 @@ class Endpoint(NamedServer, Protocol):
 
     @property
     def keeps(self) -> bool:
-        """Whether a client keeps its connections between calls. If not, it gives each one back after use."""
+        """Whether a client keeps its connections between calls. If false, the client gives each connection back after
+        use."""
         ...
 
     def connect(self, options: ConnectionOptions) -> Connection:
@@ -121,7 +121,7 @@ class UrlEndpoint:
 
 def endpoint_of(url: str | None, access: ServerAccess, redis: RedisClient | None, key: str) -> Endpoint:
     """Return the endpoint for a URL or for the application's own client. `key` is any key of the namespace. Raises
-    TypeError unless exactly one of the two is given, and the errors of the endpoint."""
+    TypeError unless exactly one of the two is given, and the same errors as the constructor of the endpoint."""
     if is_url(url, access, redis):
         return UrlEndpoint(url, access)
     from rota.server.borrowed import RedisEndpoint  # noqa: PLC0415 - only applications that pass a client load it

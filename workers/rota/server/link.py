@@ -1,5 +1,5 @@
-"""Links and outages. A link is a connection that is made again after it was lost. An outage is the time from the first
-error of a connection to the next command that succeeds. Outages are logged and counted."""
+"""Links and outages. A link is a connection that is opened again after it was lost. An outage is the time from the
+first error of a connection to the next command that succeeds. Outages are logged and counted."""
 
 import time
 from typing import Any, Generic, TypeVar
@@ -31,8 +31,8 @@ class Outages:
         self._lost_at: float | None = None
 
     def failed(self, error: ServerError) -> float:
-        """Log the first error of an outage and count every error. Returns for how many seconds to wait before the next
-        attempt."""
+        """Count an error, and log it if it is the first error of an outage. Returns for how many seconds to wait before
+        the next attempt."""
         self._recorder.counter(REDIS_ERRORS, error.reason).add()
         if self._lost_at is None:
             self._lost_at = time.monotonic()
@@ -65,8 +65,8 @@ class Pipelined(Generic[T]):
             self._reply = error
 
     def take_in(self) -> bool:
-        """Receive the reply and keep it for `reply`. An error is kept like any other reply. Returns False if the
-        connection can no longer be used."""
+        """Receive the reply and store it for `reply`. If the reply is an error, the error is stored. Returns False if
+        the connection can no longer be used."""
         if self._reply is NO_REPLY:
             try:
                 self._reply = self._connection.try_receive()  # in most cases the reply has already arrived
@@ -82,7 +82,7 @@ class Pipelined(Generic[T]):
         self.take_in()
         reply = self._reply
         self._reply = None
-        # The server has lost its scripts in the meantime, so send the text of this one.
+        # The server has lost its scripts in the meantime, so send the text of this script.
         if isinstance(reply, UnknownScript):
             return self._connection.run(self._call)
         if isinstance(reply, ServerError):
@@ -91,8 +91,8 @@ class Pipelined(Generic[T]):
 
 
 class Link:
-    """Holds at most one connection, and connects again after the connection was lost. A link never repeats a command.
-    If a command may be repeated, the caller repeats it."""
+    """A holder of at most one connection, which connects again after the connection was lost. A link never repeats a
+    command. If a command may be repeated, the caller repeats it."""
 
     def __init__(self, address: Address, options: ConnectionOptions, recorder: Recorder) -> None:
         self._address = address
@@ -103,11 +103,11 @@ class Link:
         self.succeeded = self._outages.succeeded
 
     def connection(self, *, is_parked: bool = False) -> Connection:
-        """Return the connection, which is made if there is none. Raises ServerError if that fails.
+        """Return the connection, and connect first if there is none. Raises ServerError if that fails.
 
         If a pipelined call has had no reply yet, this first receives that reply, because otherwise the reply would be
-        mistaken for the reply to the next command. It also replaces the connection if its password expires soon, unless
-        `is_parked` is set because a command is parked on it.
+        mistaken for the reply to the next command. This also replaces the connection if its password expires soon. Pass
+        `is_parked` to prevent that while a blocking command is waiting on the connection.
         """
         pipelined = self._pipelined
         self._pipelined = None
@@ -120,8 +120,8 @@ class Link:
         return self._connection
 
     def pipeline(self, call: ScriptCall[T]) -> Pipelined[T] | None:
-        """Send a call without waiting for its reply, so that the caller can do other work until it arrives. Returns
-        None if there is no connection."""
+        """Send a call without waiting for its reply, so that the caller can do other work until the reply arrives.
+        Returns None if there is no connection."""
         if self._connection is None:
             return None
         sent = self._pipelined = Pipelined(self.connection(), call)

@@ -1,7 +1,7 @@
 """Logins: the user and the password with which a connection authenticates, if they can change while it is in use.
 
-They come from a provider in the application, or from the URL of a fleet, which a reload can change. The passwords of a
-provider may expire. It is called again before that, and after the server has refused a login.
+They come from a provider in the application, or from the URL of a fleet, which a reload can change. A password from a
+provider may expire. The provider is called again before that, and after the server has refused a login.
 """
 
 import contextlib
@@ -24,14 +24,14 @@ from rota.display_text import HIDDEN, may_hold_credentials
 from rota.server.server_errors import REASON_CREDENTIALS, ConnectionLost
 
 SETTING: Final = "redis_credentials"
-# Shares of a password's lifetime after which the provider is called again, and after which connections are replaced.
-# The first leaves time for a provider that fails for a while. The second leaves time for the master, which checks twice
-# a second and passes the new login to its children.
+# After the first of these shares of a password's lifetime, the provider is called again, which leaves time in case the
+# provider fails for a while. After the second share, connections are replaced. The interval between the two leaves time
+# for the master, which checks twice a second and passes the new login to its children.
 _REQUESTED_AFTER: Final = 0.8
 _RENEWED_AFTER: Final = 0.9
 _HEAD: Final = struct.Struct("<II")  # length and checksum of the login in shared memory
 _MAX_BYTES: Final = 1 << 17
-# Beginnings of file names that do not belong to the application.
+# Prefixes of the names of files that do not belong to the application.
 _NOT_THEIRS: Final = (__file__, str(importlib.__file__), "<frozen ")
 _WHAT_TO_RETURN: Final = "return (user, password), or (user, password, expiry as Unix time)"
 
@@ -56,12 +56,12 @@ class LoginUnknown(ConnectionLost):
 
 
 class ProviderFault(LoginUnknown):
-    """Raised if no login is possible until the provider or its setting is changed."""
+    """Raised if no login is possible until the provider or the setting that names it is changed."""
 
 
 class Login(NamedTuple):
-    """A user and a password. `since` is when the process learned them and `until` when they expire, in seconds of
-    CLOCK_BOOTTIME."""
+    """A user and a password. `since` is the time at which the process received them, and `until` the time at which they
+    expire, both in seconds of CLOCK_BOOTTIME."""
 
     user: str
     password: str
@@ -87,7 +87,7 @@ class Logins(Protocol):
     """A source of logins for connections."""
 
     def kept(self) -> Login | None:
-        """Return the login if that is possible without waiting, or else None."""
+        """Return the login if this process has one, without waiting. Otherwise return None."""
         ...
 
     def current(self) -> Login:
@@ -95,19 +95,19 @@ class Logins(Protocol):
         ...
 
     def refused(self) -> bool:
-        """Record that the server refused the login, and return whether another one may be available at once."""
+        """Record that the server refused the login, and return whether another login may be available at once."""
         ...
 
 
 class Renewal(NamedTuple):
-    """Determines when to replace a connection whose login expires."""
+    """The time at which a connection is replaced because its login expires."""
 
     login: Login
     logins: Logins
 
     @property
     def is_due(self) -> bool:
-        """Whether to replace the connection now: its login expires soon, and another login is available."""
+        """Whether to replace the connection now, because its login expires soon and another login is available."""
         return boottime() >= self.login.renew_at and self.logins.kept() != self.login
 
 
@@ -117,7 +117,7 @@ def boottime() -> float:
 
 
 class ProvidedLogins:
-    """The logins of a provider that this process calls itself."""
+    """The logins from a provider that this process calls itself."""
 
     def __init__(self, provider: CredentialProvider) -> None:
         self._provider = provider
@@ -141,21 +141,21 @@ class ProvidedLogins:
             now = boottime()
             if last is None or now >= last.until:
                 raise
-            # Postpone the next call of the provider, to a time within the rest of the password's lifetime.
+            # Postpone the next call of the provider by a part of the rest of the password's lifetime.
             login = last._replace(since=now)
         self._login = login
         return login
 
     def refused(self) -> bool:
-        """Forget the login that the server refused. Returns whether another attempt is useful, which it is not if the
-        provider was called just before."""
+        """Forget the login that the server refused. Returns whether another attempt to connect is useful. It is not
+        useful if the provider was called just before."""
         self._login = None
         return not self._is_new
 
 
 class SharedLogins:
-    """The login of a fleet, in memory that its master writes and its children read. Through an eventfd, the children
-    notify the master if the server refuses the login. If a reader finds that a write is in progress, it reads again."""
+    """The login of a fleet, in memory that its master writes and its children read. If the server refuses the login, a
+    child notifies the master through an eventfd. A process that reads during a write reads again."""
 
     def __init__(self, memory: int, bell: int) -> None:
         self.memory = memory
@@ -164,7 +164,7 @@ class SharedLogins:
 
     @classmethod
     def create(cls, login: Login) -> "SharedLogins":
-        """Create the memory, with a login in it, and the eventfd."""
+        """Create the shared memory with this login, and the eventfd."""
         bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         made = cls(os.memfd_create("rota-login", os.MFD_CLOEXEC), bell)
         made.put(login)
@@ -188,8 +188,8 @@ class SharedLogins:
     kept = current
 
     def refused(self) -> bool:
-        """Notify the master that the server refused this login, so that the master calls the provider again. Always
-        returns False, because the master has no other login yet."""
+        """Notify the master that the server refused this login, so that the master calls the provider again. This
+        always returns False, because no other login is available yet."""
         with contextlib.suppress(BlockingIOError):  # if the counter is full, the master has been notified often enough
             os.eventfd_write(self.bell, 1)
         return False
@@ -202,8 +202,8 @@ class SharedLogins:
 
 
 class FleetLogin:
-    """Holds the login of the fleet that this process belongs to. It is None in other processes, and if the fleet has
-    neither a provider nor a user or password in its URL."""
+    """A holder of the login of the fleet that this process belongs to. The login is None if the process belongs to no
+    fleet, or if the fleet has neither a provider nor a user or password in its URL."""
 
     def __init__(self) -> None:
         self.shared: SharedLogins | None = None
@@ -263,8 +263,8 @@ def _imported(provider: str, named: str) -> Any:
 
 
 def _import(module: str) -> ModuleType:
-    """Import a module. If it is not found, look for it in the current folder too, because the `rota.toml` that names it
-    may be there."""
+    """Import a module. If the module is not found, also look for it in the current folder, because the `rota.toml` that
+    names the module may be there."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
@@ -276,7 +276,7 @@ def _import(module: str) -> ModuleType:
 
 
 def login_of(returned: object, named: str, unix_now: float, now: float) -> Login:
-    """Return the login that a provider returned as `returned`. `now` is the time of CLOCK_BOOTTIME. Raises
+    """Return the login for `returned`, the object that a provider returned. `now` is the time of CLOCK_BOOTTIME. Raises
     ProviderFault or LoginUnknown if the login is not valid."""
     match returned:
         case (str(password),):

@@ -1,4 +1,4 @@
-"""A parser of the server's replies, RESP2 and RESP3, for applications that only enqueue and have no hiredis.
+"""A parser of replies in RESP2 and RESP3, for applications that only enqueue tasks and have not installed hiredis.
 
 It provides the methods of `hiredis.Reader` that `session` uses. A test checks that both parsers return the same values.
 """
@@ -14,7 +14,7 @@ class ProtocolError(Exception):
 
 
 class PushNotification(list[Any]):
-    """A message that the server sends without a request."""
+    """A push message of RESP3, which the server sends without a request."""
 
 
 class _Incomplete(Exception):
@@ -22,7 +22,7 @@ class _Incomplete(Exception):
 
 
 class Reader:
-    """Takes bytes as they arrive, and returns whole replies."""
+    """A parser that takes bytes as they arrive, and returns complete replies."""
 
     def __init__(self, replyError: Callable[[str], Any], notEnoughData: object) -> None:  # noqa: N803 - as hiredis has them
         self.error_of = replyError
@@ -48,7 +48,7 @@ class Reader:
         return reply
 
     def reply(self) -> Any:
-        """Read the next reply from the bytes."""
+        """Parse the next reply in the buffered bytes."""
         line = self._line()
         kind = line[:1]
         rest = line[1:]
@@ -66,7 +66,7 @@ class Reader:
         return line
 
     def bulk(self, length: bytes) -> bytes | None:
-        """Read a string of `length` bytes, or None for a null."""
+        """Parse a string of `length` bytes. Returns None for a null."""
         size = int(length)
         if size < 0:
             return None
@@ -77,7 +77,7 @@ class Reader:
         return bytes(self._buffer[begin : begin + size])
 
     def array(self, length: bytes) -> list[Any] | None:
-        """Read a list of `length` replies, or None for a null."""
+        """Parse a list of `length` replies. Returns None for a null."""
         size = int(length)
         return None if size < 0 else [self.reply() for _ in range(size)]
 

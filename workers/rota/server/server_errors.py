@@ -1,5 +1,5 @@
-"""The errors of connections and commands to the server. There are three kinds, because callers handle them in three
-ways.
+"""The errors of connections to the server, and of commands. There are three kinds of errors, which callers handle
+differently.
 
 * `ConnectionLost`: the connection can no longer be used. Reconnect. The last command may have been executed.
 * `PushedBack`: the server is alive and refuses commands for now. Back off and send the same command again.
@@ -27,7 +27,7 @@ _FULL: Final = "ERR max number of clients"
 
 
 class ServerError(Exception):
-    """The base class of the three kinds of errors. `reason` is one of a small set of words, so it can be the label of a
+    """The base class of the three kinds of errors. `reason` is a word from a small set, so it can be the label of a
     metric."""
 
     def __init__(self, text: str, reason: str = REASON_OTHER) -> None:
@@ -47,12 +47,13 @@ class ServerError(Exception):
 
 
 class ConnectionLost(ServerError):
-    """Raised if the connection was lost or must be given up. The last command may or may not have been executed."""
+    """Raised if the connection was lost or can no longer be used. The last command may or may not have been
+    executed."""
 
 
 class TlsFault(ConnectionLost):
-    """Raised if TLS fails because of a certificate, a file, or a server without TLS. The message states which setting
-    to change."""
+    """Raised if TLS fails because of a certificate or a file, or because the server does not use TLS. The message
+    states which setting to change."""
 
 
 class TlsFilesFault(TlsFault):
@@ -64,18 +65,18 @@ class PushedBack(ServerError):
 
 
 class Refused(ServerError):
-    """Raised if the server refused this command and would refuse it if it were sent again."""
+    """Raised if the server refused this command and would refuse the same command again."""
 
 
 class UnknownScript(Refused):
     """Raised if the server does not know a script (NOSCRIPT). The caller then sends the script's text."""
 
 
-# The kind of an error reply, by its first word.
+# The exception class of an error reply, by the first word of the reply.
 _KINDS: Final[dict[str, type[ServerError]]] = {
-    # In each of these cases another server may have taken over, and only a new connection would find it. READONLY and
-    # MASTERDOWN come from a server that is no longer a primary, UNBLOCKED from a server that was demoted while a
-    # command was blocked in it, and NOREPLICAS from a server that is cut off from its replicas.
+    # After each of these replies, another server may have taken over, and only a new connection would find that server.
+    # READONLY and MASTERDOWN come from a server that is no longer a primary, UNBLOCKED from a server that was demoted
+    # while a command was blocked in it, and NOREPLICAS from a server that is cut off from its replicas.
     **dict.fromkeys(("READONLY", "UNBLOCKED", "MASTERDOWN", "NOREPLICAS"), ConnectionLost),
     **dict.fromkeys(
         ("OOM", "MISCONF", "LOADING", "BUSY", "CLUSTERDOWN", "TRYAGAIN", "NOTREADY", "ROLLBACK"), PushedBack
@@ -95,8 +96,8 @@ def wants_password(text: str) -> bool:
 
 
 def without_arguments(text: str) -> str:
-    """Return an error reply without the arguments that it repeats. A server without AUTH repeats those of the AUTH
-    command, which include the password."""
+    """Return an error reply without the arguments that it repeats. A server that does not have the command AUTH repeats
+    its arguments, which include the password."""
     return text.partition(", with args beginning with")[0]
 
 
@@ -119,8 +120,8 @@ _UNREADABLE: Final = (ValueError, TypeError, LookupError, ArithmeticError, Attri
 
 
 def read_reply(call: ScriptCall[T], raw: Any) -> T:
-    """Parse the reply of a script. If the parser cannot read it, this raises Refused, so that such a reply does not end
-    the process. Callers that may repeat the call do so."""
+    """Parse the reply of a script. If the parser cannot read it, this raises Refused, because another exception would
+    end the process. Callers for which it is safe then repeat the call."""
     try:
         return call.parse(raw)
     except _UNREADABLE as error:

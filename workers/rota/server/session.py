@@ -1,17 +1,17 @@
-"""The commands and replies on a connection to the server, without any I/O.
+"""The commands and replies on a connection to the server. This module does no I/O.
 
 The blocking and the asyncio connection both use this module, and differ only in how they read and write bytes.
 
 1. Each connection first sends its `greeting`.
-2. It passes the bytes that it reads to a `Session`, which returns the replies. An error reply is raised as an exception
-   whose class shows what to do about it.
-3. It never repeats a command on its own, because if a claim were sent twice, no worker would know about the tasks of
-   one copy. The only exception is NOSCRIPT (`UnknownScript`), which means that nothing was executed. In this case the
-   connection sends the script as text.
+2. The connection passes the bytes that it reads to a `Session`, which returns the replies. An error reply is raised as
+   an exception, and the class of the exception determines how callers handle it.
+3. A connection never repeats a command on its own. If it sent a claim twice, no worker would know about the tasks of
+   one of the two claims. The only exception is NOSCRIPT (`UnknownScript`), which means that nothing was executed. In
+   this case the connection sends the script as text.
 
-An enqueue may wait for more than the server's reply: for a replica or for the disk (`Confirmation`).
-docs/reliability.md describes what each level promises. The command that waits is sent after the scripts on the same
-connection, in the same round trip, because WAIT and WAITAOF cover only the writes of their own connection.
+An enqueue may also wait for a replica or for the disk (`Confirmation`). docs/reliability.md describes what each
+durability level guarantees. The command that waits is WAIT or WAITAOF. It is sent after the scripts, in the same round
+trip, and on the same connection, because it covers only the writes of its own connection.
 """
 
 from dataclasses import dataclass, replace
@@ -45,7 +45,7 @@ READ_BYTES: Final = 1 << 16
 
 
 class Session:
-    """Parses the replies that arrive on one connection."""
+    """The parser of the replies that arrive on one connection."""
 
     __slots__ = ("_reader",)
 
@@ -53,8 +53,8 @@ class Session:
         self._reader = Reader(replyError=error_of_reply, notEnoughData=NO_REPLY)
 
     def take(self, data: bytes) -> None:
-        """Add bytes that were read from the connection. If there are none, the connection has ended, and this raises
-        ConnectionLost."""
+        """Add bytes that were read from the connection. Raises ConnectionLost if `data` is empty, because the
+        connection has then ended."""
         if not data:
             raise ConnectionLost("the server closed the connection", REASON_NETWORK)
         self._reader.feed(data)
@@ -73,7 +73,7 @@ class Session:
 
 def greeting(address: Address, login: Login, name: str) -> list[bytes]:
     """Return the commands with which a connection begins. The last one sets the name that CLIENT LIST shows. The server
-    may refuse that command, because an ACL or a proxy may forbid it."""
+    may refuse that last command, because an ACL or a proxy may forbid it."""
     first: list[tuple[Arg, ...]] = []
     if login.user or login.password:
         first.append(("AUTH", login.user or "default", login.password))
@@ -83,8 +83,9 @@ def greeting(address: Address, login: Login, name: str) -> list[bytes]:
 
 
 def tls_context(files: TlsFiles) -> "SSLContext":
-    """Return the TLS context of all connections. It checks the host name. It trusts the authorities in these files,
-    which are read now, or those of the system if no file is given. Raises TlsFault if a file cannot be used."""
+    """Return the TLS context of all connections. It checks the host name. It trusts the authorities in the file
+    `files.ca`, or those that the system trusts if there is no such file. The files are read now. Raises TlsFault if a
+    file cannot be used."""
     import ssl  # noqa: PLC0415 - 2 MB that only TLS needs
 
     named = f"redis_tls_ca: {files.ca}"
@@ -116,8 +117,8 @@ def connection_fault(what: str, error: OSError) -> ConnectionLost:
 
 def greeting_fault(error: ConnectionLost, address: Address) -> ConnectionLost:
     """Return the error for a connection that ended before the greeting was complete. With TLS 1.3, a server that
-    requires a certificate but gets none ends the connection only at this point, and its alert may be lost on the way,
-    so the message mentions this possibility."""
+    requires a client certificate but gets none ends the connection only at this point. Its alert may be lost, so the
+    message mentions this possible cause."""
     if not address.tls or address.tls_files.cert or error.reason != REASON_NETWORK or isinstance(error, TlsFault):
         return error
     return TlsFault(f"{error}: if the server requires a client certificate, {_NAME_OURS}", REASON_NETWORK)
@@ -138,8 +139,8 @@ _NO_TLS: Final = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
 
 
 def _tls_fault(error: OSError) -> str:
-    """Return what went wrong in TLS and which setting to change, or "" for an error of another kind. The error is
-    recognised by its attributes, because ssl may not be loaded."""
+    """Return a text that states what went wrong in TLS and which setting to change. For an error of another kind,
+    return "". TLS errors are recognised by their attributes, because ssl may not be loaded."""
     if message := getattr(error, "verify_message", ""):
         return f"the server's certificate is not accepted ({message}): {_what_to_set(getattr(error, 'verify_code', 0))}"
     if isinstance(error, NoHandshake):
@@ -159,13 +160,15 @@ def _what_to_set(verify_code: int) -> str:
 
 
 Durability = Literal["none", "wait", "waitaof"]
-# The server may wait for this share of the time in which its reply must arrive. It checks its timers only every 0.1 s.
+# The server may wait for this share of the time in which its reply must arrive. The rest is needed because the server
+# checks its timers only every 0.1 s.
 _WAITING_SHARE: Final = 0.75
 _NO_MATTER_SECONDS: Final = 0.01
 
 
 def level_of(text: str) -> Durability:
-    """Return the durability level with this name. Raises ValueError, with the names of all levels, if there is none."""
+    """Return the durability level with this name. If there is no such level, raises ValueError with the names of all
+    levels."""
     if text not in get_args(Durability):
         expected = ", ".join(f'"{level}"' for level in get_args(Durability))
         raise ValueError(f"durability: expected one of {expected}, got {text!r}")
@@ -182,14 +185,14 @@ class Confirmation:
 
     @property
     def waiting(self) -> bytes:
-        """The command to send after the scripts, in wire form."""
-        # A timeout of 0 would mean to wait forever.
+        """The command that waits for the confirmation, in wire form. It is sent after the scripts."""
+        # A timeout of 0 would make the server wait forever.
         return self._command(max(1, round(self.seconds * 1000)))
 
     @property
     def trial(self) -> bytes:
-        """The command to send on a connection that has written nothing. The server replies at once, with an error if it
-        can never confirm."""
+        """A command to try out on a connection that has written nothing. The server replies at once, and with an error
+        if it can never confirm writes."""
         return self._command(1)
 
     def within(self, seconds: float) -> "Confirmation":
@@ -213,8 +216,8 @@ class Confirmation:
 
 
 def confirmation(durability: Durability, *, failover: bool, timeout_seconds: float) -> Confirmation | None:
-    """Return the confirmation to request, or None if the server's reply to the enqueue is enough. `failover` is whether
-    another server may take over."""
+    """Return the confirmation to request, or None if the server's reply to the enqueue is enough. `failover` states
+    whether another server may take over."""
     if durability == "none":
         return None
     replicas = 1 if durability == "wait" or failover else 0

@@ -1,7 +1,8 @@
-"""Checks that arguments and results are strict JSON: a task receives exactly what its caller wrote, or the call fails.
+"""Checks that arguments and results are strict JSON: a task receives exactly the values that its caller passed, or the
+call fails.
 
-None, bool, int, finite float, str, list, and dict with str keys are allowed. Arguments of other types are converted
-before this check, based on their annotations: see `rota.tasks.typed_arguments`.
+None, bool, int, finite float, str, list, and dict with str keys are allowed. If an annotation permits another type, the
+argument is converted before this check: see `rota.tasks.typed_arguments`.
 """
 
 import math
@@ -16,7 +17,7 @@ from rota.protocol.outcome import Done, error_line
 
 _KIBIBYTE = 1024
 _MILLISECONDS_A_SECOND = 1000
-_MAX_DIGITS_BITS = 14_000  # Python reads integers of up to 4,300 digits, which is 14,283 bits
+_MAX_DIGITS_BITS = 14_000  # Python parses integers of at most 4,300 digits, about 14,283 bits
 _SURELY_SHORT = 2**62
 _LISTS: Final = (list,)
 _ARRAYS: Final = (list, tuple)
@@ -36,22 +37,22 @@ _AS_A_LIST: Final = "pass a list, because a tuple would arrive as a list"
 
 
 class DescribesArguments(Protocol):
-    """Anything that can describe the arguments of a declared task in error messages."""
+    """An object that describes the arguments of a declared task for error messages."""
 
     def described(self, argument: int | str) -> tuple[str, str]:
-        """Return the name of an argument (given by number or keyword), and its valid values."""
+        """Return the name of an argument (given by number or keyword), and a description of the valid values."""
 
 
 class DumpsResult(Protocol):
-    """Anything that converts the result of a task to JSON values, based on its return annotation."""
+    """An object that converts the result of a task to JSON values, based on the return annotation of the task."""
 
     def dump_result(self, value: Any) -> Any:
         """Return the result as JSON values. Raises Misfit if the client would get a different value."""
 
 
 class Misfit(Exception):
-    """Raised for a value that does not fit its annotation. `path` leads to the part that does not fit, for example
-    `.items[2]`. It is "" if the whole value does not fit."""
+    """Raised for a value that does not fit its annotation. `path` is the path to the part that does not fit, for
+    example `.items[2]`, or "" if the whole value does not fit."""
 
     def __init__(self, path: str, fault: str) -> None:
         super().__init__(path, fault)
@@ -60,8 +61,8 @@ class Misfit(Exception):
 
 
 def is_model(kind: object) -> bool:
-    """Whether `kind` is a pydantic model class. This does not import pydantic, because there are no such classes before
-    the application has imported it."""
+    """Whether `kind` is a pydantic model class. This does not import pydantic. Unless the application has imported it,
+    there are no such classes."""
     pydantic = sys.modules.get("pydantic")
     return pydantic is not None and isinstance(kind, type) and issubclass(kind, pydantic.BaseModel)
 
@@ -74,12 +75,14 @@ def step(key: Any) -> str:
 def check_arguments(
     name: str, args: Sequence[Any], kwargs: Mapping[str, Any], task: DescribesArguments | None = None
 ) -> None:
-    """Check that every argument is strict JSON. `args` itself may be any sequence, and `kwargs` any mapping.
+    """Check that every argument is strict JSON. The containers `args` and `kwargs` themselves may be any sequence and
+    any mapping.
 
     Raises InvalidArguments for the first argument that is not JSON. The message has the path and the type, and the name
     of the parameter if `task` is given.
     """
-    # Nearly every call returns here. This check is about ten times faster than the search for the fault below.
+    # Nearly every call returns here, because its arguments are plain. This check is about ten times faster than the
+    # search for a fault below.
     if type(args) in _ARRAYS and type(kwargs) is dict and _are_plain(args) and (not kwargs or _is_plain_object(kwargs)):
         return
     require_collections(name, args, kwargs)
@@ -113,7 +116,8 @@ def check_key(name: str, key: Any) -> None:
 
 def kept_result(value: Any, ttl_seconds: float, max_kb: int, typed: DumpsResult | None = None) -> Done:
     """Return the outcome of a task that is done and whose result is to be stored for `ttl_seconds`. If the result
-    cannot be stored, the task is done anyway, and the outcome has the reason. `typed` converts the result first."""
+    cannot be stored, the task is done anyway, and the outcome contains the reason. If `typed` is given, it converts the
+    result first."""
     try:
         value = value if typed is None else typed.dump_result(value)
         if fault := _fault_in("result", value):
@@ -136,8 +140,8 @@ def _fault_in(root: str, value: Any) -> str:
 
 
 def _are_plain(values: Iterable[Any], depth: int = _OUTER_LEVELS, arrays: tuple[type[Any], ...] = _LISTS) -> bool:
-    # True means that the values have no fault, and False that they may have one. Only exact types pass, because a
-    # subclass could run code of its own.
+    # If this returns True, the values have no fault. If it returns False, they may have one. Instances of subclasses do
+    # not pass, because a subclass could run code of its own.
     for value in values:
         kind = type(value)
         if kind is str:

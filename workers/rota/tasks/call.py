@@ -1,4 +1,5 @@
-"""Calls to enqueue, each of which is a task's name with arguments and options, and chains and groups of calls."""
+"""Calls that can be enqueued, and chains and groups of calls. A call is the name of a task with arguments and
+options."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,12 +28,13 @@ class CallOptions(TypedDict, total=False):
     delay: Duration | None  # time until the task is due, seconds or timedelta; pass `delay` or `at`, not both
     at: datetime | None  # when the task is due, an aware datetime
     id: str | None  # id of the task; if a live task has this id, nothing is enqueued and the handle has `duplicate` set
-    unique: Unique | None  # this option and the next four are as in the declaration
+    unique: Unique | None  # this and the next four options have the same meaning as in `@rota.task`
     unique_for: Duration | None
     expires: Duration | None
     retries: int | None
     result_ttl: Duration | None
-    front: bool  # put the task at the head of its lane, now or when it is due; `enqueue_many` keeps the order
+    # Put the task at the head of its lane, now or when it is due; tasks of one `enqueue_many` keep their order.
+    front: bool
 
 
 CALL_OPTIONS: Final = frozenset(CallOptions.__annotations__)
@@ -40,7 +42,8 @@ CALL_OPTIONS: Final = frozenset(CallOptions.__annotations__)
 
 @dataclass(frozen=True)
 class Call(Generic[R_co]):
-    """A call of a task by its name. `task.call(...)` returns one, or make it yourself: `rota.Call("resize", args=[7])`.
+    """A call of a task by its name. `task.call(...)` returns a Call. You can also create one yourself:
+    `rota.Call("resize", args=[7])`.
 
     `R_co` is the type that the task's function returns. The fields after `kwargs` are the same options that `using`
     takes.
@@ -63,15 +66,15 @@ class Call(Generic[R_co]):
 
 @dataclass(frozen=True)
 class CallChain:
-    """Calls that run one after another. When one of them has ended as done, the same atomic step enqueues the next."""
+    """Calls that run one after another. The atomic step that ends a call as done also enqueues the next call."""
 
     calls: tuple[Call[Any], ...]
 
 
 @dataclass(frozen=True)
 class CallGroup:
-    """Members (calls and chains that run in any order), and a call that follows them. The atomic step that ends the
-    last member enqueues that call, once."""
+    """Members, which are calls and chains that run in any order, and a call that follows them. The atomic step that
+    ends the last member also enqueues the following call, once."""
 
     members: tuple[Call[Any] | CallChain, ...]
     then: Call[Any] | CallChain | None = None
@@ -87,8 +90,8 @@ class MakesCalls(Protocol):
 
 
 def plain_call(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call[Any]:
-    """Return `Call(name, args, kwargs)`, but in a third of the time, because the other fields are left to the defaults
-    of the class."""
+    """Return `Call(name, args, kwargs)`. This takes a third of the time of the constructor, because it does not set the
+    fields that have default values."""
     call: Call[Any] = object.__new__(Call)
     call.__dict__.update(name=name, args=args, kwargs=kwargs)
     return call
@@ -112,7 +115,8 @@ def call_of(what: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None, op
 
 
 def many(calls: Iterable[Call[Any]]) -> Iterable[Call[Any]]:
-    """Return the argument of a client's `enqueue_many` unchanged. Raises TypeError if it is not iterable."""
+    """Check the argument of a client's `enqueue_many`, and return it unchanged. Raises TypeError if it is not
+    iterable."""
     if not isinstance(calls, Iterable):
         raise TypeError(f"enqueue_many takes many calls, for example [resize.call(7), resize.call(8)], got {calls!r}")
     return calls
@@ -130,7 +134,7 @@ def members_of(members: Iterable[Call[Any] | CallChain]) -> tuple[Call[Any] | Ca
 
 
 def calls_of(member: Call[Any] | CallChain) -> Sequence[Call[Any]]:
-    """Return the calls of a chain, or a single call as a sequence of one."""
+    """Return the calls of a chain, or a sequence with the call if `member` is a single call."""
     return member.calls if isinstance(member, CallChain) else (member,)
 
 
@@ -160,12 +164,12 @@ def _check_call(call: Any, where: str) -> None:
         raise TypeError(f"{where}: {why_no_call(call)}")
 
 
-# Messages about mistakes
+# Messages about mistakes of callers
 
 
 def fault_in_call_options(given: Iterable[str], owner: str) -> str:
-    """Return the error message for a keyword argument that is not an option of a call. `owner` is what was called, for
-    example `enqueue()`."""
+    """Return the error message for a keyword argument that is not an option of a call. `owner` names the function that
+    was called, for example `enqueue()`."""
     declared = dict.fromkeys(TaskArguments.__annotations__, "set it where the task is declared, in @rota.task(...)")
     return fault_in_option(
         min(set(given) - CALL_OPTIONS), owner, declared | FOREIGN_NAMES["call"], CallOptions.__annotations__
@@ -173,8 +177,8 @@ def fault_in_call_options(given: Iterable[str], owner: str) -> str:
 
 
 def advice_on_options(name: str, names: Collection[str]) -> str:
-    """Return advice for an error message if keyword arguments that the task does not have are options of a call, in
-    Rota or in another library. Returns "" if none of `names` is such an option."""
+    """Return advice for an error message about keyword arguments (`names`) that the task does not have. Returns ""
+    unless some of them are options of a call, in Rota or in another library."""
     meant = next((each for each in sorted(names) if each in CALL_OPTIONS or each in FOREIGN_NAMES["call"]), "")
     if not meant:
         return ""
@@ -203,14 +207,14 @@ def why_no_call(thing: Any) -> str:
 
 
 def task_of_method(thing: Any) -> str:
-    """Return the name of the task if the object is a method of one (for example `resize.enqueue`), or "" for anything
-    else."""
+    """Return the name of the task if the object is a method of a task (for example `resize.enqueue`), or "" for
+    anything else."""
     owner = getattr(thing, "__self__", None)
     return getattr(owner, "__name__", "resize") if hasattr(owner, "call") else ""
 
 
 def why_not_positional(what: Any, more: Sequence[Any]) -> str:
-    """Return the error message for positional arguments of `enqueue` after the object to enqueue."""
+    """Return the error message for a call of `enqueue` with positional arguments after the object to enqueue."""
     shown = ", ".join(map(repr, more))
     if isinstance(what, str):
         return f"pass the task's arguments as a list: use .enqueue({what!r}, args=[{shown}])"

@@ -1,18 +1,18 @@
-"""Turns the body of a claimed task into a call that can be made, or into the reason why it can never be made. Workers
-and consumers share this module.
+"""Conversion of the body of a claimed task into a call that can be made, or into the reason why no call can ever be
+made. Workers and consumers share this module.
 
 Some tasks need permission from Redis to start: tasks with a rate, and tasks that may be started at most once, which are
-marked as started. A generator yields the requests and waits for this one by one, so that a blocking loop and an asyncio
-loop can take the same steps.
+marked as started. A generator yields the necessary requests and waits one by one, so that a blocking loop and an
+asyncio loop can take the same steps.
 
-1. The script `throttle` grants a start, or takes the task away from its owner. It also grants a start that is a few
-   milliseconds ahead, for which the owner waits.
+1. The script `throttle` grants a start, or takes the task away from its owner. It may also grant a start in a few
+   milliseconds. The owner then waits until that time.
 2. The script `mark_started` marks an entry that may be started at most once, if the owner still holds it. If the owner
    is killed after this, the task is dead.
-3. If no reply arrives, nothing is started. The owner still holds the entry, and its next call returns the entry's
-   current form, so a repeated request finds the mark. If the reply that grants a start is lost, the start does not take
-   place, so there are never more starts than the rate permits.
-4. The reply may have been slow, so the owner checks again whether it may start anything.
+3. If no reply arrives, the owner does not start the task. It still holds the entry, and its next call to Redis returns
+   the entry's current form, so a repeated request finds the start mark. If the reply that grants a start is lost, the
+   start does not take place, so there are never more starts than the rate permits.
+4. The reply may have taken long, so the owner checks again whether it may still start tasks.
 """
 
 import math
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 _KIBIBYTE: Final = 1024
 _MAX_REMEMBERED: Final = 1000
 _CLOCK_DIFFERENCE_US: Final = 60 * MICROSECONDS  # how far the clocks of a producer and a worker may differ
-# After these statuses, the owner still holds the task, and has to end it, whether it runs the task or not.
+# With these statuses, the owner still holds the task. It has to settle the task, whether it runs it or not.
 _MAY_END: Final = (ThrottleStatus.START, ThrottleStatus.LATE)
 _UNDECLARED: Final = (
     "no module that the fleet imports declares a task named {!r}: add the module of the task to `imports` in "
@@ -54,21 +54,21 @@ _UNDECLARED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class CallSettings:
-    """The settings that all calls of a task share, except calls that were enqueued with options of their own."""
+    """The settings that apply to all calls of a task, except calls that were enqueued with their own options."""
 
     options: TaskOptions  # the options in force for these calls
     limit_ns: int  # hard time limit in nanoseconds
     soft_limit_ns: int  # soft time limit in nanoseconds, 0 for none
-    ran_by: bytes  # process and task name for the run record in Redis; empty if no record is to be stored
-    kill_policies: dict[int, int]  # kill policies that were already computed, by the number of earlier failures
+    ran_by: bytes  # process and task name for the run record in Redis; empty if Redis stores none
+    kill_policies: dict[int, int]  # cache of computed kill policies, by the number of earlier failures
     needs_permission: bool  # whether the start needs permission from Redis
-    # Whether the start needs no preparation: the task has the fleet's time limit, and none of the options that need
-    # preparation.
+    # Whether a start needs no preparation, because the task has the fleet's time limit and none of the options that
+    # require a preparation.
     are_plain: bool
 
 
 class Runnable(NamedTuple):
-    """A call that was prepared from a body and can be made. `extra` holds the extra fields of the body."""
+    """A call that was prepared from a body and that the worker can make. `extra` holds the extra fields of the body."""
 
     task: AnyTask
     args: tuple[Any, ...]
@@ -87,8 +87,8 @@ _runnable: Final = partial(tuple.__new__, Runnable)  # calling `tuple.__new__` i
 
 @dataclass(frozen=True, slots=True)
 class Unfit:
-    """A body from which no call can ever be made, and why. `name` is the task's name if it is known, and can be used as
-    the label of a metric."""
+    """A body from which no call can ever be made, with the reason. `name` is the task's name if it is known, and can be
+    used as the label of a metric."""
 
     fault: NotRunnable
     error: str
@@ -122,8 +122,8 @@ class KnownTasks(Protocol):
 
 
 class Preparer:
-    """Makes calls from bodies, with the tasks and the settings of one process. With a keyring, it verifies their
-    signatures first."""
+    """Prepares calls from bodies, with the tasks and the settings of one process. If there is a keyring, the preparer
+    verifies the signature of each body first."""
 
     def __init__(self, tasks: KnownTasks, settings: RunSettings, keyring: Keyring | None = None) -> None:
         self._tasks = tasks
@@ -136,7 +136,7 @@ class Preparer:
 
     def prepare(self, raw: bytes, task_id: str = "", queue: str = "") -> Runnable | Unfit:
         """Decode a body, find its task, bind its arguments and determine its options. This never raises, whatever the
-        body contains. A signed body must be that of `task_id` in `queue`."""
+        body contains. If the body is signed, it must have been signed for `task_id` in `queue`."""
         name = UNKNOWN_TASK
         try:
             if self._keyring is None:
@@ -162,8 +162,8 @@ class Preparer:
             return Unfit(NotRunnable.GARBAGE, f"the call cannot be prepared: {error_line(error)}")
 
     def _verified(self, keyring: Keyring, raw: bytes, task_id: str, queue: str) -> Body:
-        """Verify the signature of a body before it is decoded, and then that it is the body of this task. Raises
-        SignatureError or BodyError."""
+        """Verify the signature of a body, decode it, and check that it was signed for this task. Returns the decoded
+        body. Raises SignatureError or BodyError."""
         if self._most_bytes and len(raw) > self._most_bytes + MOST_SIGNATURE_BYTES:
             raise BodyError(f"the body has {len(raw)} bytes, but the limit is {self._most_bytes}")
         text, is_signed = keyring.verify(raw)
@@ -173,13 +173,13 @@ class Preparer:
         return body
 
     def _call_settings(self, task: AnyTask, enqueued: dict[str, Any]) -> CallSettings:
-        """Determine the settings of a task. A task without a time limit of its own has that of the fleet."""
+        """Determine the settings of a task. A task without its own time limit gets the fleet's time limit."""
         fleets_limit = self._settings.time_limit_seconds
         options = effective_options(task.options, self._settings.overrides.get(task.name), enqueued)
         time_limit = fleets_limit if options.time_limit is None else options.time_limit
         soft_limit = options.soft_time_limit or 0.0
-        # The task, the operator and the fleet can each set a limit. If the soft limit is not shorter than the hard
-        # limit, it would never be reached, so drop it.
+        # The task, the operator and the fleet can each set a limit. A soft limit that is not shorter than the hard
+        # limit would never be reached, so drop it.
         if soft_limit >= time_limit:
             options = replace(options, soft_time_limit=None)
             soft_limit = 0.0
@@ -196,14 +196,15 @@ class Preparer:
         return settings
 
     def _kill_policies_of(self, name: str, retries: int) -> dict[int, int]:
-        # Limit the number of these dictionaries, because producers may request any number of different retries.
+        # Limit the number of cached dictionaries, because producers may enqueue tasks with any number of different
+        # retry options.
         if len(self._kill_policies) >= _MAX_REMEMBERED:
             self._kill_policies.clear()
         return self._kill_policies.setdefault((name, retries), {})
 
 
 def _check_signed(body: Body, task_id: str, queue: str) -> None:
-    """Raise SignatureError if a signed body belongs to another task or queue, or must not start yet."""
+    """Raise SignatureError if a signed body belongs to another task or queue, or if its task must not start yet."""
     if body.id != task_id:
         raise SignatureError(f"its signature is for the id {body.id!r}, so it was copied from that task")
     if body.queue != queue:
@@ -222,13 +223,13 @@ def _check_signed(body: Body, task_id: str, queue: str) -> None:
 class MayStart(NamedTuple):
     """The decision whether a task may start."""
 
-    entry: Entry | None  # the entry as it is now, or None if the task must not be started
+    entry: Entry | None  # the current entry, or None if the task must not be started
     status: ThrottleStatus
 
     @property
     def refusal(self) -> Literal[ThrottleStatus.THROTTLED] | None:
-        """THROTTLED if the task's rate did not permit the start. In that case Redis has delayed the task, and its owner
-        no longer holds it. None if the owner still holds the task."""
+        """THROTTLED if the task's rate did not permit the start, or None for any other result. If the task is
+        throttled, Redis has delayed it, and its owner no longer holds it."""
         return ThrottleStatus.THROTTLED if self.status is ThrottleStatus.THROTTLED else None
 
 
@@ -244,7 +245,8 @@ class StartSteps:
     owner: str
     store: Store
     may_start: Callable[[], bool]  # returns whether the owner may still start tasks
-    throttled: Callable[[str, str], None]  # called with the queue and the name of each task that may not start yet
+    # Called with queue and name of each task that its rate does not permit to start yet.
+    throttled: Callable[[str, str], None]
 
     def steps(self, entry: Entry, ready: Runnable) -> StartGenerator:
         """Yield the steps before the start of a call whose settings have `needs_permission`. Returns whether the call
@@ -274,8 +276,8 @@ class StartSteps:
 
 
 def take_steps(steps: StartGenerator, take: Callable[[ScriptCall[Any] | float], Any]) -> MayStart:
-    """Take the steps before a start, each with a blocking call of `take`, and return the decision. Raises the errors of
-    `take`."""
+    """Take the steps before a start, each with a blocking call of `take`, and return the decision. Exceptions that
+    `take` raises are passed on."""
     reply = None
     try:
         while True:

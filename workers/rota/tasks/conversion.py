@@ -1,8 +1,8 @@
 """Conversion of Python values to JSON and back, based on an annotation. This module is loaded only if an annotation
 needs it.
 
-After a value was converted to JSON, it is loaded again as the worker will load it, and compared with the original. A
-value that would arrive changed is rejected.
+After a value has been converted to JSON, the JSON is loaded as the worker will load it, and the result is compared with
+the original value. If the value would arrive changed, it is rejected.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ from rota.protocol.body import encode_json
 from rota.protocol.outcome import error_line
 from rota.tasks.arguments import Misfit, is_model, step
 
-# The form of msgspec's messages: the error, and the path at which it occurred.
+# Matches the error messages of msgspec, which consist of the error and the path at which it occurred.
 _ERROR_WITH_PATH: Final = re.compile(r"(.*?)(?: - at `(?:key` in `)?\$(.*)`)?", re.DOTALL)
 _NAIVE: Final = (
     "is a datetime without a time zone, which may mean another time on another node: pass an aware datetime, such as "
@@ -29,7 +29,7 @@ _NAIVE: Final = (
 
 
 class Converter:
-    """Converts values of one annotation to JSON values and back, with msgspec."""
+    """Converts values of one annotated type to JSON values and back, with msgspec."""
 
     def __init__(self, annotation: Any) -> None:
         """Make the converter. Raises TypeError if the annotation permits several types that cannot be distinguished in
@@ -41,7 +41,7 @@ class Converter:
         """Convert a value to JSON values. Raises Misfit if the value would arrive changed."""
         try:
             dumped = msgspec.to_builtins(value, str_keys=True, enc_hook=_dump_other)
-            wire = json.loads(json.dumps(dumped))  # here a tuple in the value becomes a list, as it will for the worker
+            wire = json.loads(json.dumps(dumped))  # this turns tuples into lists, as the worker will receive them
         except Exception as error:
             raise Misfit("", f"cannot be written as JSON: {error_line(error)}") from error
         arrives = self._read(wire)
@@ -50,7 +50,7 @@ class Converter:
         return wire
 
     def load(self, wire: Any) -> Any:
-        """Return the value that JSON represents. Raises Misfit if the value does not fit the annotation."""
+        """Convert JSON values to a value of the annotated type. Raises Misfit if they do not fit the annotation."""
         value = self._read(wire)
         for path, fault in _differences("", value, value):
             raise Misfit(path, fault)
@@ -61,7 +61,8 @@ class Converter:
             return msgspec.convert(wire, self._annotation, str_keys=True, dec_hook=_load_other)
         except msgspec.ValidationError as error:
             raise _misfit_of(error) from error
-        except Exception as error:  # a class of the application raises this for a value that it does not accept
+        # Classes of the application may raise any exception for a value that they do not accept.
+        except Exception as error:
             raise Misfit("", f"is refused: {error_line(error)}") from error
 
 
@@ -89,7 +90,7 @@ class PydanticConverter:
         return wire
 
     def load(self, wire: Any) -> Any:
-        """Return the value that JSON represents. Raises Misfit if pydantic rejects the value."""
+        """Convert JSON values to a value of the annotated type. Raises Misfit if pydantic rejects them."""
         try:
             return self._adapter.validate_json(encode_json(wire))
         except Exception as error:
@@ -110,8 +111,8 @@ def _misfit_of(error: Exception) -> Misfit:
 
 
 def _first_of_pydantic(error: Exception) -> tuple[str, str]:
-    # Use only the first error. The message of the whole exception would have a line for each fault, the given values,
-    # and a web address.
+    # Use only the first error. The text of the whole exception contains a line for each fault, the given values, and a
+    # web address.
     errors = getattr(error, "errors", None)
     if not callable(errors):
         return "", error_line(error)
@@ -123,7 +124,8 @@ def _first_of_pydantic(error: Exception) -> tuple[str, str]:
 def _dump_other(value: Any, *, mode: Literal["json", "python"] = "json") -> Any:
     if isinstance(value, PurePath):
         return str(value)
-    if isinstance(value, datetime):  # a subclass, for example from a library that fakes the time in tests
+    # `value` may be of a subclass, for example from a library that fakes the time in tests.
+    if isinstance(value, datetime):
         return value.isoformat()
     for kind in (str, int, float):
         if isinstance(value, kind):
@@ -154,8 +156,8 @@ def _load_other(kind: Any, wire: Any) -> Any:
 
 
 def _differences(path: str, given: Any, arrives: Any) -> Iterator[tuple[str, str]]:
-    """Yield a path and a message for each difference between the given value and the value that would arrive, and for
-    each part that must not be sent at all."""
+    """Yield a path and a message for each difference between the given value and the value that would arrive. Do the
+    same for each part of the value that must not be sent at all."""
     parts = _parts(given)
     others = _parts(arrives)
     if not _is_same_kind(given, arrives, is_whole=others is None):
@@ -185,7 +187,7 @@ def _is_same_kind(given: Any, arrives: Any, *, is_whole: bool) -> bool:
 
 
 def _parts(value: Any) -> list[tuple[str, Any]] | None:
-    """Return the parts of a value, each with its step in a path, or None if the value has no parts."""
+    """Return the parts of a value, each with the step that leads to it in a path, or None if the value has no parts."""
     if isinstance(value, (list, tuple)):
         return [(f"[{number}]", part) for number, part in enumerate(value)]
     if isinstance(value, dict):

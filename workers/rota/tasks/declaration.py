@@ -21,7 +21,7 @@ _NO_OBJECT: Final = (
 
 def why_no_task(given: Any, name: Any) -> str:
     """Return why the object cannot be a task and what to write instead, or "" if it can be a task. `name` is the value
-    of `name=`."""
+    of the argument `name=` of `@rota.task`."""
     match given:
         case str():
             return f"@rota.task takes the name of the task as a keyword argument: use @rota.task(name={given!r})"

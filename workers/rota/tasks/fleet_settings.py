@@ -1,5 +1,5 @@
-"""The settings of clients and their defaults: the server, the namespace, and the limits for the tasks of this
-process."""
+"""The settings of clients, with their defaults: the server, the namespace, and the limits of the calls that this
+process makes."""
 
 import errno
 import os
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from rota.protocol.signatures import SigningSettings
 
 DEFAULT_NAMESPACE: Final = "rota"
-DEFAULT_REDIS_URL: Final = "redis://127.0.0.1:6379/0"  # for fleets, and for clients that read their configuration file
+# The default of fleets, and of clients that read a fleet's configuration file.
+DEFAULT_REDIS_URL: Final = "redis://127.0.0.1:6379/0"
 DEFAULT_MAX_PAYLOAD_KB: Final = 256
 DEFAULT_MAX_RESULT_KB: Final = 256
 DEFAULT_TIMEOUT_SECONDS: Final = 5.0
@@ -40,8 +41,8 @@ def check_payload_limit(max_payload_kb: object) -> int:
 def read_settings_file(path: "Path") -> bytes:
     """Return the content of a settings file, or of a pipe such as the shell's `<(...)`.
 
-    Raises OSError if the file cannot be read, is a device, or has more than MOST_FILE_BYTES, or if a pipe has not ended
-    within PIPE_SECONDS.
+    Raises OSError if the file cannot be read, is a device, or has more than MOST_FILE_BYTES, or is a pipe whose writer
+    has not closed it within PIPE_SECONDS.
     """
     with open(path, "rb", buffering=0, opener=_open_at_once) as file:
         mode = os.fstat(file.fileno()).st_mode
@@ -79,24 +80,25 @@ def _read_pipe(fd: int, path: "Path") -> bytes:
 
 
 class ClientSettings(NamedTuple):
-    """The settings from which a client is made. A field is None if the source of these settings does not set it."""
+    """The settings from which a client is made. Settings come from several sources, and a field is None if the source
+    of these settings does not set it."""
 
-    redis_url: str | None = None  # the server, unless the application gives its own client
+    redis_url: str | None = None  # the URL of the server, unless the application passes its own client
     namespace: str | None = None
     max_payload_kb: int | None = None  # the largest body of a task, in KiB
     durability: str | None = None  # "none", "wait" or "waitaof"
     timeout_seconds: float | None = None  # the time limit of a call, in seconds
     redis_tls_ca: str | None = None  # path of a file with the certificate authorities to trust
     redis_tls_cert: str | None = None  # path of the client's certificate
-    redis_tls_key: str | None = None  # path of the key of that certificate
+    redis_tls_key: str | None = None  # path of the key of the client's certificate
     redis: Any = None  # the application's own blocking Redis client
     async_redis: Any = None  # the application's own asyncio Redis client
-    redis_credentials: Any = None  # supplies user and password for the URL
+    redis_credentials: Any = None  # supplies the user and password for `redis_url`
     signing: "SigningSettings | None" = None  # the keys that sign and verify tasks
 
     @property
     def has_redis(self) -> bool:
-        """Whether the application gave its own Redis client, of either kind, instead of a URL."""
+        """Whether the application passed its own Redis client, blocking or asyncio, instead of a URL."""
         return self.redis is not None or self.async_redis is not None
 
     @property
@@ -111,10 +113,11 @@ class ClientSettings(NamedTuple):
         return str(self.redis_url).lower().startswith("rediss")  # a value that is not a string is rejected later
 
     def or_else(self, other: "ClientSettings") -> "ClientSettings":
-        """Return these settings, with missing fields taken from the other settings.
+        """Return these settings, with missing fields taken from `other`.
 
-        If these settings name a server, nothing is taken that belongs to the other server. The exceptions are the TLS
-        files, if these settings have a URL with TLS, and the source of the user and password.
+        If these settings already name a server, fields that belong to the server of `other` are not taken. There are
+        two exceptions. If these settings have a URL, `redis_credentials` is taken from `other`. If that URL uses TLS,
+        the TLS files are taken too.
         """
         if self.redis_url:
             other = other._replace(redis=None, async_redis=None)
@@ -126,8 +129,8 @@ class ClientSettings(NamedTuple):
 
 
 class OwnFleet:
-    """Holds the settings of the fleet that this process works for, if it is a worker. In any other process they are
-    empty."""
+    """The settings of the fleet that this process works for, if it is a worker. In any other process, there are
+    none."""
 
     def __init__(self) -> None:
         self.settings = ClientSettings()

@@ -1,7 +1,7 @@
-"""Hooks, which run the application's code around the attempts of its tasks, and the current task.
+"""The current task, and hooks, which run code of the application around the attempts of tasks.
 
-Hooks run in the order of their declaration. If a hook has the module and qualified name of an earlier one, it replaces
-that hook. This happens when a module is reloaded.
+Hooks run in the order of their declaration. If a hook has the same module and qualified name as an earlier hook, it
+replaces the earlier one. This happens when a module is reloaded.
 """
 
 import inspect
@@ -18,7 +18,7 @@ from rota.foreign_names import KnowsForeignNames
 
 @dataclass(slots=True)
 class CurrentTask(KnowsForeignNames, kind="current task"):
-    """One attempt of a task, while it runs.
+    """A running attempt of a task.
 
     * `kind`: one of immediate, delayed, retry, periodic, throttled and recovered.
     * `attempt`: the number of the attempt, from 1.
@@ -26,7 +26,7 @@ class CurrentTask(KnowsForeignNames, kind="current task"):
     * `due_at`: when the task was due, by Redis time.
     * `lag_seconds`: how late this attempt started.
     * `deadline`: when the time limit ends the attempt, or None without a time limit.
-    * `carried`: texts that came with the task besides its arguments, for example `traceparent`.
+    * `carried`: texts that were enqueued with the task besides its arguments, for example `traceparent`.
     * `trace_id`: the trace id for the log line of this attempt. The application may set it.
     """
 
@@ -51,7 +51,8 @@ class CurrentTask(KnowsForeignNames, kind="current task"):
         return self.query_cancelled is not None and self.query_cancelled()
 
     def heartbeat(self) -> None:
-        """Report that the task makes progress. Its time limits start again, and `deadline` moves with them."""
+        """Report that the task makes progress. The time limits of the task start again, and `deadline` moves
+        accordingly."""
         if self.extend is not None:
             self.deadline = self.extend()
 
@@ -82,8 +83,8 @@ def current_task() -> CurrentTask:
         ) from None
 
 
-# The worker calls these two around each attempt. `set_running` takes a function that returns the task, and returns a
-# token for `reset_running`. They are not a context manager, because its two method calls would take three times as
+# The worker calls these two functions around each attempt. `set_running` takes a function that returns the task, and
+# returns a token for `reset_running`. A context manager would do the same, but its two method calls take three times as
 # long.
 set_running: Final = _running.set
 reset_running: Final = _running.reset
@@ -93,7 +94,7 @@ reset_running: Final = _running.reset
 class AttemptFailure:
     """The failure of an attempt, and whether there is another attempt.
 
-    * `reason`: `failed` if there is another attempt. Otherwise why the task is dead (`retries`, `dead_on`,
+    * `reason`: `failed` if there is another attempt. Otherwise, the reason why the task is dead (`retries`, `dead_on`,
       `not_retried`, `asked` or `backoff`) or could not be run (`garbage`, `unknown_task`, `arguments`, `options` or
       `signature`).
     * `error`: the error in one line.
@@ -136,10 +137,11 @@ class Hooks:
 
     @contextmanager
     def wrapped(self, task: CurrentTask) -> Iterator[None]:
-        """Run the block inside every `around_task` hook. The hook that was declared first is the outermost.
+        """Run the block of a `with` statement inside all `around_task` hooks. The hook that was declared first is the
+        outermost.
 
-        If the block raises an exception, it is raised in the hooks at their `yield`. A hook can suppress it by not
-        raising it again. Raises RuntimeError if a hook does not yield exactly once.
+        If the block raises an exception, the exception is raised at the `yield` of each hook. A hook can suppress the
+        exception by not raising it again. Raises RuntimeError if a hook does not yield exactly once.
         """
         with ExitStack() as stack:
             for hook in self.around:
@@ -181,14 +183,15 @@ def on_failure(function: AnyFailureHook) -> AnyFailureHook:
 def on_dead(function: AnyDeadHook) -> AnyDeadHook:
     """Call the function with the CurrentTask and the reason when a worker sets a task aside as dead.
 
-    The function is not called if the task becomes dead without a worker, for example when its last crash kills the
-    worker, or when its lease is lost for the last time.
+    The function is not called if the master or a poller sets the task aside instead, for example because the task's
+    last permitted crash killed its worker.
     """
     return _add_plain(default_hooks.dead, function, ("task", "reason"))
 
 
 def _add_plain(hooks: list[Any], function: AnyHook, given: Sequence[str]) -> AnyHook:
-    # Reject coroutine and generator functions: calling one would only create an object, and run nothing.
+    # Reject coroutine and generator functions: calling such a function would only create an object, and would not run
+    # its code.
     runs_nothing = inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function)
     if runs_nothing or not inspect.isroutine(function):
         raise TypeError(f"a hook must be a plain function, not a coroutine function or a generator, got {function!r}")

@@ -12,15 +12,15 @@ from rota.tasks.fleet_settings import read_settings_file
 LEAST_KEY_BYTES: Final = 32
 FILE: Final = "file:"
 ENVIRONMENT: Final = "env:"
-_CHECK_SECONDS: Final = 1.0  # how often files are checked for changes while keys are in use
+_CHECK_SECONDS: Final = 1.0  # interval between checks of the key files for changes while keys are in use
 _Stamp = tuple[int, int, int]
 
 
 def read_key(source: str | bytes) -> bytes:
     """Return a key from its source: `file:PATH`, `env:NAME`, or bytes. White space around the key is removed.
 
-    Raises ValueError with the reason if there is no such key, or if it is too short. The message never contains the
-    key.
+    Raises ValueError with the reason if the source has no key, or if the key is too short. The message never contains
+    the key.
     """
     if isinstance(source, bytes):
         key, where = source, "the key"
@@ -45,14 +45,15 @@ def read_key(source: str | bytes) -> bytes:
 
 
 def in_folder(source: str, folder: Path) -> str:
-    """Return a source whose file, if it names one, is relative to a folder."""
+    """Return the source. If it names a file by a relative path, the path is taken as relative to `folder`."""
     if not source.startswith(FILE):
         return source
     return f"{FILE}{(folder / source.removeprefix(FILE)).absolute()}"
 
 
 def faults_in(settings: SigningSettings) -> dict[str, str]:
-    """Return what is wrong with the settings, by setting: `keys`, `keys.NAME` or `sign_with`."""
+    """Return an error message for each setting that is not valid. The keys of the dictionary are `keys`, `keys.NAME` or
+    `sign_with`."""
     faults = {}
     for name, source in settings.keys.items():
         if not KEY_NAME.fullmatch(name):
@@ -73,8 +74,8 @@ def faults_in(settings: SigningSettings) -> dict[str, str]:
 
 
 class Keyring:
-    """Signs and verifies with the keys of some settings. A file that has changed is read again within about a second
-    of the next use. If it cannot be read, or contains no key, the old key stays in use.
+    """The keys that the settings name, which sign and verify texts. If a key file changes while the keyring is in use,
+    the file is read again within about a second. If it cannot be read, or contains no key, the old key stays in use.
     """
 
     def __init__(self, settings: SigningSettings) -> None:
@@ -119,7 +120,7 @@ class Keyring:
                 self._stamps[name] = stamp
 
     def _current_stamps(self) -> dict[str, _Stamp]:
-        """Return, for each key in a file, values that change when the file is replaced or written."""
+        """Return, for each key that comes from a file, values that change when the file is replaced or written."""
         stamps = {}
         for name, source in self._settings.keys.items():
             if isinstance(source, str) and source.startswith(FILE):

@@ -1,4 +1,4 @@
-"""The options of a task, and rates: their defaults, their checks, and which options override which."""
+"""The options of a task, including its rate: their defaults, their checks, and which options override which."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -24,8 +24,8 @@ _MICROSECONDS: Final = {"s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000}
 
 
 class Rate(NamedTuple):
-    """A rate limit: at least `interval_us` microseconds between starts, except that up to `burst` tasks may start at
-    once after a pause."""
+    """A rate limit. There are at least `interval_us` microseconds between two starts, except that up to `burst` tasks
+    may start at once after a pause."""
 
     interval_us: int
     burst: int
@@ -38,8 +38,9 @@ def parse_rate(text: str) -> Rate:
     """Parse a rate of the form "COUNT/s", "COUNT/m" or "COUNT/h". Raises ValueError, with the expected form in the
     message, if the text has another form.
 
-    Starts are spread evenly, except that the starts of a tenth of a second may happen together. A rate such as "5000/s"
-    can therefore be served in batches. The starts in one second never exceed the rate by more than 10 %.
+    Starts are spread evenly, except that all starts that are permitted in a tenth of a second may happen at once. So
+    tasks with a rate such as "5000/s" can be claimed in batches. The starts in one second never exceed the rate by more
+    than 10 %.
     """
     match = _RATE.fullmatch(text)
     if match is None or not int(match[1]):
@@ -86,8 +87,8 @@ def parameters_in(rate_key: str) -> list[str]:
 
 
 def key_of(rate_key: str, arguments: Mapping[str, Any]) -> str:
-    """Return the rate key with the values of the arguments filled in. Each resulting text has its own count of starts.
-    `arguments` has the arguments by name."""
+    """Return the rate key with the values of the arguments filled in. Starts are counted separately for each resulting
+    text. `arguments` maps parameter names to arguments."""
     return rate_key.format_map(arguments)
 
 
@@ -163,8 +164,8 @@ def check_queue(value: str, what: str = "queue") -> str:
 
 
 def require_name(what: str, text: str) -> str:
-    """Return the text if it is a valid task name, id or namespace. Raises InvalidName if it is not; the message calls
-    the text `what`."""
+    """Return the text if it is a valid task name, id or namespace. Raises InvalidName if it is not. `what` is the noun
+    for the text in the error message."""
     fault = fault_in_name(what, text) if isinstance(text, str) else f"{what} must be a string, got {text!r}"
     if fault:
         raise InvalidName(fault)
@@ -306,7 +307,7 @@ class TaskOptions:
 
     @property
     def is_started_once(self) -> bool:
-        """Whether the task may be started at most once, even if that attempt does not end the task."""
+        """Whether the task is never started a second time, even if its worker dies during the only attempt."""
         return self.crash_limit == 0
 
 
@@ -314,8 +315,8 @@ _CHECKS: Final = {name: kind.__metadata__[0] for name, kind in TaskOptions.__ann
 
 
 def check_options(given: TaskArguments) -> TaskOptions:
-    """Check the arguments of the decorator and fill in the defaults. The arguments of schedules are not checked here,
-    but in `rota.tasks.periodic`.
+    """Check the arguments of the decorator and fill in the defaults. Arguments that declare schedules are checked in
+    `rota.tasks.periodic` instead.
 
     Raises InvalidName if the queue's name is not valid, and TypeError or ValueError with the option's name if another
     option is not valid.
@@ -340,10 +341,10 @@ def check_options(given: TaskArguments) -> TaskOptions:
 def effective_options(
     options: TaskOptions, override: "TaskOverride | None", enqueued: Mapping[str, Any]
 ) -> TaskOptions:
-    """Return the options in force for one task. The operator's `[tasks.NAME]` overrides the declaration, and the
-    options with which the task was enqueued override both.
+    """Return the options in force for one task. The table `[tasks.NAME]` of the configuration overrides the
+    declaration, and the options with which the task was enqueued override both.
 
-    `enqueued` comes from a body that any program may have written, so a value of the wrong type counts as not given.
+    `enqueued` comes from a body that any program may have written, so a value of the wrong type is ignored.
     """
     changes: dict[str, Any] = {}
     if override is not None:
@@ -359,8 +360,8 @@ def effective_options(
 
 
 def fault_in_options(enqueued: Mapping[str, Any]) -> str | None:
-    """Return an error message if a body has unknown options, or None if it has none. An unknown option is an error
-    because a misspelt option must not be ignored."""
+    """Return an error message if a body has unknown options, or None if all options are known. An unknown option is an
+    error, because it may be a misspelt one that should have had an effect."""
     unknown = sorted(set(enqueued).difference(OPTIONS_OF_A_CALL))
     if not unknown:
         return None

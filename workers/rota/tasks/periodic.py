@@ -1,5 +1,5 @@
 """Periodic tasks as callers declare them: `rota.Cron`, `rota.Every`, and the arguments `cron`, `every` and `schedules`
-of `@rota.task`. Each of them is turned into a Schedule, which is what all other code uses.
+of `@rota.task`. Each of them is converted to a Schedule, the form that all other code uses.
 
 This module, and the parser of cron expressions, is loaded only if an application declares something periodic.
 """
@@ -46,7 +46,7 @@ class Periodic:
     start: datetime | None = None
     end: datetime | None = None
 
-    if not TYPE_CHECKING:  # type checkers derive the arguments from the fields
+    if not TYPE_CHECKING:  # type checkers derive the constructor's arguments from the fields
 
         def __new__(cls, *positional: object, **given: object) -> Self:
             if len(positional) > 1:
@@ -62,8 +62,8 @@ class Periodic:
             return super().__new__(cls)
 
     def __post_init__(self) -> None:
-        """Check the fields. Raises ValueError or TypeError if a field is wrong, and InvalidArguments, a subclass of
-        TypeError, if the arguments are."""
+        """Check the fields. Raises ValueError or TypeError if a field is wrong. If `args` or `kwargs` are wrong, the
+        TypeError is its subclass InvalidArguments."""
         require_collections(type(self).__name__, self.args, self.kwargs)
         for what, example in _AS.items():
             value = getattr(self, what, None)
@@ -77,8 +77,8 @@ class Periodic:
         raise NotImplementedError
 
     def of(self, name: str, task: str, queue: str, source: Source) -> Schedule:
-        """Return the schedule that this object declares for a task. `name` and `queue` are the defaults, used if the
-        fields are None. `source` is where the schedule was declared."""
+        """Return the schedule that this object declares for a task. `name` and `queue` are used if the fields `name`
+        and `queue` are None. `source` is where the schedule was declared."""
         return Schedule(
             name=name if self.name is None else self.name,
             task=task,
@@ -98,7 +98,7 @@ class Periodic:
 @dataclass(frozen=True)
 class Cron(Periodic):
     """The times of a cron expression with the fields minute, hour, day of the month, month and day of the week. An
-    optional field for the second comes first. Times are in `timezone`, a name of the IANA database such as
+    optional field for the second comes first. Times are in `timezone`, a name in the IANA time zone database, such as
     "Europe/Zurich"."""
 
     expression: str
@@ -112,7 +112,7 @@ class Cron(Periodic):
 @dataclass(frozen=True)
 class Every(Periodic):
     """The multiples of an interval (seconds or timedelta, at least one second). They are counted from `start`, or from
-    1970-01-01 00:00 UTC if there is no start. So they do not depend on when a node was started."""
+    1970-01-01 00:00 UTC if there is no start. So they do not depend on the time at which a node was started."""
 
     interval: Duration
 
@@ -122,12 +122,12 @@ class Every(Periodic):
 
 
 class ScheduledTask(DescribesArguments, Protocol):
-    """The properties of a task that its schedules need."""
+    """The properties of a task that are needed to make its schedules."""
 
     name: str
 
     def read_annotations(self) -> "TypedArguments | None":
-        """Return the converter of the task's arguments, or None if their annotations need none."""
+        """Return the converter of the task's arguments, or None if the annotations require no conversion."""
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> object:
         """Bind arguments to the signature. Raises InvalidArguments if they do not fit."""
@@ -181,7 +181,7 @@ def dumped(task: ScheduledTask, periodic: Periodic) -> Periodic:
 
 def schedules_of(task: ScheduledTask, queue: str, declarations: Sequence[Periodic]) -> tuple[Schedule, ...]:
     """Return the schedules of a task, checked against its signature. Schedules without a name get the task's name. From
-    the second schedule on, a number is added, as in `report`, `report:2`.
+    the second schedule on, a number is appended, for example `report:2`.
 
     Raises InvalidArguments, ValueError or TypeError if a declaration is wrong, and DuplicateTask if two schedules have
     the same name.

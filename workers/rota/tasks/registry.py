@@ -36,7 +36,7 @@ class TaskDefinition(Generic[P, R]):
         self.name = name
         self.options = options
         self.schedules: tuple[Schedule, ...] = ()
-        # The function's attributes are not copied, because they might replace those of the task.
+        # Do not copy the attributes of the function, because they might replace attributes of the task.
         functools.update_wrapper(self, function, updated=())
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -78,7 +78,7 @@ class TaskDefinition(Generic[P, R]):
         return bound.args, bound.kwargs
 
     def received(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Bind arguments that came through the server to the signature, and convert them by its annotations.
+        """Bind arguments from a task's body to the signature, and convert them according to their annotations.
 
         Raises InvalidArguments as `bind` does. The message names the parameter whose annotation does not permit its
         argument.
@@ -95,8 +95,8 @@ class TaskDefinition(Generic[P, R]):
         return self.read_annotations()
 
     def read_annotations(self) -> "TypedArguments | None":
-        """Return the converter as `typed` does, but do not cache it. While tasks are being declared, a class that an
-        annotation names may not exist yet."""
+        """Return the converter as `typed` does, but do not cache it. Use this while tasks are being declared, because a
+        class that an annotation names may not exist yet."""
         # A TimeLimit that is raised in the middle of an import would leave the module half imported.
         with time_limit_deferred:
             from rota.tasks.typed_arguments import typed_arguments  # noqa: PLC0415 - loaded when a task is first used
@@ -113,8 +113,8 @@ class TaskDefinition(Generic[P, R]):
     def rate_request(
         self, entry: Entry, options: TaskOptions, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> RateRequest | None:
-        """Return the request with which an owner asks Redis whether the task's rate permits the start of this call, or
-        None if the options have no rate. If the arguments do not fit the signature, the rate key is ""."""
+        """Return the request by which an owner asks Redis whether the task's rate permits the start of this call.
+        Returns None if the options have no rate. If the arguments do not fit the signature, the rate key is ""."""
         if options.rate is None:
             return None
         latest_us = None if options.expires is None else entry.due_us + round(options.expires * MICROSECONDS)
@@ -153,9 +153,9 @@ class TaskDefinition(Generic[P, R]):
 
 
 def signature_of(function: Callable[..., Any]) -> inspect.Signature | None:
-    """Return the signature of a function, or None if it has none. A wrapper has its own signature, because it may add
-    arguments. The exception is a wrapper with a bare `(*args, **kwargs)`, which gets the signature of the function that
-    it wraps."""
+    """Return the signature of a function, or None if it has none. For a wrapper, return the wrapper's own signature,
+    because the wrapper may add arguments. If that signature is just `(*args, **kwargs)`, return the signature of the
+    wrapped function instead."""
     try:
         own = inspect.signature(function, follow_wrapped=False)
     except ValueError:  # some functions that are written in C have no signature
@@ -177,11 +177,11 @@ def written_at(function: Callable[..., Any]) -> str:
 
 
 def _is_second(known: Callable[..., Any], function: Callable[..., Any]) -> bool:
-    """Whether the module that is being imported declares both functions, as two different functions with one name.
+    """Whether the module that is being imported declares both functions, so that two of its tasks have the same
+    function name.
 
-    If a module is reloaded, it is compiled again. Then the code of a function that was declared before the reload is
-    not among the constants of the module's new code. So only one of the two functions is current, and the result is
-    false.
+    The result is false if the module is only being reloaded. A reload compiles the module again, and then the code of a
+    function that was declared before the reload is not among the constants of the module's new code.
     """
     first, second = (getattr(inspect.unwrap(each), "__code__", None) for each in (known, function))
     frame = inspect.currentframe()
@@ -203,9 +203,8 @@ class Registry:
         """Add a task. It replaces a task with the same module and qualified name, for example when a module is
         reloaded.
 
-        Raises DuplicateTask if a task with another function already has this name, or if the module declares the same
-        function name twice. Also raises DuplicateTask if another task has a schedule with the name of one of this
-        task's schedules.
+        Raises DuplicateTask if a task with another function already has this name, if the module declares two functions
+        with the same name as tasks, or if another task has a schedule with the same name as a schedule of this task.
         """
         known = self._tasks.get(task.name)
         if known is not None and (known.location != task.location or _is_second(known.function, task.function)):

@@ -1,5 +1,5 @@
-"""The rules that decide whether and when another attempt follows a failed one. They do no I/O, and take random numbers
-from an argument.
+"""The rules that decide whether and when another attempt follows a failed one. The rules do no I/O, and get random
+numbers through a parameter.
 
 The default is exponential back-off with full jitter (Brooker, "Exponential Backoff And Jitter", 2015).
 `backoff="linear", base=2, jitter=False` is the classic rule of 2 seconds for each failure.
@@ -23,8 +23,8 @@ _NO_TERMINAL: Final = (
 
 
 class DeadReason(StrEnum):
-    """The reason why there is no further attempt. Because there are only a few reasons, a metric can have them as label
-    values."""
+    """The reason why there is no further attempt. There are only a few reasons, so they can be the label values of a
+    metric."""
 
     RETRIES = "retries"  # the last permitted attempt failed
     DEAD_ON = "dead_on"  # the exception is in the task's dead_on
@@ -44,7 +44,7 @@ class GiveUp:
 def decide(
     options: TaskOptions, failures: int, exception: BaseException, random: Callable[[], float]
 ) -> RetryOutcome | GiveUp:
-    """Decide whether another attempt follows one that ended with `exception`, and after which delay.
+    """Decide whether the task is attempted again after an attempt that ended with `exception`, and after which delay.
 
     `failures` counts this attempt, so it is `entry.failures + 1`. `random` returns a number in [0, 1).
     """
@@ -70,7 +70,8 @@ def decide(
 def _end(options: TaskOptions, failures: int, exception: BaseException) -> GiveUp | None:
     if isinstance(exception, Dead):
         why: object = exception.why
-        text = why if isinstance(why, str) else error_line(exception)  # the application may pass any object as `why`
+        # The application may have passed any object as `why`.
+        text = why if isinstance(why, str) else error_line(exception)
         return GiveUp(DeadReason.REQUESTED, text or "the task raised rota.Dead")
     if _is_of_debugger(exception):
         return GiveUp(DeadReason.NOT_RETRIED, _NO_TERMINAL)
@@ -84,7 +85,7 @@ def _end(options: TaskOptions, failures: int, exception: BaseException) -> GiveU
 
 
 def _is_of_debugger(exception: BaseException) -> bool:
-    bdb = sys.modules.get("bdb")  # not imported here: if there was a breakpoint, it has loaded the module
+    bdb = sys.modules.get("bdb")  # the module is not imported here, because a breakpoint would have loaded it
     return bdb is not None and isinstance(exception, bdb.BdbQuit)
 
 

@@ -1,8 +1,9 @@
-"""Conversion of a task's arguments and result, if their annotations are types that JSON does not have.
+"""Conversion of a task's arguments and result whose annotations are types that JSON does not have.
 
 JSON has None, bool, int, float, str, list, and dict with str keys. An annotation made of those types needs no
-conversion. If there is a conversion for another annotation, the argument is converted to JSON when the call is
-enqueued, and converted back before the worker calls the function. This module is loaded when a task is first used.
+conversion. If an annotation contains other types and they can be converted, the argument is converted to JSON when the
+call is enqueued, and converted back before the worker calls the function. This module is loaded when a task is first
+used.
 """
 
 import collections.abc
@@ -50,7 +51,7 @@ _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSIT
 
 
 class Parameters(NamedTuple):
-    """The names of a function's parameters, to find out which parameter receives an argument."""
+    """The names of a function's parameters, from which `of` determines the parameter that receives an argument."""
 
     positional: tuple[str, ...] = ()
     keywords: frozenset[str] = frozenset()
@@ -91,12 +92,12 @@ class Annotation(NamedTuple):
 
     @property
     def shown(self) -> str:
-        """The annotation in the form in which messages show it."""
+        """The text of the annotation for messages."""
         return self.written if isinstance(self.written, str) else inspect.formatannotation(self.written)
 
     def resolved(self, function: Callable[..., Any]) -> Any:
-        """Return the type of the annotation, with its names looked up in the function's module. Raises any error of
-        that lookup."""
+        """Return the type of the annotation, with names looked up in the function's module. Raises any exception that
+        the lookup raises."""
         written_in = getattr(inspect.unwrap(function), "__globals__", {})
         holder = SimpleNamespace(__annotations__={"it": self.written})
         found = get_type_hints(holder, globalns=written_in, include_extras=True)["it"]
@@ -104,7 +105,7 @@ class Annotation(NamedTuple):
 
 
 def annotations_of(signature: inspect.Signature | None) -> dict[str, Annotation]:
-    """Return the annotations by the name of their parameter. The annotation of the result has the key `return`."""
+    """Return the annotation of each annotated parameter, by name. The key `return` has the annotation of the result."""
     if signature is None:
         return {}
     found = {each.name: Annotation(each.annotation, each.default is None) for each in signature.parameters.values()}
@@ -131,7 +132,7 @@ def is_plain(annotation: Any) -> bool:
 
 
 def unknown_in(annotation: Any) -> str:
-    """Return the name of the first type in the annotation for which there is no conversion, or "" if all can be
+    """Return the name of the first type in the annotation that cannot be converted, or "" if all types can be
     converted."""
     return next((getattr(each, "__qualname__", repr(each)) for each in _leaves(annotation) if not _is_known(each)), "")
 
@@ -151,7 +152,8 @@ def _leaves(annotation: Any) -> Iterator[Any]:
 
 
 def _named(annotation: Any) -> Any:
-    """Return the type behind a NewType or a `type` statement, or the annotation itself if it is neither."""
+    """Return the type that a NewType or a `type` statement gives a name to, or the annotation itself if it is
+    neither."""
     return getattr(annotation, "__supertype__", getattr(annotation, "__value__", annotation))
 
 
@@ -174,12 +176,12 @@ _NO_MSGSPEC = "its conversion requires msgspec, which is not installed: pip inst
 
 @dataclass(frozen=True)
 class TypedArguments:
-    """Converts the arguments and the result of one task. Arguments without a converter stay as they are."""
+    """Converts the arguments and the result of one task. Arguments without a converter are not changed."""
 
     name: str
     parameters: Parameters
     converters: "Mapping[str, Converter | PydanticConverter]"
-    shown: Mapping[str, str]  # each annotation as it was written, by parameter
+    shown: Mapping[str, str]  # the text of each annotation for messages, by parameter
 
     def dump(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """Convert the arguments to JSON values. Raises InvalidArguments if an argument would arrive changed."""
@@ -226,7 +228,7 @@ class TypedArguments:
 def typed_arguments(
     name: str, function: Callable[..., Any], signature: inspect.Signature | None, *, with_pydantic: bool
 ) -> TypedArguments | None:
-    """Return the converter that a task's annotations need. Most tasks need none. This then returns None.
+    """Return the converter that a task's annotations need, or None if they need none, as in most tasks.
 
     With pydantic, raises TypeError if pydantic does not support an annotation, and ModuleNotFoundError if pydantic is
     not installed.
@@ -246,8 +248,8 @@ def typed_arguments(
 def described(
     function: Callable[..., Any], signature: inspect.Signature | None, argument: int | str
 ) -> tuple[str, str]:
-    """Return the name of an argument that is not JSON, and the advice for it: which values are valid, or why its
-    annotation does not help. Both are for error messages."""
+    """Return two texts for the error message about an argument that is not JSON: the name of the argument, and either
+    which values are valid or why the annotation of the parameter cannot be used for a conversion."""
     parameter, path = parameters_of(signature).of(argument)
     annotation = annotations_of(signature).get(parameter)
     found = None if annotation is None else _converter_or_why(function, annotation)
@@ -257,7 +259,8 @@ def described(
 
 
 def _converter_or_why(function: Callable[..., Any], annotation: Annotation) -> "Converter | str | None":
-    """Return the converter for an annotation, None if it needs none, or a text that explains why there is none."""
+    """Return the converter for an annotation, None if the annotation needs none, or a text that explains why it cannot
+    have one."""
     try:
         found = annotation.resolved(function)
         if is_plain(found):
@@ -273,7 +276,7 @@ def _converter_or_why(function: Callable[..., Any], annotation: Annotation) -> "
         return Converter(found)
     except ModuleNotFoundError as error:
         return _NO_MSGSPEC if error.name == "msgspec" else str(error)
-    # Classes of the application may raise these too.
+    # Classes of the application may raise these exceptions as well.
     except (TypeError, ValueError, NameError, AttributeError, RecursionError) as error:
         return f"that type cannot be used for conversion: {str(error).partition(' - type ')[0]}"
 

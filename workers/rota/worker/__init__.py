@@ -1,1 +1,2 @@
-"""The worker process: claims and settles tasks in one round trip, and runs them one after another or many at once."""
+"""The worker process, which claims and settles tasks in one round trip, and runs tasks one after another or many at
+once."""

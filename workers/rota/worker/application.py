@@ -29,7 +29,7 @@ class NoCopies:
     The copy calls `os._exit` with Python's usual exit code. If it continued after the block, it would be a second
     worker with the same owner. It would also flush buffers and run exit handlers that belong to this process. The class
     recognises a copy by a memory page that the kernel wipes in every forked process. Comparing process ids instead
-    would take a system call after each task, which made short tasks a tenth slower.
+    would take a system call after each task, which makes short tasks a tenth slower.
     """
 
     __slots__ = ("page",)
@@ -49,14 +49,16 @@ class NoCopies:
             _leave(error)
 
     def leave_if_copy(self, error: BaseException | None) -> None:
-        """End this process if it is a forked copy, with the exit code for a block that raised `error`."""
+        """End this process if it is a forked copy, with the exit code that fits `error`, the exception that the block
+        raised."""
         if not self.page[0]:
             _leave(error)
 
 
 class TaskBoundary:
-    """A context manager in which a task is the current task. An exception that the `with` block raises, even
-    SystemExit, is caught and kept in `exception`. A forked copy of this process exits at the end of the block."""
+    """A context manager that makes a task the current task inside its `with` block. If the block raises an exception,
+    even SystemExit, the exception is caught and stored in `exception`. A forked copy of this process exits at the end
+    of the block."""
 
     __slots__ = ("_current", "_page", "_token", "exception")
 
@@ -114,8 +116,8 @@ def call_hook(hook: Callable[..., object], *args: Any) -> str:
 class Runner:
     """Calls a task's function. If the function returns a coroutine, the runner awaits the coroutine.
 
-    The event loop is created for the first async task. The loop, and everything that tasks leave running in it, is kept
-    until the worker ends. `limit` interrupts a call if its task is cancelled or reaches its soft time limit.
+    The event loop is created for the first async task. The loop, with everything that tasks leave running in it, is
+    kept until the worker ends. `limit` interrupts a call if its task is cancelled or reaches its soft time limit.
     """
 
     def __init__(self, limit: SoftLimit = soft_limit) -> None:
@@ -144,13 +146,13 @@ class Runner:
             import asyncio  # noqa: PLC0415 - takes 5 MB, which a worker without async tasks does not need
 
             self._loop = asyncio.Runner()
-        # Without an explicit context, all calls would share the context of the asyncio runner. Give each task its own
-        # copy of the current context.
+        # Give each task its own copy of the current context. Otherwise all tasks would share the context of the asyncio
+        # runner.
         return self._loop.run(coroutine, context=contextvars.copy_context())
 
 
 async def _limited(limit: SoftLimit, coroutine: Coroutine[Any, Any, Any]) -> Any:
-    """Await the coroutine. `limit` ends it by cancelling it through its loop, as `asyncio.timeout` does."""
+    """Await the coroutine. To end the coroutine, `limit` cancels it through its loop, as `asyncio.timeout` does."""
     import asyncio  # noqa: PLC0415 - the loop that runs this has loaded it
 
     loop = asyncio.get_running_loop()
@@ -164,8 +166,8 @@ async def _limited(limit: SoftLimit, coroutine: Coroutine[Any, Any, Any]) -> Any
             task.cancel()
 
     def cancel_soon(ending: Ending) -> None:
-        # The loop delivers a cancellation between two steps. If it arrived during the task's last step, the task would
-        # end as cancelled, regardless of its return value.
+        # Let the loop cancel the task between two of its steps. A task that is cancelled during its last step would end
+        # as cancelled, although it returns a value.
         with contextlib.suppress(RuntimeError):  # the application has closed the loop
             loop.call_soon_threadsafe(cancel, ending)
 

@@ -1,8 +1,7 @@
 """One attempt at a task: its parts, its limits, its outcome and its report. This module does no I/O and never waits.
 
-The same code serves workers that run one task at a time and workers that run many. The master enforces the limits of
-tasks but imports no user code, so the worker writes into the slot what the master has to do if a limit ends the
-attempt.
+Workers that run one task at a time and workers that run many use the same code. The master enforces the limits of tasks
+but imports no user code, so the worker writes into the slot what the master has to do if a limit ends the attempt.
 """
 
 import os
@@ -53,16 +52,16 @@ NO_TASK: Final = ""  # the name, in metrics and logs, of a task whose body was n
 
 @dataclass(slots=True)
 class Attempt:
-    """An attempt that is running, and therefore shown in the slot, or that has ended."""
+    """An attempt that is running or has ended. The slot shows the attempt while it is running."""
 
-    entry: Entry  # as claimed, or as Redis updated it before the start
+    entry: Entry  # the claimed entry, or the newer one that Redis returned with the permission to start
     name: str  # name of the task
     limit_ns: int  # hard time limit in nanoseconds
     record: TaskRecord  # the record in the slot that shows the attempt
-    number: int  # identifies the attempt in its record
+    number: int  # the task number in the slot record, which identifies this attempt
     prepared: Runnable | Unfit | None  # None if the task was cancelled after a claim whose reply was lost
     needs_permission: bool = False  # whether Redis has to permit the start
-    ran_by: bytes = b""  # process and task name for the run record in Redis; empty if no record is stored
+    ran_by: bytes = b""  # process and task name for the run record in Redis; empty if Redis stores none
     times: Times = NOT_STARTED  # set when the attempt starts, and again just before the call if hooks ran before it
     runtime_seconds: float = 0.0  # run time of the function
     outcome: Outcome = DONE
@@ -109,8 +108,8 @@ class Attempt:
         return starts.steps(self.entry, self.prepared)
 
     def may_start(self, permission: MayStart) -> bool:
-        """Whether the attempt may start. If so, the attempt takes over the entry's current state from Redis, and
-        expires if it is late."""
+        """Whether the attempt may start. If so, this stores the current entry that Redis returned, and marks the
+        attempt as expired if it is late."""
         if permission.entry is None:
             return False
         if permission.entry is not self.entry:
@@ -121,7 +120,7 @@ class Attempt:
         return True
 
     def called(self, times: Times) -> None:
-        """Store the start times. This is called just before the function is called."""
+        """Store the start times. The executor calls this just before it calls the task's function."""
         self.times = times
         if self._current is not None:
             self._current.lag_seconds = times.lag_seconds
@@ -131,7 +130,7 @@ class Attempt:
         return self.record.cancelled == self.number
 
     def settlement(self) -> Settlement:
-        """Return the settlement for Redis, with a record of the attempt if one is to be stored."""
+        """Return the settlement for Redis, with a record of the attempt if the task stores such records."""
         ran_by = self.ran_by
         outcome = self.outcome
         seconds = self.runtime_seconds
@@ -154,7 +153,7 @@ class Attempt:
         self.outcome = RetryOutcome(delay_us, self._failure_record(FAILED, "", owner))
 
     def failure(self) -> AttemptFailure | None:
-        """Return how the attempt failed, or None if it did not fail or if the task itself requested the retry."""
+        """Return how the attempt failed, or None if it did not fail, or if the task itself requested a retry."""
         match self.outcome:
             case Done():
                 return None
@@ -173,7 +172,9 @@ class Attempt:
 
     def _extend(self) -> datetime | None:
         if self.record.number != self.number:
-            return None  # The call comes from a thread or coroutine of an earlier task, which has other limits.
+            # The caller is a thread or coroutine that an earlier task left behind. The limits of this attempt do not
+            # apply to it.
+            return None
         now_ns = boottime_ns()
         if self.soft_limit_ns:
             self.soft_deadline_ns = now_ns + self.soft_limit_ns
@@ -190,13 +191,15 @@ class Attempt:
 _settlement: Final = partial(tuple.__new__, Settlement)  # calling `tuple.__new__` is faster than calling the class
 
 
-_ROUND_NS: Final = NANOSECONDS  # interval at which the master checks its workers, unless a soft limit is shorter
-_REMEMBERED_NS: Final = 60 * NANOSECONDS  # the master remembers a limit for some seconds more, in case a write is late
+# Interval at which the master checks its workers, unless a soft limit requires a shorter one.
+_ROUND_NS: Final = NANOSECONDS
+# How long a limit counts; the master remembers it for a few seconds longer, in case a write is late.
+_REMEMBERED_NS: Final = 60 * NANOSECONDS
 
 
 def kill_policy_of(options: TaskOptions, failures: int, random: Callable[[], float]) -> KillPolicy:
-    """Return what the master does with the task if the hard time limit ends this attempt, or if the attempt kills its
-    worker. `failures` is the number of earlier attempts that failed.
+    """Return the policy that the master applies to the task if the hard time limit ends this attempt, or if the attempt
+    kills its worker. `failures` is the number of earlier attempts that failed.
 
     The retry delay in a kill policy may be random. That is safe, because a policy is used only once: the worker dies,
     and the next worker computes its own policies.
@@ -209,8 +212,8 @@ def kill_policy_of(options: TaskOptions, failures: int, random: Callable[[], flo
 
 
 class ShortLimits:
-    """Shows the master the shortest soft limit of the last minute, if that limit is under a second. The master then
-    checks its workers often enough to enforce this limit in time."""
+    """The shortest soft limit of the tasks of the last minute. If it is under a second, the slot shows it to the
+    master. The master then checks its workers often enough to enforce this limit in time."""
 
     def __init__(self, slot: Slot, ring_master: Callable[[], None]) -> None:
         self._slot = slot
@@ -219,8 +222,8 @@ class ShortLimits:
         self._met_ns = 0
 
     def note(self, soft_limit_ns: int, at_ns: int) -> None:
-        """Note the soft limit of a task that starts, and show it in the slot if it is the shortest of the last minute.
-        `at_ns` is the time at which the task was written into the slot (CLOCK_BOOTTIME)."""
+        """Record the soft limit of a task that starts, and show it in the slot if it is the shortest soft limit of the
+        last minute. `at_ns` is the time at which the task was written into the slot (CLOCK_BOOTTIME)."""
         if soft_limit_ns >= _ROUND_NS:
             return
         is_news = soft_limit_ns < self._shortest_ns or at_ns - self._met_ns > _REMEMBERED_NS
@@ -228,7 +231,7 @@ class ShortLimits:
             self._shortest_ns = soft_limit_ns
             self._met_ns = at_ns
             self._slot.show_soft_limit(soft_limit_ns, at_ns)
-        if is_news:  # wake the master, because the task may end before the master's next regular check
+        if is_news:  # the limit may pass before the master's next regular check, so wake the master
             self._ring_master()
 
 
@@ -239,17 +242,19 @@ class AttemptMaker:
     limit_ns: int  # the fleet's hard time limit in nanoseconds
     preparer: Preparer
     hooks: Hooks
-    started: Callable[[Entry, Times], None]  # called just before the function, in case the task kills its worker
-    no_copies: NoCopies  # ends copies of this process that a task forks
+    # Called just before the task's function, so that the start counts even if the task kills its worker.
+    started: Callable[[Entry, Times], None]
+    no_copies: NoCopies  # ends a forked copy of this process, if a task has forked
     random: Callable[[], float]  # returns a number in [0, 1)
     short_limits: ShortLimits  # shows short soft limits to the master
     max_result_kb: int
     owner: str  # the name that this worker claims under
 
     def open(self, record: TaskRecord, claimed: Claimed, at_ns: int) -> Attempt:
-        """Show a claimed task in the slot, and decode it. Never raises; a task that cannot be decoded is `Unfit`."""
+        """Show a claimed task in the slot, and decode it. This never raises an exception. If the task cannot be
+        decoded, the attempt is `Unfit`."""
         entry = claimed.entry
-        # Write the entry first, so that the master knows the task if a later line ends the process.
+        # Write the entry first, so that the master knows the task if a later statement kills the process.
         deadline_ns = at_ns + self.limit_ns
         number = record.start(entry.text, "", at_ns, deadline_ns, claimed.anchor.received_ns, claimed.unstarted)
         prepared = self.preparer.prepare(claimed.body, entry.id, entry.queue) if claimed.body else None
@@ -315,8 +320,8 @@ class AttemptMaker:
                 assert_never(decided)
 
     def call_failure_hooks(self, attempt: Attempt) -> None:
-        """Call the hooks for a failed attempt. Its outcome is in the slot already, so it counts even if a hook kills
-        the worker. The hooks have a time limit of their own: the fleet's hard limit, counted from now."""
+        """Call the hooks for a failed attempt. The outcome of the attempt is already in the slot, so it counts even if
+        a hook kills the worker. The hooks have a time limit of their own: the fleet's hard limit, counted from now."""
         if attempt.outcome is DONE or (failure := attempt.failure()) is None:
             return
         attempt.record.extend(boottime_ns() + self.limit_ns, 0)

@@ -1,9 +1,9 @@
 """The tasks that a worker holds, the outcomes that Redis has not confirmed yet, and how much to claim next. This module
 does no I/O.
 
-Outcomes are kept until a reply confirms them, even if errors occur in between. An outcome that is sent twice finds
-nothing to settle the second time, but an outcome that is lost makes a task run twice. Doorbell tokens are kept until a
-reply other than `more` arrives, because only such a reply shows that they were passed on.
+Outcomes are kept until a reply confirms them, even if errors occur in between. If an outcome is sent twice, the second
+one changes nothing. But if an outcome is lost, its task runs twice. Doorbell tokens are kept until a reply other than
+`more` arrives, because only such a reply shows that Redis has passed the tokens on to other workers.
 
 `InFlight` is the record of a worker that runs one task at a time. `Ledger` is the record of a worker that runs many.
 `Prefetch` decides from recent run times how many tasks to claim at once, and when to send the next turn.
@@ -25,12 +25,14 @@ from rota.worker.redis_times import Anchor
 # The tasks of a claim should take about this long together. Entries of a claim that is older than this may only be
 # started after a turn.
 CLAIM_NS: Final = 5_000_000
-# A pipelined turn must claim before the previous claim is this old, and the worker relies on the reply only if the
-# tasks of the previous claim have ended by then. The master takes nothing back from a claim that is younger than 25 ms.
+# A pipelined turn must claim before the previous claim is this old, and the worker takes the new claims from the reply
+# only if the tasks of the previous claim have ended by that age. The master takes nothing back from a claim that is
+# younger than 25 ms.
 SAFE_CLAIM_AGE_US: Final = 20_000
 SAFE_CLAIM_AGE_NS: Final = SAFE_CLAIM_AGE_US * 1000
-# A worker lists its held tasks at least this often, even if Redis should know them. Otherwise a server that lost
-# writes, or that processed a turn after the worker gave up on it, would hold more tasks for this worker forever.
+# A worker lists its held tasks at least this often, even if nothing suggests that Redis holds others for it. Otherwise,
+# if the server lost writes, or processed a turn that the worker had given up on, it would hold tasks forever that this
+# worker does not know.
 LIST_HELD_EVERY_NS: Final = NANOSECONDS
 _ALWAYS: Final = 1 << 62
 _NO_ANCHOR: Final = Anchor(0, 0, 0)
@@ -42,9 +44,11 @@ class Claimed(NamedTuple):
     entry: Entry
     body: bytes
     anchor: Anchor
-    # Number of claimed entries behind this one; at least 1 while a turn that may bring more is under way.
+    # Number of claimed entries that wait behind this one. It is at least 1 while a turn that may return more entries is
+    # under way.
     unstarted: int
-    # CLOCK_BOOTTIME; after this time, query Redis before the start, because the master may have given the entry back.
+    # Time of CLOCK_BOOTTIME. After this time, the worker queries Redis before it starts the task, because the master
+    # may have given the entry back.
     start_by_ns: int
 
 
@@ -75,8 +79,7 @@ class _Outcomes:
 class Unconfirmed:
     """The outcomes and doorbell tokens that no reply has confirmed yet.
 
-    Tasks may end while a turn is under way, so the outcomes that this turn sent are kept apart from those that came
-    later.
+    Tasks may end while a turn is under way. So the outcomes that the turn sent are kept apart from later ones.
     """
 
     tokens: list[str] = field(default_factory=list)  # doorbell tokens
@@ -99,7 +102,7 @@ class Unconfirmed:
         return bool(self.has_outcomes or self.tokens)
 
     def finish(self, settlement: Settlement) -> bytes:
-        """Keep an outcome until a reply confirms it. Returns the outcome in packed form."""
+        """Store an outcome until a reply confirms it. Returns the outcome in packed form."""
         packed = pack_settlement(settlement)
         lines = plain_lines(settlement)
         if lines:
@@ -128,7 +131,8 @@ class InFlight(Unconfirmed):
     _start_by_ns: int = 0  # deadline for the next start (CLOCK_BOOTTIME)
 
     def is_overrun(self, at_ns: int) -> bool:
-        """Whether entries are waiting whose claim is so old that they may not be started before the next turn."""
+        """Whether there are waiting entries that were claimed so long ago that the worker has to make a turn before it
+        may start them."""
         return bool(self.waiting) and at_ns > self._start_by_ns
 
     def turn(self, limit: int, limits: Packed = NO_LIMITS) -> Turn:
@@ -140,25 +144,26 @@ class InFlight(Unconfirmed):
         return Turn(limit, held, tuple(self.tokens), settlements, limits, plain)
 
     def pipelined(self, limit: int, limits: Packed) -> Turn:
-        """Return a turn to send now whose reply is read only after all waiting tasks have run. No other turn may be
-        under way."""
+        """Return a turn that is sent now, but whose reply is read only after all waiting tasks have run. Call this only
+        if no other turn is under way."""
         self.may_hold_more = True
         settlements, plain = self.outcomes_to_send()
-        # Redis read `now_us` before the claim arrived, so this limit is rather early, which is safe.
+        # Redis read `now_us` before the reply with the claim arrived. So this limit is too early rather than too late,
+        # which is safe.
         claim_by_us = self._anchor.now_us + SAFE_CLAIM_AGE_US
         return Turn(limit, None, (), settlements, limits, plain, claim_by_us=claim_by_us)
 
     def take_reply(self, reply: TurnReply, anchor: Anchor, ran_until_ns: int = 0) -> None:
-        """Process a reply by removing what it confirms and adding what it returns. For a pipelined turn, `ran_until_ns`
-        is the end of the last task that ran in the meantime."""
+        """Process a reply: remove the outcomes and tokens that it confirms, and add the tasks that it returns. For a
+        pipelined turn, `ran_until_ns` is the end of the last task that ran in the meantime."""
         self.may_hold_more = ran_until_ns > self._anchor.received_ns + SAFE_CLAIM_AGE_NS
         self.outcomes_confirmed()
         self._given_back.clear()
         if reply.status is not TurnStatus.MORE:
             self.tokens.clear()
         if self.may_hold_more:
-            # The master may have taken back the new claims. The next turn lists the held tasks, and its reply returns
-            # those that are still held.
+            # The master may have taken back the new claims. The next turn lists the held tasks, and the reply to it
+            # returns the tasks that Redis still holds for this worker.
             return
         if reply.claims and not self.waiting:
             # The master takes back only entries behind a running task, so the first entry of a claim may start at any
@@ -188,8 +193,8 @@ class InFlight(Unconfirmed):
         return released
 
     def was_given_back(self, text: bytes) -> bool:
-        """Whether the worker has given back the entry since the last reply. If so, it is no error if the master gave
-        the entry back earlier."""
+        """Whether the worker has given back the entry since the last reply. If so, the master may have given it back
+        first, which is not an error."""
         return text in self._given_back
 
 
@@ -198,7 +203,7 @@ class Ledger(Unconfirmed):
     """The tasks and outcomes of a worker that runs up to `concurrency` tasks at once."""
 
     concurrency: int  # maximum number of tasks that run at once
-    # An entry that has to run alone. The worker claims no further tasks until its other tasks have ended.
+    # An entry that has to run alone, if there is one. The worker claims no tasks until its other tasks have ended.
     quarantined: bytes = b""
     _held: dict[int, str] = field(default_factory=dict)  # ids of the held tasks, by task index
     _free: list[int] = field(init=False)  # free task indexes
@@ -223,8 +228,8 @@ class Ledger(Unconfirmed):
     def turn(self, picks: int, at_ns: int) -> Turn:
         """Return the turn to send now, which claims up to `picks` tasks.
 
-        The turn lists the held tasks only if Redis may hold other tasks for this worker, or at least once a second,
-        because comparing the list costs the script time.
+        The turn lists the held tasks if Redis may hold tasks for this worker that the list lacks, and otherwise only
+        once a second, because the script takes time to compare the list.
         """
         held = tuple(self._held.values()) if self._lists_held(at_ns) else None
         self.may_hold_more |= picks > 0
@@ -242,9 +247,10 @@ class Ledger(Unconfirmed):
         )
 
     def take_reply(self, reply: TurnReply) -> None:
-        """Process the reply to the last turn: keep what it states, and remove the outcomes and tokens that it
-        confirms."""
-        self.may_hold_more = self._has_forgotten  # The reply does not cover tasks that were forgotten later.
+        """Process the reply to the last turn. Removes the outcomes and tokens that the reply confirms, and stores which
+        entry has to run alone."""
+        # The reply does not list tasks that were forgotten after the turn was sent.
+        self.may_hold_more = self._has_forgotten
         self.quarantined = reply.quarantined
         if reply.status is not TurnStatus.MORE:
             del self.tokens[: self._sent_tokens]
@@ -281,8 +287,9 @@ PIPELINED_NS: Final = 1_500_000
 # If the queue is backlogged, the next turn is sent before the last task, if that task is expected to take at most this
 # long.
 PREFETCH_NS: Final = 15_000_000
-MOST: Final = 128  # a larger claim would hardly save more time per task, but a crash would affect more tasks
-_FALL: Final = 0.25  # if a claim had shorter tasks than estimated, the estimate falls by this share of the difference
+MOST: Final = 128  # most tasks of one claim: a larger claim would hardly save time, but a crash would affect more tasks
+# If the tasks of a claim were shorter than estimated, the estimate falls by this share of the difference.
+_FALL: Final = 0.25
 _LONGEST_SHARE: Final = 1 / 16
 _GROWTH: Final = 4
 
@@ -311,7 +318,7 @@ class ClaimTimes:
 
 @dataclass(slots=True)
 class _RunTimes:
-    """Estimates of the run times of a queue's tasks, and how many tasks to claim next."""
+    """Estimates of the run times of a queue's tasks, and the number of tasks to claim next."""
 
     mean_ns: float = 0.0
     longest_ns: float = 0.0
@@ -329,15 +336,15 @@ def _smoothed(known: float, seen: float) -> float:
 
 
 class Prefetch:
-    """Decides how many tasks of each queue to claim at once. The queues of a pattern are treated alike. The next turn
-    sends `limits`, which lists the queues and patterns from which more than one task may be claimed.
+    """The rule for how many tasks of each queue to claim at once. All queues of a pattern share one estimate. The next
+    turn sends `limits`, which lists the queues and patterns from which more than one task may be claimed.
 
-    A claim should hold about 5 ms of work. Many short tasks are claimed at once, so that they share the round trip and
-    the script; a task of 5 ms or longer is claimed alone. The estimate for a task comes from the recent claims of its
-    queue. It is the mean run time, or a sixteenth of the longest run time if that is more. A queue with occasional long
-    tasks therefore gets smaller claims than its mean alone would allow. Both numbers rise at once when a claim took
-    longer, and fall gradually when claims take less time. The number of tasks grows at most fourfold from one claim to
-    the next, because the first tasks are a small sample.
+    A claim should hold about 5 ms of work. Many short tasks are claimed at once, so that they share one round trip and
+    one script call. A task of 5 ms or longer is claimed alone. The estimate for a task comes from the recent claims of
+    its queue. It is the mean run time, or a sixteenth of the longest run time if that is more. A queue with occasional
+    long tasks therefore gets smaller claims than its mean alone would allow. Both the mean and the longest run time
+    rise at once when the tasks of a claim took longer, and fall gradually when they take less time. The number of tasks
+    grows at most fourfold from one claim to the next, because the first tasks are a small sample.
     """
 
     def __init__(self) -> None:
@@ -348,9 +355,9 @@ class Prefetch:
         """Return how many of the `tasks` of a claim are still to run when the worker sends the next turn. The worker
         sends that turn early, so that the reply has arrived when the last of these tasks ends.
 
-        Returns 0, which means that the turn is sent after all tasks, if a task may run, or wait for a processor, for so
-        long that the new claim would be too old when the task ends. Returns 1 only if the queue is backlogged, because
-        otherwise the newly claimed task would wait here while other workers are idle.
+        Returns 0, so that the worker sends the turn after all tasks, if one task may take so long that the new claim
+        would be too old at its end. A task may also take long because it waits for a processor. Returns 1 only if the
+        queue is backlogged, because otherwise the newly claimed task would wait here while other workers are idle.
         """
         run_times = self._run_times.get(queue)
         if run_times is None or run_times.longest_ns > PREFETCH_NS:

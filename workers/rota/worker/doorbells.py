@@ -1,4 +1,5 @@
-"""Listening at the doorbells: BLPOP, with poll() around it so that a stop signal takes effect at once.
+"""Listening at the doorbells. The worker waits for the reply to a BLPOP with poll(), so that a stop signal takes effect
+at once.
 
 The worker sends its next turn directly after the BLPOP. The server processes the turn only when the BLPOP has ended,
 and then replies to both at once. This saves a round trip, for which the server and then the worker would have to wake
@@ -22,11 +23,11 @@ from rota.server.server_errors import REASON_SILENT, ConnectionLost, UnknownScri
 from rota.server.session import NO_REPLY
 
 _NO_SIGN: Final = f"no reply from the server and no renewal of the lease for {PARK_SECONDS + GRACE_SECONDS:g} s"
-_SHORTEST_SECONDS: Final = 0.02  # for a wait shorter than this, the round trip of the BLPOP would be too large a share
+_SHORTEST_SECONDS: Final = 0.02  # a shorter wait is not worth the round trip of a BLPOP
 
 
 class DoorbellWait(NamedTuple):
-    """The end of a wait at the doorbells, with the reply to the turn that followed it."""
+    """The result of a wait at the doorbells, with the reply to the turn that followed the wait."""
 
     queue: str  # the queue whose token was taken, "" if no doorbell rang
     reply: TurnReply  # the reply to the turn that was sent with the BLPOP
@@ -51,7 +52,8 @@ class Bell:
 
     def wait_seconds(self, wait_us: int) -> float:
         """Return for how many seconds to listen at the doorbells. `wait_us` is the time until a rate limit or a
-        condition opens, 0 for none; the wait ends by then. Returns 0.0 if the wait would be too short for a BLPOP."""
+        condition permits more tasks to start, or 0 if there is none. The wait ends no later than that. Returns 0.0 if
+        the wait would be too short for a BLPOP."""
         seconds = min(self.longest_seconds, wait_us / MICROSECONDS) if wait_us else self.longest_seconds
         return seconds if seconds >= _SHORTEST_SECONDS else 0.0
 
@@ -61,9 +63,9 @@ class Bell:
         """Wait until a doorbell rings or the wait times out, and take the turn's reply. Returns None if a signal comes
         first.
 
-        At the timeout this sends the server a nudge, because the server would otherwise end the BLPOP up to 0.1 s late.
-        After None or an error, the caller must close the connection, because replies may still arrive. Raises
-        ServerError, and Orphaned if the master has died.
+        At the timeout, this sends the server an empty command (`NUDGE`), because the server would otherwise end the
+        BLPOP up to 0.1 s late. After None or an error, the caller must close the connection, because replies may still
+        arrive. Raises ServerError, and Orphaned if the master has died.
         """
         parked_ns = boottime_ns()
         has_nudged = False
@@ -89,8 +91,8 @@ class Bell:
         return DoorbellWait(self.rung(rung), reply)
 
     def _seconds_to_give_up(self, parked_ns: int, now_ns: int) -> float:
-        """Return how many more seconds to wait before the connection counts as lost, although the BLPOP has not ended.
-        Each call of this process or the master that gets a reply extends that time."""
+        """Return how many more seconds to wait for the end of the BLPOP before the connection counts as lost. Whenever
+        a call of this process or of the master gets a reply, this time starts again."""
         last_reply_ns = max(parked_ns, self._last_reply_ns())
         return PARK_SECONDS - (now_ns - last_reply_ns) / NANOSECONDS + GRACE_SECONDS
 

@@ -1,5 +1,4 @@
-"""Executors, which run attempts: the parts that all executors share, and the executor that runs one attempt at a
-time."""
+"""The executor of workers that run one attempt at a time, and the parts that it shares with other executors."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,7 +27,7 @@ it."""
 
 @dataclass(frozen=True, slots=True)
 class Executor:
-    """Runs one attempt at a time, and shows each in the same record of the slot. `check_start` asks Redis whether a
+    """Runs one attempt at a time, and shows all attempts in the same slot record. `check_start` asks Redis whether a
     task may start; see `rota.tasks.claimed_call`."""
 
     maker: AttemptMaker
@@ -37,15 +36,15 @@ class Executor:
     check_start: Callable[[Attempt], MayStart]
 
     def attempt(self, claimed: Claimed, at_ns: int) -> Attempted:
-        """Run a claimed task, unless it may not start. From here on, the slot shows the task. An exception of the task
-        is not raised but becomes its outcome.
+        """Run a claimed task, unless it may not start. The slot shows the task until it ends. If the task raises an
+        exception, the exception is not passed on but decides the outcome.
 
         `at_ns` is the current time. Returns None if the task may not start, for example because it was prefetched too
         long ago.
         """
         maker = self.maker
         attempt = maker.open(self.record, claimed, at_ns)
-        start_ns = boottime_ns()  # read after the slot was written, as `rota.worker.claims` requires
+        start_ns = boottime_ns()  # read the time only after the slot was written, as `rota.worker.claims` requires
         if start_ns > claimed.start_by_ns:
             self.record.end()
             return None
@@ -60,8 +59,8 @@ class Executor:
             return attempt
         with TaskBoundary(attempt.current, maker.no_copies) as boundary:
             if maker.hooks.around:
-                # A forked copy must not run the part of the hooks that follows the call. The time in hooks counts as
-                # lag.
+                # `no_copies` is inside the hooks, because a forked copy must not run the part of a hook that follows
+                # the call. The start is measured after the first part of the hooks, so their time counts as lag.
                 with maker.hooks.wrapped(attempt.current()), maker.no_copies:
                     attempt.called(times_of(attempt.entry, claimed.anchor, boottime_ns()))
                     self._call(ready, attempt)
@@ -85,7 +84,7 @@ class Executor:
 
 @dataclass(frozen=True, slots=True)
 class StartChecker:
-    """Asks Redis whether a task may start, and blocks until there is an answer."""
+    """Asks Redis whether a task may start, and blocks until Redis replies."""
 
     starts: StartSteps
     link: Link

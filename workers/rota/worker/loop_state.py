@@ -29,7 +29,7 @@ from rota.worker.redis_times import Anchor, RedisClock
 from rota.worker.worker_report import Report
 
 _MEBIBYTE: Final = 1 << 20
-# Memory is read at most this often, because reading it takes 3 us, and a short task only 10 us.
+# Minimum time between two readings of the memory size. A reading takes 3 us, and a short task takes only 10 us.
 _EVERY_NS: Final = 100_000_000
 _LINE_BYTES: Final = 128
 
@@ -48,9 +48,8 @@ ENDLESS: Final = Span(sys.maxsize, sys.maxsize)
 def span_of(max_tasks: int, jitter: float, random: float) -> Span:
     """Return the span of a worker that makes at most `max_tasks` attempts (0 for no limit).
 
-    The worker requests its replacement earlier, after a number of attempts that is reduced by up to the share `jitter`.
-    `random`, in [0, 1), decides by how much. Without this, workers that started together would all be replaced at the
-    same time.
+    It requests its replacement after fewer attempts: `max_tasks` is reduced by up to the share `jitter`, and `random`,
+    in [0, 1), decides by how much. Without this, workers that started together would all be replaced at the same time.
     """
     if max_tasks == 0:
         return ENDLESS
@@ -59,7 +58,7 @@ def span_of(max_tasks: int, jitter: float, random: float) -> Span:
 
 class Growth:
     """The growth of this process's resident memory since this object was created. Pages that the process shares with
-    the zygote are part of both measurements, so they do not count as growth."""
+    the zygote are included at the start and later, so they do not count as growth."""
 
     def __init__(self, max_mb: int) -> None:
         self._most_pages = max_mb * _MEBIBYTE // mmap.PAGESIZE
@@ -68,7 +67,7 @@ class Growth:
         self._checked_ns = 0
 
     def is_due(self, at_ns: int) -> bool:
-        """Whether memory was last checked so long ago that another check is worth its cost."""
+        """Whether the last memory check was so long ago that another one is worth its cost."""
         return at_ns - self._checked_ns > _EVERY_NS
 
     def is_over(self, at_ns: int) -> bool:
@@ -98,7 +97,7 @@ class RecycleRequest:
         return max(0, self._span.end_at - attempts)
 
     def worked(self, attempts: int, at_ns: int) -> None:
-        """Request a replacement if the worker has made enough attempts, or holds too much memory. `attempts` is the
+        """Request a replacement if the worker has made enough attempts, or uses too much memory. `attempts` is the
         number of attempts so far.
         """
         if attempts >= self._span.request_at:
@@ -107,7 +106,7 @@ class RecycleRequest:
             self.check_memory(at_ns)
 
     def check_memory(self, at_ns: int) -> None:
-        """Request a replacement if the worker holds too much memory."""
+        """Request a replacement if the worker uses too much memory."""
         if self._growth is not None and self._growth.is_over(at_ns):
             self._request(RecycleReason.MAX_RSS)
 
@@ -127,26 +126,26 @@ class Step(Enum):
     PARK = "park"  # Wait at the doorbells until there are new tasks.
     HOLD = "hold"  # Wait for a while, because nothing may be claimed.
     GIVE_BACK = "give back"  # Give back the claimed tasks that were not started.
-    QUERY = "query"  # Query once which tasks were claimed by a call that got no reply.
+    QUERY = "query"  # Query once which tasks were claimed by a turn that got no reply.
     LEAVE = "leave"  # Exit.
 
 
 class _Key(Enum):
-    """A key of the table `STEPS`. It has the hash of `object`, because Enum's own hash is a slower Python function,
-    which would delay a worker that was just woken."""
+    """A key of the table `STEPS`. It uses the hash of `object`, because Enum's own hash is a Python function. That is
+    slower, and would delay a worker that was just woken."""
 
     __hash__ = object.__hash__
 
 
 class Mode(_Key):
-    """The mode of a worker, which decides what it may do. If several modes apply, the one that is listed first
+    """The mode of a worker, which determines what the worker may do. If several modes apply, the first one in this list
     counts."""
 
     LOST = "lost"  # the worker's owner is no longer registered in Redis
-    LEAVING = "leaving"  # the worker was requested to stop
+    LEAVING = "leaving"  # the worker was asked to stop
     FENCED = "fenced"  # the worker's lease may have expired
     QUIET = "quiet"  # the master has requested that the worker claim nothing
-    SPENT = "spent"  # the worker has made all attempts of its span
+    SPENT = "spent"  # the worker has made the maximum number of attempts (`Span`)
     WORKING = "working"  # none of the modes above
 
 
@@ -156,8 +155,8 @@ class Need(_Key):
     OVERRUN = "overrun"  # tasks were claimed so long ago that they may have been given back
     CLAIMED = "claimed"  # claimed tasks are waiting to be started
     UNCONFIRMED = "unconfirmed"  # there are outcomes or tokens that no reply has confirmed yet
-    UNKNOWN_CLAIM = "unknown claim"  # a claim was sent, but its reply has not come
-    TURN = "turn"  # the last turn was so long ago that the worker should make another
+    UNKNOWN_CLAIM = "unknown claim"  # a claim was sent, but its reply has not arrived
+    TURN = "turn"  # the last turn was so long ago that another one is needed
     SLEEP = "sleep"  # the last claim found nothing, and no doorbell has rung since
     WORK = "work"  # none of the needs above
 
@@ -210,9 +209,9 @@ def is_passed_on(name: str, reply: TurnReply, served_as: Callable[[str], str]) -
 
     `name` is the queue or pattern of the token, and `reply` is the reply to the turn that the worker made when it was
     woken. A turn that claims from a queue and leaves entries there rings the doorbell of that queue, and that of its
-    pattern if any queue of the pattern has entries. A turn that finds nothing leaves nothing to ring for. So entries of
-    `name` may be left for which no worker was woken only if the turn claimed solely from queues that are served under
-    another name.
+    pattern if any queue of the pattern has entries. A turn that finds nothing leaves no entries behind. So in only one
+    case may entries of `name` be left without a worker to start them: if all claims of the turn came from queues that
+    are served under another name.
     """
     if reply.status is not TurnStatus.OK and reply.status is not TurnStatus.BACKLOGGED:
         return False
@@ -220,10 +219,10 @@ def is_passed_on(name: str, reply: TurnReply, served_as: Callable[[str], str]) -
 
 
 HOLD_SECONDS: Final = {Mode.FENCED: 0.2}
-REST_SECONDS: Final = 5.0  # how long a quiet worker waits at most if nothing wakes it
-LAST_QUERY_SECONDS: Final = 0.5  # how long a leaving worker waits for Redis to report what it still holds
-# A worker that claims nothing makes a turn at these intervals, to learn its state in Redis. A fenced worker does so
-# more often, because the reply may be that its owner is lost.
+REST_SECONDS: Final = 5.0  # longest wait of a quiet worker that nothing wakes
+LAST_QUERY_SECONDS: Final = 0.5  # how long a leaving worker waits for Redis to list the tasks that it still holds
+# A worker that may not claim makes a turn at these intervals, to learn whether Redis still has its owner. A fenced
+# worker makes turns more often, because its owner is more likely to be lost.
 _TURN_PERIODS_NS: Final = {Mode.FENCED: NANOSECONDS, Mode.QUIET: 5 * NANOSECONDS, Mode.SPENT: 5 * NANOSECONDS}
 
 # The master is not notified when the phase changes between IDLE and BUSY, because that happens many times per second.
@@ -242,20 +241,20 @@ class WorkerLoop:
     fence: Fence
     bell: Bell
     report: Report
-    recycling: RecycleRequest  # requests the replacement of this worker when it is due
+    recycling: RecycleRequest  # requests that the master replace this worker, when that is due
     _slot: Slot = field(init=False)
     _load: SlotLoad = field(init=False)
-    _clock: RedisClock = field(default_factory=RedisClock)  # converts replies into readings of Redis time
+    _clock: RedisClock = field(default_factory=RedisClock)  # computes readings of Redis time from replies
     _ready: bool = False  # whether a reply has arrived since the start of the process
     _lost: bool = False  # whether Redis has reported that the owner is not registered
     _fenced: bool = False  # whether the fence was up at the last check
     _shown: Phase = Phase.BOOTING  # the phase that the slot shows
     _idle: bool = False  # whether the last claim found nothing and no doorbell has rung since
-    _wait_us: int = 0  # microseconds until a rate limit or a condition opens, 0 for none
+    _wait_us: int = 0  # microseconds until a rate limit or a condition permits more tasks to start, 0 for none
     _attempts: int = 0  # number of attempts that this process has made
     _last_turn_ns: int = 0  # CLOCK_BOOTTIME of the last reply to a turn
     _listed_ns: int = 0  # CLOCK_BOOTTIME of the last reply to a turn that did not wait at the doorbells
-    _round_trip_ns: int = 0  # duration of that turn in nanoseconds
+    _round_trip_ns: int = 0  # duration of the last turn that did not wait at the doorbells, in nanoseconds
     _sent_before: bool = False  # whether the outcomes were already sent once by a turn that got no reply
     _sent_from_slot: tuple[int, int] = (0, 0)  # which outcomes in the slot the last turn has sent
     _prefetch_returned: int = 0  # the slot's `prefetch_returned` when the last turn was sent
@@ -272,8 +271,8 @@ class WorkerLoop:
             self._load.first_failures += 1
 
     def _call(self, turn: Turn) -> ScriptCall[TurnReply]:
-        """Return the command for a turn that is about to be sent. Also store which outcomes of the slot it sends, and
-        the current `prefetch_returned`."""
+        """Return the command for a turn that is about to be sent. Also store which outcomes in the slot the turn sends,
+        and the current value of `prefetch_returned`."""
         self._sent_from_slot = self._slot.outcomes_left
         self._prefetch_returned = self._slot.prefetch_returned
         return self.store.turn(self.process.owner, self.tiers, turn)
@@ -302,7 +301,8 @@ class WorkerLoop:
             log.logger().warning(log_events.WORKER_FENCED, owner=self.process.owner)
 
     def _show(self, phase: Phase) -> None:
-        """Show the phase in the slot. Notify the master too, unless the phase only changes between idle and busy."""
+        """Show the phase in the slot. Notify the master as well, unless the phase only changes between idle and
+        busy."""
         before = self._shown
         self._shown = phase
         self._slot.phase = phase
@@ -316,8 +316,8 @@ class WorkerLoop:
         log.logger().info(log_events.WORKER_STARTED, owner=self.process.owner)
 
     def _note_immediate_reply(self, reply: TurnReply, sent_ns: int) -> Anchor:
-        """Process the times of a reply to a turn that did not wait at the doorbells, and return the reading of Redis
-        time from it."""
+        """Record when a turn that did not wait at the doorbells got its reply, and return the reading of Redis time in
+        the reply."""
         if not self._ready:
             self._report_ready()
         received_ns = self._listed_ns = boottime_ns()
@@ -326,8 +326,8 @@ class WorkerLoop:
         return self._clock.from_immediate_reply(reply.now_us, sent_ns, received_ns)
 
     def _take_status(self, reply: TurnReply, anchor: Anchor, held: int) -> None:
-        """Store what a reply states about this worker, and remove the confirmed outcomes from the slot. `held` is the
-        number of tasks that the worker held, for the log."""
+        """Store what a reply says about this worker, and remove the outcomes that it confirms from the slot. `held` is
+        the number of tasks that the worker held, for the log."""
         self._slot.drop_outcomes(*self._sent_from_slot)
         self._sent_before = False
         self._lost = reply.status is TurnStatus.LOST

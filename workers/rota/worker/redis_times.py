@@ -1,8 +1,9 @@
 """The start of an attempt in Redis time, and the parts of its lag. This module does no I/O.
 
 A worker estimates Redis time from its last turn: the script read `now` after the turn was sent and before the reply
-came. So `now` plus the time since *sending* is never earlier than Redis time, and a lag based on it is never too small.
-`now` plus the time since *receiving* is never later than Redis time, and so proves that a task started too early.
+arrived. So `now` plus the time since *sending* is never earlier than Redis time, and a lag based on it is never too
+small. `now` plus the time since *receiving* is never later than Redis time. If it is past the due time, the task did
+not start too early.
 
 A turn that waited behind a doorbell was sent long before the script read the time. For such a turn, the upper bound of
 Redis time is taken from a turn of the last minute that did not wait. Two synchronised clocks drift apart by only
@@ -22,8 +23,8 @@ _GOOD_FOR_NS: Final = 60 * NANOSECONDS
 
 
 class Anchor(NamedTuple):
-    """A reading of Redis time (`now_us`), with the time before and after it by this machine's clock
-    (CLOCK_BOOTTIME)."""
+    """A reading of Redis time (`now_us`), with the times by this machine's clock (CLOCK_BOOTTIME) before and after the
+    reading."""
 
     now_us: int
     sent_ns: int
@@ -35,10 +36,10 @@ class Times(NamedTuple):
 
     start_us: int  # Redis time
     lag_seconds: float  # from the due time to the start
-    # None if the task had no due time, or if it waited for its rate limit afterwards.
+    # None if the task was not delayed until its due time, or if it was throttled or recovered after that time.
     promotion_lag_seconds: float | None
     wait_seconds: float  # from the time when the task was ready to its start
-    early: bool  # whether the task certainly started before its due time
+    early: bool  # whether the task may have started before its due time
     start_ns: int  # CLOCK_BOOTTIME
 
 
@@ -46,9 +47,9 @@ NOT_STARTED: Final = Times(0, 0.0, None, 0.0, early=False, start_ns=0)
 
 
 def times_of(entry: Entry, anchor: Anchor, start_ns: int) -> Times:
-    """Return the times of an attempt that starts at `start_ns` (CLOCK_BOOTTIME): its lag, and the parts of the lag."""
+    """Return the start, the lag and the parts of the lag of an attempt that starts at `start_ns` (CLOCK_BOOTTIME)."""
     now_us, sent_ns, received_ns = anchor
-    # This is an upper bound of the start in Redis time, so the lag is never too small.
+    # The start by Redis time is never later than this, so the lag is never too small.
     start_us = now_us + (start_ns - sent_ns) // _NANOSECONDS_A_MICROSECOND
     earliest_us = now_us + (start_ns - received_ns) // _NANOSECONDS_A_MICROSECOND
     due_us = entry.due_us
@@ -68,20 +69,21 @@ class RedisClock:
 
     def __init__(self) -> None:
         self._offset_ns = 0  # upper bound of Redis time minus CLOCK_BOOTTIME, in nanoseconds
-        self._seen_ns = -_GOOD_FOR_NS  # CLOCK_BOOTTIME when that bound was read
+        self._seen_ns = -_GOOD_FOR_NS  # CLOCK_BOOTTIME when `_offset_ns` was last set
 
     def is_good(self, at_ns: int) -> bool:
         """Whether a turn that did not wait got a reply within the last minute."""
         return at_ns - self._seen_ns < _GOOD_FOR_NS
 
     def from_immediate_reply(self, now_us: int, sent_ns: int, received_ns: int) -> Anchor:
-        """Store the reply to a turn that did not wait at the doorbells, and return the reading of Redis time from
-        it."""
+        """Store the times of a reply to a turn that did not wait at the doorbells, and return the reading of Redis time
+        in the reply."""
         now_ns = now_us * _NANOSECONDS_A_MICROSECOND
         most_ns = now_ns - sent_ns
         least_ns = now_ns - received_ns
-        # Keep the lower of the two upper bounds, because this turn may have been slow too. But use the new bound if the
-        # stored bound is old, or if the stored bound is impossible because a clock was set in the meantime.
+        # Keep the lower of the two upper bounds, because a slow turn gives a bound that is too high. But use the new
+        # bound if the stored bound is old, or if the stored bound is impossible because a clock was set in the
+        # meantime.
         if most_ns < self._offset_ns or self._offset_ns < least_ns or not self.is_good(received_ns):
             self._offset_ns = most_ns
             self._seen_ns = received_ns
@@ -90,7 +92,7 @@ class RedisClock:
     def from_delayed_reply(self, now_us: int, sent_ns: int, received_ns: int) -> Anchor:
         """Return the reading of Redis time from the reply to a turn that waited at the doorbells."""
         as_if_sent_ns = now_us * _NANOSECONDS_A_MICROSECOND - self._offset_ns
-        # If this result is impossible, a clock was set in the meantime. Then only the time at which the turn was sent
-        # is safe.
+        # If this estimate is not between the two times, a clock was set in the meantime. Then use the time at which the
+        # turn was sent, which is safe.
         possible = sent_ns <= as_if_sent_ns <= received_ns
         return Anchor(now_us, as_if_sent_ns if possible else sent_ns, received_ns)

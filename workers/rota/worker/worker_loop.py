@@ -49,7 +49,7 @@ from rota.worker.loop_state import (
 )
 from rota.worker.redis_times import Anchor
 
-CLAIM_LIMIT: Final = 1  # for a queue whose tasks are long or whose run times are still unknown
+CLAIM_LIMIT: Final = 1  # how many tasks to claim from a queue whose tasks are long or whose run times are unknown
 
 
 @dataclass(slots=True, kw_only=True)
@@ -64,7 +64,7 @@ class Loop(WorkerLoop):
     _prefetch: Prefetch = field(default_factory=Prefetch)  # how many tasks to claim from each queue
     _is_backlogged: bool = False  # whether the last reply reported a backlog
     _prefetch_returned_before: int = 0  # the slot's `prefetch_returned` when the turn before the last was sent
-    # Entry of the last task, if the master may have settled it when it returned prefetched tasks.
+    # Entry of the last task, if the master may have settled that task when it returned prefetched tasks.
     _last_run: bytes = b""
 
     def run(self) -> int:
@@ -112,9 +112,8 @@ class Loop(WorkerLoop):
         self.executor.runner.close()
 
     def _leave_without_slot(self) -> int:
-        """Settle the finished tasks and give back the others, from this process's own records, and return the exit
-        code. Called when a task has overwritten the slot, so that the master can no longer see what this worker
-        runs."""
+        """Settle the finished tasks and give back the rest, based on this process's own records. Return the exit code.
+        Called when a task has overwritten the slot, so that the master can no longer see what this worker runs."""
         for settlement in self._in_flight.give_back():
             self._in_flight.finish(settlement)
         with contextlib.suppress(ServerError):  # If the turn fails, the master gives back the held tasks.
@@ -142,7 +141,7 @@ class Loop(WorkerLoop):
 
     def _query_held_tasks(self) -> None:
         """Send one last query for the tasks that this worker still holds, before it exits. If there is no reply within
-        `LAST_QUERY_SECONDS`, the master gives back the claimed tasks."""
+        `LAST_QUERY_SECONDS`, the worker exits, and the master gives back the tasks."""
         with self.waiter.within(LAST_QUERY_SECONDS):
             error = self._try_turn(0)
         if error is not None:
@@ -157,7 +156,8 @@ class Loop(WorkerLoop):
             reply = self.link.connection().run(call)
         except ServerError as error:
             self._sent_before = self._in_flight.has_outcomes
-            self._load.occupy(0, sent_ns)  # while Redis is unavailable, no task counts as running
+            # If Redis is unavailable, no task counts as running from the time of this turn.
+            self._load.occupy(0, sent_ns)
             return error
         self._take_reply(reply, limit, self._note_immediate_reply(reply, sent_ns))
         return None
@@ -168,8 +168,8 @@ class Loop(WorkerLoop):
         in_flight = self._in_flight
         in_flight.take_reply(reply, anchor, ran_until_ns)
         self._load.occupy(1 if in_flight.waiting or in_flight.may_hold_more else 0, anchor.received_ns)
-        # If the master may have taken back these claims, do not count them now, because a later reply returns those
-        # that are left.
+        # The master may have taken back these claims. In that case do not count them now, because a later reply returns
+        # the claims that are left.
         self.report.turn(reply, limit, counts_claims=not in_flight.may_hold_more)
         self._is_backlogged = reply.status is TurnStatus.BACKLOGGED
         if len(reply.claims) > 1:
@@ -178,16 +178,16 @@ class Loop(WorkerLoop):
         self._idle = limit > 0 and reply.status is TurnStatus.OK and not reply.claims
 
     def _request_watch(self) -> None:
-        """Request that the master watch this worker, because claimed tasks wait, or will wait, behind the running
-        task."""
+        """Ask the master to watch this worker, because claimed tasks wait, or will wait, behind the running task. If
+        that task takes long, the master returns them to their queue."""
         if self._slot.request_watch():
             self.process.ring_master()
 
     def _report_stale(self, reply: TurnReply) -> None:
         """Report the outcomes that found no entry to settle, except those of tasks that the master has already settled
         or taken back."""
-        # All outcomes of this turn belong to tasks that ended after the previous turn was sent, so a return by the
-        # master since then explains why they found no entry.
+        # All outcomes of this turn belong to tasks that ended after the previous turn was sent, so if the master has
+        # returned tasks since then, that explains why the outcomes found no entry.
         was_returned = (
             self._slot.prefetch_returned != self._prefetch_returned_before and reply.status is not TurnStatus.LOST
         )
@@ -244,7 +244,7 @@ class Loop(WorkerLoop):
     # Tasks
 
     def _run_claimed(self) -> None:
-        """Run the claimed tasks in order, until none is left or until the worker has to check its mode."""
+        """Run the claimed tasks in order, until none is left or the worker has to check its mode."""
         self._slot.phase = Phase.BUSY
         self.report.running(1)
         batch = ClaimTimes(self.report.label_of_queue(self._in_flight.waiting[0].entry.queue), boottime_ns())
@@ -275,7 +275,7 @@ class Loop(WorkerLoop):
         in_flight = self._in_flight
         tasks = min(len(in_flight.waiting), self.recycling.left(self._attempts))
         send_at = self._send_at(batch, tasks)
-        # Lines are held back only if tasks are short, so that none is delayed for long.
+        # Log lines are held back only if tasks are short, so that no line is delayed for long.
         self.report.holds_lines = send_at > 1
         for left in range(tasks, 0, -1):
             if left == send_at and not in_flight.is_overrun(batch.at_ns):
@@ -292,7 +292,7 @@ class Loop(WorkerLoop):
 
     def _send_at(self, batch: ClaimTimes, tasks: int) -> int:
         """Return how many of the `tasks` of this claim are left to run when the worker sends its next turn, or 0 to
-        send it after all of them.
+        send the turn after all of the tasks.
 
         The turn is sent after all tasks if they are the last tasks of this worker's span, or if the round trip is so
         long that an early turn would reach Redis too late to claim anything. It is also sent after all tasks if tokens
@@ -316,12 +316,14 @@ class Loop(WorkerLoop):
         packed = self._in_flight.finish(attempt.settlement())
         if slot.is_undisturbed(self._prefetch_returned):
             self._last_run = b""
-        # A return of prefetched tasks settled this task only if its outcome was already in the slot.
+        # If the master returned prefetched tasks during this attempt, it settled this task only if the outcome was
+        # already in the slot.
         elif slot.is_intact:
             self._last_run = attempt.entry.text
         else:
             return 0
-        # Store the outcome before the task is removed from the slot. From here on, a kill loses nothing.
+        # Store the outcome before the task is removed from the slot. From here on, the outcome survives even if this
+        # worker is killed.
         slot.add_outcomes(ARGS_PER_SETTLEMENT, packed)
         self.report.attempt(attempt)
         entry = attempt.entry

@@ -1,4 +1,4 @@
-"""The parts of a worker process around its loop: the log, signal handlers, hooks and exit code."""
+"""The parts of a worker process other than its loop: the log, signal handlers, hooks and exit code."""
 
 import random
 from typing import TYPE_CHECKING, Any
@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 def run_worker(settings: WorkerSettings, process: ChildProcess) -> int:
     """Run a worker in this process, in its main thread, and return the exit code.
 
-    Signals may be blocked when this is called; it unblocks them once their handlers are installed. Raises StartFailed
-    if a start hook fails.
+    Signals may be blocked when this is called. They are unblocked when their handlers have been installed. Raises
+    StartFailed if a start hook fails.
     """
     # Measure memory before anything else, so that growth is counted from the fork.
     growth = Growth(settings.max_rss_mb) if settings.max_rss_mb else None
@@ -94,7 +94,7 @@ def _configure_log(settings: WorkerSettings, process: ChildProcess) -> None:
 
 
 def _fields_of_task() -> dict[str, Any]:
-    """Return the log fields for the task in which the calling code runs. Returns no fields outside of a task."""
+    """Return the log fields for the task in which the calling code runs, or no fields outside of a task."""
     try:
         task = current_task()
     except NoCurrentTask:

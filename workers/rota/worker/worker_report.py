@@ -17,7 +17,8 @@ from rota.worker.redis_times import Times
 
 _SAMPLE_SECONDS: Final = 1.0  # with `log.tasks = "sample"`, at most one success per interval is logged
 _DIGITS: Final = 6
-# Number of combinations of task, queue, kind and outcome to cache; limited because a pattern may match many queues.
+# Maximum number of cached combinations of task, queue, kind and outcome. It is limited because a pattern may match many
+# queues.
 _FORMS: Final = 256
 _LEVELS_WITH_SUCCESSES: Final = ("debug", "info")
 
@@ -41,8 +42,8 @@ _EVENTS: Final[dict[type[outcomes.Outcome], _OutcomeEvent]] = {
 
 @dataclass(frozen=True, slots=True)
 class _OfQueue:
-    """The metrics that each start of a task updates, for one queue and kind. The objects are cached, because looking
-    them up costs as much as observing a value."""
+    """The metrics that each start of a task updates, for one queue and kind. The metrics are cached here, because
+    looking one up costs as much as observing a value."""
 
     lag: recorder.Histogram  # seconds from the due time to the start
     wait: recorder.Histogram  # seconds from the time when the task was ready to its start
@@ -59,11 +60,11 @@ class _OfTask:
 
 
 class Report:
-    """Writes a worker's log lines, and its metrics into the slot. If `holds_lines` is true, the log lines of successes
-    may be collected and written together."""
+    """Writes the log lines of a worker, and writes its metrics into its slot. If `holds_lines` is true, the log lines
+    of successes may be collected and written together."""
 
     def __init__(self, settings: WorkerSettings, own: recorder.Recorder) -> None:
-        # Successes are logged at level `info`. Above that level, do not even build their lines.
+        # Successes are logged at level `info`. At a higher level, do not even build their lines.
         self._log_tasks = settings.log.tasks if settings.log.level in _LEVELS_WITH_SUCCESSES else "failures"
         self._logs_successes = self._log_tasks != "failures"
         self._objective_seconds = settings.lag_objective_seconds
@@ -95,8 +96,8 @@ class Report:
         self._turn_seconds.observe(seconds)
 
     def turn(self, reply: TurnReply, limit: int, *, counts_claims: bool = True) -> None:
-        """Count the tasks that a turn claimed. `counts_claims` is False if a later reply will bring the same claims
-        again.
+        """Count the tasks that a turn claimed. `counts_claims` is False if a later reply will return the same claims
+        again, and they are counted then.
         """
         if reply.claims:
             queues = [claim.entry.queue for claim in reply.claims] if counts_claims else []
@@ -119,8 +120,8 @@ class Report:
         self._recorder.counter(metrics.TASKS_PROCESSED, entry.queue, NO_TASK, outcomes.Release.label).add()
 
     def throttled(self, queue: str, task: str) -> None:
-        """Count a task that may not start yet because of its rate limit. This is not logged, because a backlog would
-        produce a line for each task."""
+        """Count a task that may not start yet because of its rate limit. This is not logged, because a backlog of such
+        tasks would produce one line per task."""
         self._recorder.counter(metrics.TASKS_THROTTLED, queue, task).add()
 
     def blocked(self, queue: str, task: str, task_id: str, seconds: float) -> None:
@@ -137,8 +138,9 @@ class Report:
         )
 
     def stale(self, text: bytes, *, sent_before: bool) -> None:
-        """Log an outcome that found no entry to settle. Either the task was settled before, or this worker no longer
-        holds it. `sent_before` is true if an earlier turn without a reply has sent the same outcome."""
+        """Log an outcome for which Redis found no entry to settle. Either the task was settled before, or this worker
+        no longer holds the task. `sent_before` is true if an earlier turn, which got no reply, has sent the same
+        outcome."""
         task_id = text.split(b" ", 1)[0].decode(errors="replace")
         write = log.logger().info if sent_before else log.logger().warning
         write(log_events.TASK_STALE, task_id=task_id, sent_before=sent_before)
@@ -174,7 +176,7 @@ class Report:
         return self._objectives.get(queue, self._objective_seconds)
 
     def attempt(self, attempt: Attempt) -> None:
-        """Count an attempt that has ended, and log it if the settings require that."""
+        """Count an attempt that has ended. Log it if the log settings include its outcome."""
         queue = self.label_of_queue(attempt.entry.queue)
         name = attempt.name
         runtime_seconds = attempt.runtime_seconds
@@ -241,7 +243,7 @@ class Report:
 
 
 def _new_form(event: _OutcomeEvent, label: str, task: str, queue: str, kind: Kind) -> Form:
-    """Return a template for the log lines of attempts whose task, queue, kind and outcome have these values."""
+    """Return a template for the log lines of attempts with this task, queue, kind and outcome."""
     fields: Fields = {
         "task_id": str,
         "task": task,

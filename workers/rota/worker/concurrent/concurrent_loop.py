@@ -1,8 +1,8 @@
 """The loop of a worker that runs many tasks at once, with asyncio in the main thread. All I/O of the worker is here,
 except the I/O of its tasks.
 
-The loop claims as many tasks as its concurrency has room for, and starts all of them at once. No claimed task waits for
-another, so the master never has to take any back. Only one turn is under way at a time; tasks that end during a turn
+The loop claims as many tasks as its concurrency allows, and starts all of them at once. No claimed task waits for
+another, so the master never has to take a task back. Only one turn is under way at a time; tasks that end during a turn
 are settled by the next turn.
 """
 
@@ -50,7 +50,8 @@ from rota.worker.redis_times import Anchor
 # Interval between heartbeats while tasks run. It is short, so that the master notices a loop that is blocked for a
 # second.
 _HEARTBEAT_SECONDS: Final = 0.25
-_QUARANTINE_SECONDS: Final = 1.0  # how often to check whether another worker has taken the entry that has to run alone
+# Interval between checks whether another worker has taken the entry that has to run alone.
+_QUARANTINE_SECONDS: Final = 1.0
 _ALWAYS: Final = 1 << 62  # a deadline that never passes, because no claim is taken back from this kind of worker
 
 
@@ -66,14 +67,14 @@ class ConcurrentLoop(WorkerLoop):
     _steps: StepWatcher = field(init=False)  # watches the steps of coroutines
     _stacks: StackLogger = field(init=False)  # logs the stacks of running tasks when the master requests it
     _outages: Outages = field(init=False)
-    _connection: AioConnection = field(init=False)  # for turns, and for queries before a start
-    _doorbells: AioBell = field(init=False)  # waits at the doorbells over a connection of its own
+    _connection: AioConnection = field(init=False)  # for turns, and for queries about whether a task may start
+    _doorbells: AioBell = field(init=False)  # waits at the doorbells over a separate connection
     _executor: ConcurrentExecutor = field(init=False)
     _runner: asyncio.Runner = field(default_factory=asyncio.Runner)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)  # set to end a wait
     _running: dict[int, RunningTask] = field(default_factory=dict)  # the running tasks, by task index
-    _fault: BaseException | None = None  # an exception that ends the worker, None so far
-    _has_ending: bool = False  # whether a limit or cancel signal has arrived that no task has been checked for yet
+    _fault: BaseException | None = None  # the exception that has to end the worker, if there is one
+    _has_ending: bool = False  # whether a limit or cancel signal has arrived since the tasks were last checked
     _heartbeat_timer: asyncio.TimerHandle | None = None
 
     def __post_init__(self) -> None:
@@ -201,7 +202,7 @@ class ConcurrentLoop(WorkerLoop):
                 running.raise_ending()
 
     async def _park(self) -> None:
-        """Wait until something wakes the loop. Listen at the doorbells meanwhile if the worker may claim another
+        """Wait until something wakes the loop. During the wait, listen at the doorbells if the worker may claim another
         task."""
         if self._ledger.free and not self._ledger.quarantined:
             self._doorbells.listen()
@@ -218,7 +219,7 @@ class ConcurrentLoop(WorkerLoop):
 
     async def _query_held_tasks(self) -> None:
         """Send one last query for the tasks that this worker still holds, before it exits. If there is no reply within
-        `LAST_QUERY_SECONDS`, the master gives back the claimed tasks."""
+        `LAST_QUERY_SECONDS`, the worker exits, and the master gives back the tasks."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LAST_QUERY_SECONDS):
                 await self._try_turn(0)
@@ -264,8 +265,9 @@ class ConcurrentLoop(WorkerLoop):
     def _take_claims(self, claims: Sequence[Claim], anchor: Anchor) -> None:
         """Start the claimed tasks.
 
-        They are given back instead if this worker may no longer claim, or if a task overwrote the slot in the meantime.
-        A server that has lost writes may return more tasks than the worker may run; the excess is given back too.
+        If this worker may no longer claim, or if a task has overwritten the slot in the meantime, give the tasks back
+        instead. A server that has lost writes may return more tasks than the worker may run. The worker gives back the
+        excess too.
         """
         may_start = self._slot.is_intact and self._check_mode(anchor.received_ns, Phase.BUSY) is Mode.WORKING
         starts = self._ledger.free if may_start else 0
@@ -302,7 +304,8 @@ class ConcurrentLoop(WorkerLoop):
         if isinstance(attempt, Attempt):
             self._ended(attempt)
         else:
-            # The attempt was counted at the claim, so that the worker never claims more tasks than it may run.
+            # The attempt is not counted here. It was counted when the task was claimed, so that the worker never claims
+            # more tasks than it may run.
             self._attempts -= 1
         running.record.end()
         task_index = running.record.task_index
@@ -316,7 +319,8 @@ class ConcurrentLoop(WorkerLoop):
 
     def _ended(self, attempt: Attempt) -> None:
         settlement = attempt.settlement()
-        # Store the outcome before the task is removed from the slot. From here on, a kill loses nothing.
+        # Store the outcome before the task is removed from the slot. From here on, the outcome survives even if this
+        # worker is killed.
         self._finish(settlement)
         self.report.attempt(attempt)
         self._count(attempt)

@@ -29,7 +29,7 @@ from rota.worker.redis_times import times_of
 
 LONG_SECONDS: Final = 0.1
 _OWN: Final = str(Path(__file__).parent.parent)
-_MAX_FRAMES: Final = 20  # maximum number of frames to log, the innermost ones; a log line has at most 4,096 bytes
+_MAX_FRAMES: Final = 20  # only the innermost frames are logged, because a log line has at most 4,096 bytes
 
 
 class RunningTask:
@@ -49,7 +49,7 @@ class RunningTask:
 
     @property
     def is_shown(self) -> bool:
-        """Whether the slot shows this task. It does so from the task's first step until its end."""
+        """Whether the slot shows this task. It shows the task from the first step of the task until the end."""
         return self.attempt is not None and self.record.number == self.attempt.number
 
     def opened(self, attempt: Attempt) -> None:
@@ -59,8 +59,8 @@ class RunningTask:
         self.record.enter_step()
 
     def enter_step(self) -> None:
-        """Mark in the slot that a step of this task begins. The step may also be one of a coroutine that the task
-        started; if that coroutine has outlived the task, nothing is marked."""
+        """Mark in the slot that a step of this task begins. The step may also belong to a coroutine that the task
+        started. If that coroutine has outlived the task, nothing is marked."""
         if self.is_shown:
             self.record.enter_step()
 
@@ -73,7 +73,7 @@ class RunningTask:
         loop, as `asyncio.timeout` does. Raises Cancelled or TimeLimit in that case."""
         self._is_awaited = True
         try:
-            self.raise_ending()  # an earlier signal had no effect, because nothing was awaited yet
+            self.raise_ending()  # a signal that came earlier had no effect, because no coroutine was awaited yet
             return await coroutine
         except asyncio.CancelledError as error:
             if self.ending is None:
@@ -83,8 +83,8 @@ class RunningTask:
             self._is_awaited = False
 
     def raise_ending(self) -> None:
-        """Cancel the awaited coroutine if the task was cancelled or its soft deadline has passed. A cancel interrupts
-        the coroutine only once, and so does each deadline."""
+        """Cancel the awaited coroutine if the task was cancelled or its soft deadline has passed. The coroutine is
+        interrupted once for the cancellation, and once for each deadline."""
         attempt = self.attempt
         if not self._is_awaited or attempt is None or isinstance(self.ending, Cancelled):
             return
@@ -102,8 +102,8 @@ class RunningTask:
 
 
 def _extend_here(deadline_ns: int) -> None:
-    # `soft_limit` is only for a plain function that runs in the loop, in the main thread. For a coroutine,
-    # `raise_ending` reads the deadline.
+    # `soft_limit` is only for plain functions, which run in the loop's thread. The deadline of a coroutine is checked
+    # by `raise_ending`.
     if get_ident() == main_thread().ident:
         soft_limit.extend(deadline_ns)
 
@@ -119,8 +119,8 @@ class ConcurrentExecutor:
     check_start: Callable[[Attempt], Awaitable[MayStart]]
 
     async def attempt(self, running: RunningTask, claimed: Claimed) -> Attempted:
-        """Run a claimed task, unless it may not start. From here on, the slot shows the task. An exception of the task
-        is not raised but becomes its outcome."""
+        """Run a claimed task, unless it may not start. The slot shows the task until it ends. If the task raises an
+        exception, the exception is not passed on but decides the outcome."""
         maker = self.maker
         anchor = claimed.anchor
         at_ns = boottime_ns()
@@ -159,8 +159,8 @@ class ConcurrentExecutor:
 
 
 class StepWatcher:
-    """Tracks which task's step the loop is running, in `current`. After each step longer than `LONG_SECONDS` it calls
-    `blocked` with the task and the duration."""
+    """A record of the task whose step the loop is running (`current`). After each step that takes longer than
+    `LONG_SECONDS`, the watcher calls `blocked` with the task and the duration."""
 
     def __init__(self, no_copies: NoCopies, blocked: Callable[[RunningTask, float], None]) -> None:
         self.current: RunningTask | None = None
@@ -210,7 +210,7 @@ class _Stepped(Coroutine[Any, Any, Any]):
         return self._coroutine.__await__()
 
     def __getattr__(self, name: str) -> Any:
-        # asyncio inspects the name and the frame of a coroutine.
+        # asyncio reads these attributes when it shows the name and the stack of a coroutine.
         return getattr(self._coroutine, name)
 
     def _step(self, step: Callable[..., Any], *given: Any) -> Any:
@@ -268,8 +268,8 @@ def _log_stack(running: RunningTask) -> None:
 
 
 def stack_of(awaitable: Any) -> str:
-    """Return the stack of a coroutine as one line: the chain of calls that it awaits, with the innermost call first.
-    Rota's own outermost frames are left out."""
+    """Return the stack of a coroutine as one line. The stack is the chain of awaited calls, with the innermost call
+    first. Rota's own outermost frames are left out."""
     frames: list[str] = []
     while (frame := _frame_of(awaitable)) is not None:
         code = frame.f_code

@@ -53,8 +53,8 @@ class AioStartChecker:
 class AioBell:
     """Waits at the doorbells for a concurrent worker.
 
-    When a wait ends, `rung` is called with the queues that may have new tasks: the queue whose token was taken, no
-    queue if the wait timed out, or all queues if the connection was lost or closed during the wait, because then any
+    When a wait ends, `rung` is called with the queues that may have new tasks: the queue whose token was taken, or no
+    queue if the wait timed out. If the connection was lost or closed during the wait, these are all queues, because any
     token may have been taken.
     """
 
@@ -66,7 +66,7 @@ class AioBell:
         self._parked: asyncio.Task[None] | None = None
 
     def listen(self) -> None:
-        """Start to wait at the doorbells, unless a wait is under way already."""
+        """Start waiting at the doorbells, unless a wait is already under way."""
         if self._parked is None:
             self._parked = asyncio.create_task(self._listen(), name="rota-bell")
 
