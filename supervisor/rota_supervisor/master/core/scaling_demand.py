@@ -35,7 +35,7 @@ class Demand(NamedTuple):
     task_seconds: float  # the mean time for which a task occupies a slot
     variation: float
     held: int
-    # Queue, number of its waiting tasks, most slots that they can use.
+    # Each queue, with the number of its waiting tasks and the most slots that these tasks can use.
     backlogs: tuple[tuple[QueueBacklog, float, float], ...]
     slots: int  # the number of task slots of the workers that can claim
     boot_seconds: float  # the time until workers that are starting, or would start now, are ready

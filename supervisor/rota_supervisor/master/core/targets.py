@@ -51,8 +51,8 @@ class Stage(Enum):
 # How much time zygotes, pollers and the exporter have to leave. If the fleet leaves at once, all owners must be reaped
 # within this time.
 LEAVE_SECONDS: Final = 5.0
-# How long owners may be reaped after the drain. With the stage REST and a margin, a stop takes at most 5 s more than the
-# drain.
+# How long owners may be reaped after the drain. With the stage REST and a margin, a stop takes at most 5 s longer than
+# the drain.
 REAP_SECONDS: Final = 3.0
 AWAY_SECONDS: Final = 0.8  # Redis counts as unreachable if a call has had no reply for this long
 # How much time a process that holds no tasks or outcomes has to leave while Redis is unreachable
