@@ -180,7 +180,7 @@ def _ready(state: MasterState, child: Child, now: float) -> list[do.Effect]:
 
 
 def _note(child: Child, reading: master_events.SlotReading, now: float, read_before: float) -> None:
-    """Copy the contents of a slot into the child's record. `read_before`: the time of the previous reading."""
+    """Copy the contents of a slot into the child's record. `read_before` is the time of the previous reading."""
     heartbeat_at = reading.heartbeat_ns / NANOSECONDS
     # A worker that runs one task at a time sends no heartbeats during the task. Its silence is therefore measured from
     # the last reading in which the task was still running. A worker with several tasks at once sends heartbeats while

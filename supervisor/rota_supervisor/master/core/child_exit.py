@@ -41,7 +41,7 @@ _EVENTS: Final = {
 
 
 def died(state: MasterState, event: master_events.Died, now: float) -> list[do.Effect]:
-    """Handle the death of a child: report it, update the back-off of its pool, and give back the tasks that it held."""
+    """Report the death of a child, update the back-off of its pool, and return the tasks that the child held."""
     child = state.children.get(event.slot, event.nonce)
     if child is None:
         return []

@@ -72,7 +72,8 @@ class ChildRef:
 
 
 class SentCancel(NamedTuple):
-    """The last cancellation of which a worker was notified, for one of the indexes at which it runs tasks."""
+    """The last cancellation of which a worker was notified, at one task index. A worker that runs several tasks at once
+    has an index for each of them."""
 
     number: int  # the number of the cancelled task, which distinguishes it from later tasks at the same index
     # Seconds that the task has to end before the worker is killed, or None for no limit.
@@ -85,7 +86,7 @@ class Child:
     """One child, from the decision to start it until its slot is free again."""
 
     role: Role
-    pool: str  # the pool of a worker; for other roles, the name of the role's own pool
+    pool: str  # the name of the child's pool, for example `default`, `pollers` or `generation-1`
     generation: int
     slot: int
     nonce: int  # a number that no other child of this master has
@@ -120,7 +121,7 @@ class Child:
     drain_requested_at: float = math.inf  # when the child was ordered to drain
     has_started_drain: bool = False  # whether the child has reported in its slot that it is draining
     # When the master began to wait for the child to start draining. If a task was running when the order was sent, this
-    # is when that task ended. `inf` if the master is not waiting yet.
+    # is when that task ended. `inf` while the master does not wait.
     drain_awaited_since: float = math.inf
     why: Reason | None = None  # why the child was ordered to drain, or was killed
     stopped_at: float | None = None  # when a signal suspended the child, or None if it is not suspended
@@ -168,7 +169,7 @@ class Child:
 
     @property
     def key(self) -> PoolKey:
-        """The child's pool and generation. Each such key has a separate back-off."""
+        """The key of the child's pool and generation. There is a separate back-off for each such key."""
         return PoolKey(self.role, self.pool, self.generation)
 
     @property

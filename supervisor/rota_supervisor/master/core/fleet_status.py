@@ -347,7 +347,7 @@ def _workers_by_state(children: list[Child], pools: Sequence[_Pool]) -> Counter[
     live = Counter(child.pool for child in children if child.state in LIVE)
     for target, backoff, condition in pools:
         if backoff.restrains:
-            # The back-off is counted from the first failure.
+            # A single failure is enough, although the status does not show it.
             label = condition if condition is PoolState.FATAL else PoolState.BACKOFF
             states[target.pool, label.value] += max(0, target.count - live[target.pool])
     return states

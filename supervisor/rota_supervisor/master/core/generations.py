@@ -82,8 +82,8 @@ def faults_of_change(old: Config, new: Config) -> list[Fault]:
 
 
 def _faults_of_signing(old: SigningConfig, new: SigningConfig) -> list[Fault]:
-    """Return a fault if running workers and new workers would refuse each other's tasks during the reload, otherwise no
-    faults."""
+    """Return a fault if running workers and new workers would refuse each other's tasks during the reload. Otherwise
+    return an empty list."""
     if new.required and not old.keys:
         message = "running workers do not sign yet: first set keys and sign_with, reload, and then set required"
         return [Fault("signing.required", message)]

@@ -45,7 +45,8 @@ HARD_LIMIT_GRACE_SECONDS: Final = 1.0  # a task is killed this long after its ha
 DUMP_SECONDS: Final = 0.1  # writing a stack takes 0.7 ms, and longer on an overloaded machine
 SHORTEST_TICK_SECONDS: Final = 0.1  # at most ten checks a second, even for very short soft limits
 BLOCKED_SECONDS: Final = 1.0  # a healthy event loop sends several heartbeats a second
-# If no task had a soft limit this short for 60 s, the worker wakes the master when such a task starts.
+# How long the master checks often because of a short soft limit. If no task has had this limit for 60 s, the worker
+# itself wakes the master when such a task starts.
 URGENT_SECONDS: Final = 65.0
 
 _Pools = defaultdict[PoolName, list[Child]]

@@ -83,7 +83,7 @@ def _move_rollout(state: MasterState, rollout: Rollout) -> list[do.Effect]:
     pollers = wanted.versions.pollers + ("pollers" in changed)
     exporter = wanted.versions.exporter + ("exporter" in changed or "listen" in changed)
     wanted.versions = Versions(pollers, exporter)
-    # Pools with new ranges start from these counts.
+    # Pools that now have a range of workers start from their previous numbers of workers.
     wanted.scaling = wanted.scaling.with_automatic(counts).after(rollout.sizes)
     if _to_be_announced(before) != _to_be_announced(state.config):
         state.leases.hurry()  # The next round of renewals publishes the change.

@@ -13,8 +13,8 @@ LONG_SECONDS: Final = 60.0
 GAP_SECONDS: Final = 5.0  # after this time without a round, earlier backlogs are too old for comparison
 OBJECTIVE_SECONDS: Final = 600.0  # how long a queue's objective applies after a task of the queue was last seen waiting
 FULL_SHARE: Final = 0.8  # a queue is at its cap if its running tasks exceed this share of the cap on average
-_NEWEST_POINTS: Final = 5  # the number of points that cover the last 2 s of growth
-_STRETCH_SECONDS: Final = 5.0  # the time between older points of growth
+_NEWEST_POINTS: Final = 5  # the number of points in the growth history that cover the last 2 s
+_STRETCH_SECONDS: Final = 5.0  # the time between older points in the growth history
 _SLACK_SECONDS: Final = 0.01  # the tolerance when a time is compared with the start of a window
 _SMOOTHING: Final = 0.2  # the weight of the newest round in the mean number of running tasks
 
@@ -31,7 +31,7 @@ class Backlogs(NamedTuple):
     """A summary of the backlogs in earlier rounds, for use in later rounds."""
 
     at: float = -math.inf
-    ready: Mapping[str, float] = {}  # the number of tasks in each queue that counted in the last round, see `countable`
+    ready: Mapping[str, float] = {}  # the number of `countable` tasks of each queue in the last round
     # The time of each round that is kept, with the total growth until then.
     growth: tuple[tuple[float, float], ...] = ((-math.inf, 0.0),)
     running: Mapping[str, float] = {}  # the mean number of running tasks of each queue with a cap or a rate
@@ -78,15 +78,15 @@ def countable(queue: QueueBacklog) -> float:
 
 
 def growth(past: Backlogs) -> float:
-    """Return the average growth of the backlogs in the long window, in tasks per second."""
+    """Return the average growth of the backlogs in the long window (the last minute), in tasks per second."""
     return (past.growth[-1][1] - past.growth[0][1]) / LONG_SECONDS
 
 
 def steady_growth(past: Backlogs) -> float:
-    """Return the growth of the backlogs in a typical round of the short window, in tasks per second.
+    """Return the growth of the backlogs in a typical round of the short window (the last 2 s), in tasks per second.
 
-    The result is the median of the rounds. It therefore ignores a burst of tasks that arrive at the same moment, which
-    does not predict further arrivals.
+    The result is the median of the rounds. It therefore ignores a burst of tasks that arrive at the same moment,
+    because a burst does not predict further arrivals.
     """
     newest = past.growth[-_NEWEST_POINTS:]
     rates = [(total - before) / (at - earlier) for (earlier, before), (at, total) in pairwise(newest) if at > earlier]

@@ -146,7 +146,7 @@ def judged(history: PoolScaling, demand: Demand, nodes: tuple[NodeLoad, ...], no
     error = math.sqrt(max(1.0, demand.variation) * (starts / seconds + growth.starts_before / growth.seconds_before))
     if gained >= needed:
         return history._replace(growth=growth._replace(is_judged=True)), current
-    if gained < -GAIN_SIGMAS * error:  # Fewer tasks start than before, so they must have become longer.
+    if gained < -GAIN_SIGMAS * error:  # Fewer tasks start than before, so the tasks must have become longer.
         return history._replace(growth=None), current
     if needed <= GAIN_SIGMAS * error:
         return history, current

@@ -24,8 +24,8 @@ class LoadWindow(NamedTuple):
     starts: int
     occupied_seconds: float  # the time for which tasks occupied task slots, summed over all slots
     variation: float  # the squared coefficient of variation of the run times
-    first_attempts: int  # first attempts that ended
-    first_failures: int  # first attempts that failed or crashed
+    first_attempts: int  # the number of first attempts that ended
+    first_failures: int  # the number of first attempts that failed or crashed
 
 
 class NodeLoad(NamedTuple):
@@ -36,7 +36,7 @@ class NodeLoad(NamedTuple):
     long: LoadWindow  # the work of roughly the last minute
     workers: int  # the number of workers that can claim tasks
     starting: int  # the number of workers that are starting
-    free_slots: int  # the number of tasks that these workers could start now
+    free_slots: int  # the number of tasks that the node's workers could start now
     running_seconds: float  # how long the running tasks have been running in total, without held tasks
     running: int  # the number of running tasks, without held tasks
     held: int  # the number of tasks that have been running for longer than the long window

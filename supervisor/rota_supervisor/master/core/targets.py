@@ -23,7 +23,7 @@ from rota_supervisor.master.core.generations import Generation, Rollout
 from rota_supervisor.master.core.start_backoff import StartBackoff
 
 Sizes = Mapping[str, WorkerRange]  # the configured number of workers of each pool
-# The keys are the first words of the origins of values.
+# The origin that is shown, by the first word of the origin of a configured value.
 _ORIGINS = {"file": "file", "environment": "environment", "command": "flag"}
 POLLERS: Final = "pollers"
 EXPORTER: Final = "exporter"
