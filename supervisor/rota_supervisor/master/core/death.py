@@ -144,7 +144,8 @@ class Death:
 
     @property
     def is_late(self) -> bool:
-        """Whether the child had time to leave, as it was ordered to, but did not leave in time and was killed."""
+        """Whether the child was killed because it did not leave in time, although it was ordered to leave and had time
+        to do so."""
         return self.reason is Reason.STOP and not (self._is_at_once or self._is_without_redis)
 
     @property
@@ -217,8 +218,8 @@ class Death:
         return next((text for reason, holds, text in special if holds and reason is self.reason), usual)
 
     def stack(self, most: int) -> str:
-        """Return the child's stack when it failed or was killed, in at most `most` characters, or "" if it is not
-        known."""
+        """Return the stack that the child had when it failed or was killed, in at most `most` characters, or "" if the
+        stack is not known."""
         if self.event.ending.signal_name in _FATAL_SIGNALS:
             return shortened(of_fatal_error(self.event.stack), most)
         was_requested = self.child.why is self.reason and self.child.dumped_at >= self.child.requested_at

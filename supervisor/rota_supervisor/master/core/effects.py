@@ -68,8 +68,8 @@ class SetQuiet(NamedTuple):
 
 
 class NotifyCancelled(NamedTuple):
-    """Notify a worker that one of its tasks was cancelled. If another task has started at this index in the meantime,
-    the notification does not affect that task."""
+    """Notify a worker that one of its tasks was cancelled. If another task has started at the same task index in the
+    meantime, the notification does not affect that task."""
 
     child: ChildRef
     task_index: int
@@ -327,7 +327,7 @@ Effect: TypeAlias = (
 
 
 def info(event: str, **fields: Any) -> WriteLog:
-    """Return the effect that logs an event at level info: people may want to know about it."""
+    """Return the effect that logs, at level info, an event that people may want to know about."""
     return WriteLog("info", event, fields)
 
 

@@ -28,11 +28,11 @@ from rota_supervisor.layout import Role
 from rota_supervisor.master_snapshot import PoolState
 
 GIVE_UP_AFTER: Final = 5  # a generation that never had a READY child is given up after this many failures in a row
-SUDDEN_DEATHS: Final = 100  # after more sudden deaths in a minute, the back-off slows further starts
-# So many early exits cause no delay. For example, three tasks that crash any worker cause nine early exits before all
-# three are dead.
+SUDDEN_DEATHS: Final = 100  # if more children die suddenly in a minute, the back-off slows further starts
+# This many early exits in a row cause no delay. For example, three tasks that crash any worker cause nine early exits
+# before all three are dead.
 TOLERATED: Final = 10
-# The longest wait if a task may be at fault, because such tasks soon reach their crash limits.
+# The longest wait if a task may be at fault. It is short, because such tasks soon reach their crash limits.
 TASK_PAUSE_SECONDS: Final = 1.0
 
 # After this many failures in a row, the state is FATAL, because the pool is unlikely to recover by itself. The comments
@@ -117,7 +117,7 @@ class StartBackoff:
     def after_sudden_death(self, requested_at: float, now: float, limits: Restarts) -> "StartBackoff":
         """Return the back-off after a child has died soon after READY although neither the child nor a task was at
         fault."""
-        # A child that was requested before the last sudden death counts as one death together with that one.
+        # If the child was requested before the last sudden death, the two deaths count as one.
         if self.sudden_deaths and requested_at < self.sudden_deaths[-1]:
             return self
         counted = replace(self, sudden_deaths=(*self._recent(now, limits)[-SUDDEN_DEATHS:], now))
