@@ -1,13 +1,13 @@
 """The permissions that Rota needs on a Redis server, as four roles. Each role is for one user of the server's ACL.
 
-A role lists the scripts that it runs and the commands that its connections send outside of scripts. The commands inside
-of scripts are read from the scripts, so a changed script changes the role. `rota acl` prints the rules of a role, and a
-starting master checks that its user may run the commands of the role FLEET.
+A role lists the scripts that its user runs and the commands that its connections send outside of scripts. The commands
+inside of scripts are read from the scripts, so the role changes when a script changes. `rota acl` prints the rules of a
+role, and a starting master checks that its user may run the commands of the role FLEET.
 
-Redis checks the commands of a script against the permissions of the user that runs it. A user could therefore also send
-each of these commands itself, without the script. All roles but the producer work on every key of the namespace. The
-producer, which is the role of an application that is not trusted, may use each command only on the keys on which the
-script `enqueue` uses it.
+Redis checks the commands of a script against the permissions of the user that runs the script. A user could therefore
+also send each of these commands without the script. All roles but the producer may access every key of the namespace.
+The producer is the role of an application that is not trusted. It may use each command only on the keys on which the
+script `enqueue` uses that command.
 """
 
 import re
@@ -36,12 +36,12 @@ class Needs(NamedTuple):
 
     scripts: frozenset[str]
     sent: frozenset[str]  # commands that connections send outside of scripts
-    optional: frozenset[str]  # further commands that connections send, but can do without
+    optional: frozenset[str]  # further commands that connections send, but without which they also work
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Commands that a role may use on some keys only. The keys are given without the prefix of the namespace."""
+    """Commands that a role may use only on some keys. The keys are given without the prefix of the namespace."""
 
     commands: str
     keys: str
@@ -49,11 +49,11 @@ class Access:
 
 _WORD: Final = re.compile(rb"'([A-Z]{3,})'")
 _COMMANDS_OF_SOURCES: Final = re.compile(rb"\bask\(source, '([A-Z]+)'")
-# Words in scripts that look like commands, but are options of commands.
+# Words in scripts that look like commands but are options.
 _OPTIONS: Final = frozenset(
     {"AGGREGATE", "BYSCORE", "COUNT", "LIMIT", "MAXLEN", "MIN", "NOVALUES", "WEIGHTS", "WITHSCORES"}
 )
-# The commands in scripts that change data. A test compares the set with the server's own list.
+# The commands in scripts that change data. A test compares this set with the server's own list.
 WRITES: Final = frozenset(
     {
         *("APPEND", "DEL", "HDEL", "HINCRBY", "HSET", "HSETNX", "INCR", "LPOP", "LPUSH", "LREM", "LSET", "LTRIM"),
@@ -125,17 +125,17 @@ def _needs_of(role: AclRole) -> Needs:
 
 
 def commands_in(script: str) -> frozenset[str]:
-    """Return the commands that a script calls. A script with the flag `no-writes` calls only reading commands, although
-    the text of such a script may contain other commands as well, for example that of `explain`."""
+    """Return the commands that a script calls. If a script has the flag `no-writes`, commands that write are left out,
+    because its text may contain such commands although it never calls them. An example is the text of `explain`."""
     text = read_script(script).text
     found = {word.decode() for word in _WORD.findall(text)} - _OPTIONS
     return frozenset(found - WRITES if text.startswith(_READ_ONLY) else found)
 
 
 def needed_commands(role: AclRole, durability: Durability, *, failover: bool) -> list[str]:
-    """Return all commands without which a role does not work, except EVAL, which checks the others.
+    """Return all commands without which a role does not work, except EVAL, which is used to check the others.
 
-    `failover`: whether sentinels name the server. If so, each connection queries with ROLE whether the server is the
+    `failover` is true if sentinels name the server. Each connection then uses ROLE to check that the server is the
     primary.
     """
     needs = _needs_of(role)
@@ -150,7 +150,7 @@ def rules_of(
 ) -> list[str]:
     """Return the rules for ACL SETUSER that grant a role, without the leading `reset` and without a password.
 
-    `adopted`: the keys of the legacy lists, outside of the namespace, from which a fleet adopts items.
+    `adopted` has the keys of the legacy lists, outside of the namespace, from which a fleet adopts items.
     """
     prefix = prefix_of(Keys(namespace))
     needed = needed_commands(role, durability, failover=failover)
@@ -164,8 +164,8 @@ def rules_of(
 
 
 def rules_on_sentinels() -> list[str]:
-    """Return the rules for ACL SETUSER on a sentinel, without the leading `reset` and without a password. They are the
-    same for all roles."""
+    """Return the rules for ACL SETUSER on a sentinel, without the leading `reset` and without a password. The rules are
+    the same for all roles."""
     return [
         _granted(
             {"PING", "SENTINEL|CKQUORUM", "SENTINEL|GET-MASTER-ADDR-BY-NAME", "SENTINEL|MASTERS", *_ON_CONNECTING}

@@ -4,18 +4,18 @@ The master starts a child by `posix_spawn` of `python -P -m MODULE`. This module
 would share the wakeup descriptor and the epoll of the master's event loop. A spawned process shares only the
 descriptors that it is given.
 
-A child begins with its end of a channel, and with a descriptor that reports the master's death. It loads its modules
-and then waits for its first message, which contains everything else that it needs. In this way, the first zygote loads
-in parallel with the master. All signals of a child are blocked from its first instruction until its handlers are
-installed, because otherwise a signal to the whole service would end the child. Before the child runs its first
-instruction, the master tells the kernel to kill it if the master dies: see `tie`.
+At first, a child has only its end of a channel and a descriptor that reports the master's death. It loads its modules
+and then waits for its first message, which contains everything else that it needs. In this way, the first zygote can
+load its modules while the master loads its own. All signals of a child are blocked from its first instruction until its
+handlers are installed, because otherwise a signal to the whole service would end the child. Before the child runs its
+first instruction, the master makes the kernel kill the child if the master dies: see `tie`.
 
-A child writes the stacks of its threads to its stack file when it receives STACK_SIGNAL or ends with a fatal error.
-faulthandler's handlers do this in C, so it works even if C code holds the interpreter lock or an import hangs. The file
-is a memfd that the master has created and reads (`rota_supervisor.master.effects.processes`).
+A child writes the stacks of its threads to its stack file when it receives STACK_SIGNAL or ends with a fatal error. The
+handlers of faulthandler do this in C, so the stacks are written even if C code holds the interpreter lock or an import
+hangs. The file is a memfd that the master has created and reads (`rota_supervisor.master.effects.processes`).
 
-`python -P -m rota_supervisor.child_start` runs the poller. After the first steps of every child, a poller only runs the
-loop of `rota.poller`, so it needs no start module of its own.
+`python -P -m rota_supervisor.child_start` runs the poller. After the first steps, which are the same for every child, a
+poller only runs the loop of `rota.poller`, so it needs no start module of its own.
 """
 
 import atexit
@@ -45,8 +45,8 @@ from rota_supervisor.process import die_with_parent, nest_signals_safely, reopen
 
 _MAX_BYTES: Final = 300
 _STDERR: Final = 2
-_STACK_SECONDS: Final = 0.02  # time for writing the stacks, which takes 1 ms, or longer on a loaded machine
-# The signals that faulthandler handles. If the signal of a fault were blocked, the process would end without any
+_STACK_SECONDS: Final = 0.02  # how long writing the stacks may take; usually 1 ms, but longer on a loaded machine
+# The signals that faulthandler handles. If they were blocked when a fault occurs, the process would end without any
 # output.
 HANDLED_SIGNALS: Final = frozenset(
     {STACK_SIGNAL, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT}
@@ -62,8 +62,8 @@ MODULES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class EnteredChild:
-    """A child that has received its first message. It has closed the descriptor of the slots' memory, unless it is an
-    exporter."""
+    """A child that has received its first message. Unless it is an exporter, it has closed the descriptor for the
+    memory of the slots."""
 
     channel: socket.socket
     first: messages.First
@@ -90,7 +90,7 @@ def enter(pid: int) -> EnteredChild:
     if not die_with_parent(first.master_pid):
         sys.exit(EXIT_ORPHANED)
     block_signals_at_exit()
-    # The threads of an exporter never pause, so it is not safe to read their frames.
+    # The threads of an exporter do not stop while the handler runs, so it is not safe to read their frames.
     leave_stacks_in(descriptors.stack, all_threads=first.role != Role.EXPORTER)
     mapped = enter_slot(descriptors.slots, first.slot, first.nonce, pid, for_forks=False)
     if mapped is None:
@@ -104,11 +104,11 @@ def enter(pid: int) -> EnteredChild:
 
 
 def leave_stacks_in(fd: int | None, *, all_threads: bool = True) -> None:
-    """Write stacks to this file from now on, and unblock the signals that request them. Without a file, stderr is used,
-    because otherwise STACK_SIGNAL would end the process.
+    """Write stacks to the file `fd` from now on, and unblock the signals that request them. If there is no file, stderr
+    is used, because otherwise STACK_SIGNAL would end the process.
 
-    With `all_threads`, the handler also reads the frames of the other threads. This is dangerous: the handler holds no
-    lock, so a running thread may free a frame in the meantime, and then the process ends with SIGSEGV.
+    With `all_threads`, the handler also reads the frames of the other threads. This is dangerous, because the handler
+    holds no lock. If a running thread frees a frame in the meantime, the process ends with SIGSEGV.
     """
     target = _STDERR if fd is None else fd
     faulthandler.enable(file=target)
@@ -118,7 +118,7 @@ def leave_stacks_in(fd: int | None, *, all_threads: bool = True) -> None:
 
 
 def write_exit_reason(fd: int | None, reason: str) -> None:
-    """Write the reason why this process exits into its stack file, as one line. Do nothing if it has no stack file."""
+    """Write the reason why this process exits to its stack file, as one line. If it has no stack file, do nothing."""
     if fd is None:
         return
     with contextlib.suppress(OSError):  # The application may have closed the file.
@@ -128,20 +128,21 @@ def write_exit_reason(fd: int | None, reason: str) -> None:
 def block_signals_at_exit() -> None:
     """Make this process block all signals when the interpreter shuts down.
 
-    The shutdown removes the handlers. After that, STACK_SIGNAL or a second TERM would end a process that is about to
-    exit normally. Call this function before `leave_stacks_in`, because faulthandler restores the earlier handlers at
-    the end.
+    The shutdown removes the signal handlers. After that, STACK_SIGNAL or a second SIGTERM would end a process that is
+    about to exit normally. Call this function before `leave_stacks_in`, because faulthandler restores the earlier
+    handlers at the end.
     """
     signal.signal(STACK_SIGNAL, signal.SIG_IGN)
     for number in (signal.SIGTERM, signal.SIGINT):
-        atexit.register(signal.signal, number, signal.SIG_IGN)  # for the remaining threads, which do not block signals
+        # For the other threads, in which signals are not blocked.
+        atexit.register(signal.signal, number, signal.SIG_IGN)
     atexit.register(signal.pthread_sigmask, signal.SIG_BLOCK, signal.valid_signals())
     atexit.register(_stop_writing_stacks)  # registered last, so it runs first
 
 
 def _stop_writing_stacks() -> None:
-    """Ignore STACK_SIGNAL, and let a thread that is handling it finish. The handler reads the stack of this thread, and
-    would crash if that stack were removed in the meantime."""
+    """Ignore STACK_SIGNAL, and give a thread that is handling it time to finish. The handler reads the stack of this
+    thread, and would crash if that stack were removed in the meantime."""
     faulthandler.unregister(STACK_SIGNAL)
     if threading.active_count() > 1:
         time.sleep(_STACK_SECONDS)
@@ -167,29 +168,30 @@ class SpawnedChild(NamedTuple):
 
 
 class Spawner:
-    """A launcher of the master's children. When the master has died, the kernel kills these children through the death
-    pipe."""
+    """A launcher of the master's children. When the master dies, the death pipe makes the kernel kill these
+    children."""
 
     def __init__(self) -> None:
         self._death_pipe: tuple[int, ...] = os.pipe2(os.O_CLOEXEC)
         self._prestarted: dict[Role, SpawnedChild] = {}
 
     def prestart(self, role: Role) -> None:
-        """Start a child that will be needed soon, so that it can load its modules in advance. Errors are ignored,
-        because `start` tries again."""
+        """Start a child that will be needed soon, so that the child can load its modules in advance. Errors are
+        ignored, because `start` tries again."""
         with contextlib.suppress(OSError):
             self._prestarted[role] = _start(role, self._death_pipe[0])
 
     def start(self, role: Role) -> SpawnedChild:
         """Start a child with this role, or return the child that was started in advance.
 
-        Raises OSError if the kernel refuses (EAGAIN, ENOMEM). In that case, no process or descriptor is left behind.
+        Raises OSError if the kernel refuses to start a process (EAGAIN, ENOMEM). In that case, no process or descriptor
+        is left behind.
         """
         return self._prestarted.pop(role, None) or _start(role, self._death_pipe[0])
 
     def close(self) -> None:
-        """Make the kernel kill all remaining children, and reap children that were started in advance but never used.
-        Can be called twice."""
+        """Make the kernel kill all remaining children, and reap the children that were started in advance but never
+        used. This method can be called twice."""
         for fd in self._death_pipe:
             os.close(fd)
         self._death_pipe = ()
@@ -200,8 +202,8 @@ class Spawner:
 
 
 def greet(child: SpawnedChild, first: messages.First, descriptors: messages.Descriptors) -> None:
-    """Send a child its first message. Raises OSError, for example if the child has died. The channel is then closed, so
-    that a child that is still alive exits."""
+    """Send a child its first message. Raises OSError, for example if the child has died. In that case, the channel is
+    closed, so that a child that is still alive exits."""
     try:
         messages.send_first(child.channel, first, descriptors)  # The socket keeps the message until the child reads it.
     except OSError:
@@ -214,7 +216,7 @@ def _start(role: Role, death_fd: int) -> SpawnedChild:
     """Start a child in a separate session. `death_fd` is the read end of the death pipe."""
     ours, theirs = messages.pair()
     try:
-        with reopened(death_fd) as line:  # Each child needs its own open file: see `tie`.
+        with reopened(death_fd) as line:  # Each child needs its own open file description: see `tie`.
             pid = _spawn(MODULES[role], {CHANNEL_FD: theirs.fileno(), DEATH_FD: line})
             tie(line, pid)
         return SpawnedChild(pid, ours)
@@ -236,8 +238,8 @@ def _spawn(module: str, targets: Mapping[int, int]) -> int:
 
 @contextlib.contextmanager
 def _moved_up(targets: Mapping[int, int]) -> Iterator[dict[int, int]]:
-    """Yield copies of the descriptors by target, with numbers above all targets, so that no dup2 overwrites a source
-    that is needed later."""
+    """Yield copies of the descriptors by target. The numbers of the copies are above all targets, so that no dup2
+    overwrites a source that is needed later."""
     copies: dict[int, int] = {}
     try:
         for target, source in targets.items():

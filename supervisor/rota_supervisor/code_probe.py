@@ -1,7 +1,7 @@
 """Queries that need the application's code. Each query runs in a separate process (`rota_supervisor.task_modules`).
 
-A query therefore ends within a time limit, whatever the code does, and the process that makes the query is not affected
-by the code, its threads or its child processes.
+A query therefore ends within a time limit, whatever the code does. The process that makes the query is not affected by
+the application's code, threads or child processes.
 """
 
 import contextlib
@@ -18,30 +18,31 @@ from rota.server.logins import Login, LoginUnknown, ProviderFault
 from rota_supervisor.process import spawn_python
 
 REPLY_FD: Final = 3
-PROVIDER_SECONDS: Final = 30.0  # the time limit for a provider of passwords
-# A name, because an import of `task_modules` here would be an import in the master, which runs no application code.
+PROVIDER_SECONDS: Final = 30.0  # the time limit for a query of a password provider
+# The module is named as a string, because importing it here would import it into the master, which runs no application
+# code.
 _MODULE: Final = "rota_supervisor.task_modules"
 _READ_BYTES: Final = 65_536
 
 
 class ProbeFailed(Exception):
-    """Raised if the process gave no reply. Its text completes a sentence of the caller, for example "ended the process"
-    after "importing shop.tasks"."""
+    """Raised if the process of a query gave no reply. The error message completes a sentence of the caller, for example
+    "ended the process" after "importing shop.tasks"."""
 
 
 class TookTooLong(ProbeFailed):
-    """Raised if the process gave no reply within the time limit."""
+    """Raised if the process of a query gave no reply within the time limit."""
 
 
 class FaultReply(TypedDict):
-    """The reply about a provider that failed."""
+    """The reply if a provider has failed."""
 
     error: str
     is_fault: bool  # whether a person must change the provider or its setting
 
 
 class ModulesReply(TypedDict):
-    """The reply about modules, with their definitions."""
+    """The reply to a query about modules, with the tasks and schedules that they define."""
 
     tasks: list[tuple[str, str]]  # each task with its queue
     schedules: list[str]  # the names of the schedules
@@ -49,10 +50,11 @@ class ModulesReply(TypedDict):
 
 
 def query_code(folder: str, modules: Sequence[str], query: Mapping[str, Any], seconds: float) -> Any:
-    """Return the reply of a process that imports modules from the folder and then handles the query. Raises
-    ProbeFailed."""
+    """Return the reply of a separate process that imports the modules from the folder and then handles the query.
+    Raises ProbeFailed."""
     reading, writing = os.pipe2(os.O_CLOEXEC)
-    query_fd = os.memfd_create("query", os.MFD_CLOEXEC)  # not an argument, because arguments are limited to 128 KiB
+    # Not passed as an argument, because arguments are limited to 128 KiB.
+    query_fd = os.memfd_create("query", os.MFD_CLOEXEC)
     try:
         os.write(query_fd, json.dumps({**query, "parent": os.getpid()}).encode())
         os.lseek(query_fd, 0, os.SEEK_SET)
@@ -67,7 +69,7 @@ def query_code(folder: str, modules: Sequence[str], query: Mapping[str, Any], se
         os.close(reading)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(pid, signal.SIGKILL)
-        with contextlib.suppress(ChildProcessError):  # A master may have reaped it already.
+        with contextlib.suppress(ChildProcessError):  # The master may already have reaped the process.
             _, status = os.waitpid(pid, 0)
     if reply is None:
         raise TookTooLong(f"took longer than {seconds:g} s")
@@ -101,7 +103,7 @@ def _ending(status: int | None) -> str:
 
 
 def fetch_login(provider: str, folder: str, seconds: float = PROVIDER_SECONDS) -> Login:
-    """Return the login from a provider. Raises ProviderFault or LoginUnknown."""
+    """Query a provider, and return the login. Raises ProviderFault or LoginUnknown."""
     try:
         reply = query_code(folder, (), {"provider": provider}, seconds)
     except (ProbeFailed, OSError) as error:
@@ -112,7 +114,7 @@ def fetch_login(provider: str, folder: str, seconds: float = PROVIDER_SECONDS) -
 
 
 def login_reply(login: Login) -> dict[str, Any]:
-    """Return the reply from which `fetch_login` creates the login."""
+    """Return the reply from which `fetch_login` recreates the login."""
     return login._asdict()
 
 

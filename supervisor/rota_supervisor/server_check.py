@@ -2,8 +2,9 @@
 fleet.
 
 A master checks all permissions before it starts any process. Otherwise a missing permission would be noticed only when
-a command is first needed, perhaps at night, and a script that fails halfway is not rolled back. Pure functions judge
-the reply to INFO. All problems with the server are reported in the same way."""
+a command is first needed, perhaps at night, and perhaps in the middle of a script, which the server would not roll
+back. The functions that judge the reply to INFO are pure. All problems with the server are reported in the same way.
+"""
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -46,12 +47,12 @@ _NO_PERMISSION: Final = "noperm"
 _NO_DATABASE: Final = "DB index is out of range"
 _NO_FIELD: Final = ""
 _EVAL: Final = "EVAL"
-# Commands that the check permits even if the user may use no keys: they take no key, or the check finds no key in the
-# arguments that it passes.
+# Commands that the check does not find forbidden even if the user may use no keys. These commands take no key, or the
+# check finds no key in the arguments that it passes.
 _WITHOUT_KEYS: Final = frozenset({"INFO", "ROLE", "SCAN", "TIME", "WAIT", "WAITAOF", "ZUNIONSTORE"})
-# The check passes whole commands in which each argument is a permitted key, because Redis 7.0 and Valkey 9 read keys
-# beyond the end of an EVALSHA that is too short, and crash. A server without the function `acl_check_cmd` is not
-# checked.
+# The check passes whole commands in which each argument is a permitted key. If an EVALSHA is too short, Redis 7.0 and
+# Valkey 9 read keys beyond its end, and crash. If a server does not have the function `acl_check_cmd`, its permissions
+# are not checked.
 _ACL_SCRIPT: Final = """#!lua flags=no-writes,allow-oom
 local key, forbidden = table.remove(ARGV, 1), {}
 local function allowed(command)
@@ -82,8 +83,8 @@ def parse_info(text: str) -> dict[str, str]:
 
 
 def version_of(info: Mapping[str, str]) -> ServerVersion:
-    """Return the product and its release. Valkey is recognized by its own field, because it also reports a Redis
-    release with which it is compatible."""
+    """Return the product and the release of the server. Valkey is recognized by its own field, because it also reports
+    a Redis release with which it is compatible."""
     if "valkey_version" in info:
         return ServerVersion("Valkey", info["valkey_version"])
     product = info.get("server_name", "redis").capitalize()
@@ -131,8 +132,8 @@ def faults_of_durability(info: Mapping[str, str], durability: Durability) -> lis
 
 
 def faults_of_adoption(info: Mapping[str, str], namespace: str, adopted: Iterable[str]) -> list[str]:
-    """Return a fault for each legacy list that a cluster may keep on another shard than the fleet's keys. No script can
-    access two shards."""
+    """Return a fault for each legacy list that a cluster may keep on another shard than the fleet's keys. A script
+    cannot access two shards."""
     if info.get("redis_mode", info.get("server_mode")) != "cluster":
         return []
     elsewhere = [key for key in adopted if f"{{{namespace}}}" not in key]
@@ -149,8 +150,8 @@ def warnings_of_durability(info: Mapping[str, str], durability: Durability, *, f
     if awaited and info.get("connected_slaves", "0") == "0":
         has = "but the server has no replica: until one connects, enqueues are uncertain"
         warnings.append(f'durability = "{durability}", {has}')
-    # Observed with Valkey 9.1: WAITAOF reports data as synced when it is written, before the next sync. Redis has fixed
-    # this in 8.0.
+    # Observed with Valkey 9.1: WAITAOF reports data as synced as soon as it has been written, before the next sync.
+    # Redis 8.0 has fixed this.
     is_fixed = version.product != "Valkey" and _numbers(version.release) >= OLDEST_REDIS_WITH_TRUE_WAITAOF
     if durability == "waitaof" and info.get("appendfsync") == "everysec" and not is_fixed:
         what = f"{version} confirms writes up to a second before they are on its disk"
@@ -187,7 +188,7 @@ def fault_of_protocol(version: str, namespace: str) -> str | None:
 
 
 class CheckedServer(NamedTuple):
-    """A server that is fit for a fleet, with warnings."""
+    """The version and the warnings of a server that is fit for a fleet."""
 
     version: ServerVersion
     warnings: list[str]
@@ -195,8 +196,8 @@ class CheckedServer(NamedTuple):
 
 @contextlib.contextmanager
 def connected(config: Config) -> Iterator[Connection]:
-    """Yield a connection for the duration of the block. Raises Failure with code 69 if there is any problem with the
-    server."""
+    """Yield a connection to the server for the duration of the block. Problems with the server raise Failure, with code
+    69, or with 78 if the configuration is at fault."""
     try:
         connection = connect(address_of(server_settings(config)), OPTIONS)
         try:
@@ -231,7 +232,7 @@ _SET_ADDRESS: Final = "set redis_url (or ROTA_REDIS_URL) to the right address"
 # The beginnings of the error messages for a connection that the server accepted and then ended, which shows that the
 # server is running.
 _ENDED: Final = ("the connection broke", "the server closed the connection")
-# For each kind of error, the text that says what is wrong with the server, and what to do.
+# For each kind of error, the text that describes what is wrong with the server, and what to do.
 _WHAT_IS_WRONG: Final = {
     REASON_SENTINEL: (
         "cannot be found: {error}: check that the sentinels and servers are running, and that redis_url names them "
@@ -271,7 +272,7 @@ def _what_is_wrong(error: ServerError, credentials_in: str) -> str:
 
 
 class ServerSurvey(NamedTuple):
-    """The INFO fields of a server, and the result of the checks."""
+    """The reply of a server to INFO, and the results of the checks."""
 
     info: dict[str, str]  # the INFO fields of the server
     faults: list[str]
@@ -293,8 +294,9 @@ def check_server(config: Config, *, open_namespace: bool) -> CheckedServer:
 
 
 def survey_server(connection: Connection, config: Config, *, open_namespace: bool) -> ServerSurvey:
-    """Make the checks of `check_server` over a connection, and return the results. Raises ServerError."""
-    address = address_of(server_settings(config))  # as configured: a connection through sentinels has its primary's
+    """Make the checks of `check_server` over an open connection, and return the results. Raises ServerError."""
+    # The configured address, because the connection may have the address of the primary that a sentinel named.
+    address = address_of(server_settings(config))
     failover = address.has_failover
     info = _information(connection, config)
     faults = [
@@ -302,7 +304,8 @@ def survey_server(connection: Connection, config: Config, *, open_namespace: boo
         *faults_of_durability(info, config.durability),
         *faults_of_adoption(info, config.namespace, config.adopt),
     ]
-    if not faults:  # Check this before any script runs, because an old server cannot even read a script's first line.
+    # This is checked before any script runs, because an old server cannot read even the first line of a script.
+    if not faults:
         needed = needed_commands(AclRole.FLEET, config.durability, failover=failover)
         key = Keys(config.namespace).tasks
         user = address.login().user or "default"
@@ -317,8 +320,8 @@ def survey_server(connection: Connection, config: Config, *, open_namespace: boo
 
 
 def _information(connection: Connection, config: Config) -> dict[str, str]:
-    """Return the server's INFO fields. If the user may not call INFO, only an assumed version is returned, and a later
-    check finds the missing permission. Raises ServerError."""
+    """Return the server's INFO fields. If the user may not call INFO, the result has only an assumed version, and a
+    later check finds the missing permission. Raises ServerError."""
     try:
         info = parse_info(connection.execute("INFO").decode(errors="replace"))
     except Refused as error:
@@ -329,7 +332,7 @@ def _information(connection: Connection, config: Config) -> dict[str, str]:
 
 
 def _policy_of_syncs(connection: Connection) -> dict[str, str]:
-    # INFO does not contain the policy, and hosting providers may forbid CONFIG.
+    # INFO does not contain the policy (appendfsync), and hosting providers may forbid CONFIG.
     with contextlib.suppress(Refused):
         reply = [word.decode() for word in connection.execute("CONFIG", "GET", "appendfsync")]
         return dict(zip(reply[::2], reply[1::2], strict=True))
@@ -352,7 +355,7 @@ def _faults_of_namespace(connection: Connection, namespace: str, *, open_namespa
 
 def forbidden_commands(connection: Connection, key: str, needed: list[str]) -> list[str]:
     """Return the commands in `needed` that this connection's user may not run on a key. If the user may not run EVAL,
-    which makes the check, return all of them. Raises ServerError."""
+    with which the check is made, return EVAL and all commands in `needed`. Raises ServerError."""
     try:
         return [word.decode() for word in connection.execute("EVAL", _ACL_SCRIPT, 0, key, *needed)]
     except Refused as error:
@@ -370,9 +373,9 @@ def _faults_of_adoption(connection: Connection, config: Config) -> list[str]:
 def faults_of_permissions(
     forbidden: list[str], source: str = "", *, user: str = "<user>", namespace: str = ""
 ) -> list[str]:
-    """Return the missing permissions with the command that grants them, or [] if none are missing.
+    """Return a message with the missing permissions and the command that grants them, or [] if none are missing.
 
-    `source` is the key of the legacy list for which the commands are needed. Without it, they are needed for the keys
+    `source` is the key of the legacy list for which the commands are needed. If it is "", they are needed for the keys
     of `namespace`.
     """
     if not forbidden:

@@ -1,16 +1,16 @@
 """The zygote, which imports the user's code once, and then forks workers when the master requests them.
 
-1. At the start, it tells the kernel to kill it when its parent dies (PDEATHSIG). All signals are blocked from its first
-   instruction on, except the signals that write its stack. Garbage collection is off.
-2. It imports the task modules, warns about threads and connections that they left open, collects garbage, freezes the
-   heap and reports that it is ready.
-3. Then it runs a simple blocking loop: one request, one fork.
+1. At the start, the zygote makes the kernel kill it if its parent dies (PDEATHSIG). All signals are blocked from its
+   first instruction on, except the signals that write its stack. Garbage collection is off.
+2. The zygote imports the task modules, warns about threads and connections that the modules left open, collects
+   garbage, freezes the heap and reports that it is ready.
+3. Then the zygote runs a simple blocking loop: one request, one fork.
 4. If the master's end of the channel closes without a Bye, or if the zygote gets another parent, the master has died.
-   The zygote then kills the process groups of all live slots, because a worker may leave processes behind that
-   PDEATHSIG does not reach. Finally it kills its own group. If the zygote is stopped at that time, the kernel continues
-   it first.
+   The zygote then kills the process groups of all live workers, because a worker may leave processes behind that
+   PDEATHSIG does not reach. Finally, the zygote kills its own group. If the zygote is stopped when the master dies, the
+   kernel continues it first.
 
-The descriptor with which workers map their slots arrives after the imports, so modules never have access to it.
+The descriptor with which workers map their slots arrives after the imports, so the modules never have access to it.
 
 A worker is forked twice, so that the master becomes its parent. The zygote forks an intermediate, which forks the
 worker, reports its pid and exits. The master, as the nearest subreaper, then adopts the worker. Only this module forks.
@@ -57,7 +57,7 @@ def main() -> int:
     if not _load(entered, raw):
         return EXIT_IMPORT_FAILED
     # If a title contains spaces, CPython 3.12 and later misreads the number of threads and warns at each fork. The
-    # filter is set after the imports, because modules may set their own filters.
+    # warning is filtered only after the imports, because modules may set their own filters.
     warnings.filterwarnings("ignore", category=DeprecationWarning, module="__main__")
     entered.slot.phase = Phase.IDLE
     ring(entered.descriptors.bell)
@@ -73,8 +73,8 @@ def _configure_log(first: messages.First, raw: Mapping[str, Any]) -> None:
 
 
 def _load(entered: child_start.EnteredChild, raw: Mapping[str, Any]) -> bool:
-    """Import all modules and report the result. Returns False if a module failed. `raw` has the fields of
-    ZygoteSettings."""
+    """Import all modules and report the result. Returns False if a module could not be imported. `raw` has the fields
+    of ZygoteSettings."""
     channel = entered.channel
     imports = raw["imports"]
     task_modules.make_importable(raw["path"])
@@ -84,7 +84,8 @@ def _load(entered: child_start.EnteredChild, raw: Mapping[str, Any]) -> bool:
         return False
     # Block all signals again, because the modules may have unblocked some of them.
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - child_start.HANDLED_SIGNALS)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # If it were ignored, exit statuses of intermediates would be lost.
+    # If SIGCHLD were ignored, the exit statuses of intermediates would be lost.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for text in (*task_modules.warnings(frozenset({CHANNEL_FD, 0, 1, 2})), *task_modules.misfits(raw["calls"])):
         messages.send(channel, messages.Warned(text))
     tasks = task_modules.tasks_and_queues()
@@ -119,7 +120,7 @@ def _serve(entered: child_start.EnteredChild) -> bool:
                     raise OSError(errno.EMFILE, "no descriptor is left for the slots of workers")
                 forks.slots_fd = fd
             case messages.Fork() as request:
-                with contextlib.suppress(BrokenPipeError):  # The master has died. The next iteration detects this.
+                with contextlib.suppress(BrokenPipeError):  # The master has died, which the next iteration detects.
                     fork_worker(forks, request, fd)
             case messages.PoolSettings(name, settings):
                 pools[name] = worker_settings_from_json(settings)
@@ -136,8 +137,8 @@ def _serve(entered: child_start.EnteredChild) -> bool:
 def _kill_live_groups(process_table: memoryview) -> None:
     """Kill the process groups of all live workers, and then this process's own group.
 
-    Each worker leads a group whose number is its pid, which the worker cannot change in the process table. This process
-    leads a group too, which includes intermediates and processes that the modules have started.
+    Each worker leads a group whose number is the worker's pid, as stored in the process table, which the worker cannot
+    change. This process leads a group too, which includes intermediates and processes that the modules have started.
     """
     killed = 0
     workers = RANGES[Role.WORKER]
@@ -155,19 +156,19 @@ def _kill_live_groups(process_table: memoryview) -> None:
 
 @dataclass(slots=True)
 class Forks:
-    """The resources with which the zygote forks."""
+    """The resources that the zygote needs to fork workers."""
 
     channel: socket.socket
-    node: str  # the name of the master process
+    node: str  # the name of this node
     master_pid: int
-    pools: Mapping[str, WorkerSettings]  # the settings by pool
+    pools: Mapping[str, WorkerSettings]  # the worker settings of each pool
     bell_fd: int  # the master's bell
     stack_fd: int | None  # the zygote's own stack file
-    slots_fd: int = -1  # the memory of all slots; set after the imports; workers close it before they run tasks
+    slots_fd: int = -1  # the memory of all slots; set after the imports
 
 
 def fork_worker(forks: Forks, request: messages.Fork, stack_fd: int | None) -> None:
-    """Start the requested worker, or report why this failed. Closes `stack_fd`, the worker's stack file."""
+    """Start the requested worker, or report why it could not be started. Closes `stack_fd`, the worker's stack file."""
     try:
         pid = os.fork()
         if pid == 0:
@@ -175,11 +176,13 @@ def fork_worker(forks: Forks, request: messages.Fork, stack_fd: int | None) -> N
     except OSError as error:
         _refuse(forks, request, str(error))
         return
-    finally:  # The child does not reach this line: it exits.
+    finally:  # The forked child does not reach this line, because it exits.
         if stack_fd is not None:
             os.close(stack_fd)
     _, status = os.waitpid(pid, 0)
-    if status != 0:  # The intermediate died before its report. Its worker, if any, will find its slot closed.
+    # The intermediate died before its report. If it has forked a worker, that worker will find another nonce in its
+    # slot.
+    if status != 0:
         _refuse(forks, request, f"the intermediate process ended with wait status {status}")
 
 
@@ -204,16 +207,17 @@ def _be_intermediate(forks: Forks, request: messages.Fork, stack_fd: int | None)
 
 
 def _be_worker(forks: Forks, request: messages.Fork, intermediate: int, stack_fd: int | None) -> None:
-    """Run a worker, and never return, because no calling function of the zygote may continue in the worker."""
+    """Run a worker. This function never returns, because the zygote's calling functions must not continue in the
+    worker."""
     status = EXIT_CRASHED
     try:
-        # Call this before setsid. As long as this process is in the zygote's group, the kernel continues it together
-        # with that group.
+        # Call this before setsid. As long as this process is in the zygote's group, the kernel also continues it when
+        # it continues that group.
         process.wake_with_parent()
         os.setsid()
         _wait_until_gone(intermediate)
-        # Only now is the master the parent. If this call came earlier, the kernel would kill the worker when the
-        # intermediate exits.
+        # Now that the intermediate is gone, the master is the parent. If this call came earlier, the kernel would kill
+        # the worker when the intermediate exits.
         if not process.die_with_parent(forks.master_pid):
             os._exit(EXIT_ORPHANED)
         forks.channel.close()
@@ -262,11 +266,11 @@ def _work(forks: Forks, request: messages.Fork, stack_fd: int | None) -> int:
 
 
 def _reset_signals() -> None:
-    """Restore Python's default handlers, regardless of the handlers that modules set at import. The signal mask stays
-    until the worker's loop removes it."""
+    """Restore Python's default handlers, regardless of the handlers that modules set at import. The signals remain
+    blocked until the worker's loop unblocks them."""
     signal.set_wakeup_fd(-1)
     for number in process.CATCHABLE:
-        with contextlib.suppress(OSError, ValueError):  # The C library reserves some signal numbers.
+        with contextlib.suppress(OSError, ValueError):  # The C library reserves some signal numbers for itself.
             signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
@@ -279,7 +283,8 @@ def _empty_stdin() -> None:
 
 
 def _offer_to_oom_killer() -> None:
-    with contextlib.suppress(OSError, ValueError):  # Some containers lack the file. The score is only an improvement.
+    # Some containers lack the file. The worker also runs without the score.
+    with contextlib.suppress(OSError, ValueError):
         fd = os.open("/proc/self/oom_score_adj", os.O_RDWR | os.O_CLOEXEC)
         try:
             score = min(_OOM_MOST, int(os.read(fd, _OOM_BYTES)) + _OOM_EXTRA)

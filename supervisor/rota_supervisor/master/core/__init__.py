@@ -1,1 +1,2 @@
-"""The decisions of the master, as pure functions: no I/O, no clock, no asyncio and no log."""
+"""The decisions of the master, as pure functions. They do no I/O, read no clock, do not use asyncio, and write no
+log."""

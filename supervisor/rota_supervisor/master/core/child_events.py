@@ -1,4 +1,5 @@
-"""The events in the life of a child: its start, changes in its slot, and the lease and the claims of a worker."""
+"""The core's handlers for events in the life of a child: its start, changes in its slot, and tasks of a worker that are
+cancelled or held up."""
 
 import math
 from typing import Final
@@ -22,8 +23,8 @@ _REASONS_TO_RECYCLE: Final = {RecycleReason.NONE: None} | {RecycleReason[each.na
 
 
 def owners_registered(state: MasterState, event: master_events.OwnersRegistered, now: float) -> list[do.Effect]:
-    """Request a fork from the zygote for each worker whose owner is now registered. If a worker was abandoned in the
-    meantime, its owner expires later and has never claimed anything."""
+    """Make the zygote fork each worker whose owner is now registered. An owner whose worker was abandoned in the
+    meantime holds no tasks, and expires later."""
     effects: list[do.Effect] = []
     for slot, nonce, owner in event.owners:
         child = state.children.get(slot, nonce)
@@ -110,10 +111,10 @@ def _forked(state: MasterState, event: messages.Spawned) -> list[do.Effect]:
 
 
 def _fork_failed(state: MasterState, child: Child, why: str, now: float, *, from_outside: bool) -> list[do.Effect]:
-    """Count a worker as not started, unless its pid is known.
+    """Count a worker as not started, unless its pid is already known.
 
-    Its slot is closed at once, because the master may have to wait for Redis before it can reap the owner. If the
-    worker's process still starts later, it finds the slot closed and exits.
+    The slot is freed at once, because the master may have to wait for Redis before it can reap the owner. If the
+    worker's process still starts later, it finds another nonce in the slot and exits.
     """
     if child.pid or child.state not in (ChildState.REQUESTED, ChildState.KILLED):
         return []
@@ -125,8 +126,8 @@ def zygote_gone(state: MasterState, event: master_events.ZygoteGone, now: float)
     started.
 
     The zygote's channel may close before the zygote can be reaped. A READY zygote is therefore killed here, because
-    otherwise the next plan would request workers from it. A zygote that is still BOOTING is not killed, because its
-    exit code states the reason.
+    otherwise the next plan would request workers from it. A zygote that is still BOOTING is not killed, because its own
+    exit code will show why it failed.
     """
     effects: list[do.Effect] = []
     zygote = state.children.get(event.slot, event.nonce)
@@ -151,7 +152,7 @@ def stack_file_made(state: MasterState, event: master_events.StackFileMade, _now
 
 
 def stop_seen(state: MasterState, event: master_events.StopSeen, now: float) -> list[do.Effect]:
-    """Record that a child was stopped by a signal, or that it continues."""
+    """Record that a signal such as SIGSTOP has suspended a child, or that the child runs again."""
     child = state.children.get(event.slot, event.nonce)
     if child is not None:
         child.stopped_at = now if event.stopped else None
@@ -179,12 +180,13 @@ def _ready(state: MasterState, child: Child, now: float) -> list[do.Effect]:
 
 
 def _note(child: Child, reading: master_events.SlotReading, now: float, read_before: float) -> None:
-    """Copy the contents of a slot into the child's record. `read_before`: the time of the previous reading."""
+    """Copy the contents of a slot into the child's record. `read_before` is the time of the previous reading."""
     heartbeat_at = reading.heartbeat_ns / NANOSECONDS
-    # A worker with one task sends no heartbeat while the task runs, so its silence begins when the task ends, not with
-    # the heartbeat before the task. A worker with several tasks sends heartbeats while they run.
+    # A worker that runs one task at a time sends no heartbeats during the task. Its silence is therefore measured from
+    # the last reading in which the task was still running. A worker with several tasks at once sends heartbeats while
+    # they run.
     silent_since = read_before if child.busy and child.concurrency == 1 else 0.0
-    # A heartbeat more than one tick in the future cannot be right, so it is ignored.
+    # A heartbeat time more than one tick in the future cannot be right, so it is ignored.
     child.heartbeat_at = max(
         child.heartbeat_at, silent_since, heartbeat_at if heartbeat_at <= now + TICK_SECONDS else 0.0
     )
@@ -216,7 +218,7 @@ def _note_drain(child: Child, reading: master_events.SlotReading, read_before: f
 
 
 def claim_held_up(state: MasterState, event: master_events.ClaimHeldUp, _now: float) -> list[do.Effect]:
-    """Give back the prefetched tasks that wait behind a long-running task. This is done once for each long-running
+    """Return the prefetched tasks that wait behind a long-running task. This is done only once for each long-running
     task, although the event may be repeated while that task runs."""
     child = state.children.get(event.slot, event.nonce)
     held_up = event.held_up
@@ -232,8 +234,8 @@ def claim_held_up(state: MasterState, event: master_events.ClaimHeldUp, _now: fl
 def cancel_ordered(state: MasterState, event: master_events.CancelOrdered, now: float) -> list[do.Effect]:
     """Notify a worker that its task was cancelled, and note when to kill the worker if the task does not end.
 
-    The worker is notified only once, although every renewal of its lease reports the cancelled task again while it
-    runs.
+    The worker is notified only once about each task, although every renewal of its lease reports the cancelled task
+    again until the task ends.
     """
     child = state.children.get(event.slot, event.nonce)
     if child is None or child.state in UNSEEN:

@@ -41,7 +41,7 @@ _EVENTS: Final = {
 
 
 def died(state: MasterState, event: master_events.Died, now: float) -> list[do.Effect]:
-    """Handle the death of a child: report it, update the back-off of its pool, and give back the tasks that it held."""
+    """Report the death of a child, update the back-off of its pool, and return the tasks that the child held."""
     child = state.children.get(event.slot, event.nonce)
     if child is None:
         return []
@@ -64,8 +64,10 @@ def died(state: MasterState, event: master_events.Died, now: float) -> list[do.E
 def not_started(
     state: MasterState, child: Child, why: str, now: float, *, from_outside: bool = False
 ) -> list[do.Effect]:
-    """Record that a child could not be started. `from_outside`: whether the cause was not the child itself, for example
-    because its zygote had died."""
+    """Record that a child could not be started.
+
+    `from_outside` is true if the child itself was not the cause, for example if its zygote had died.
+    """
     log = do.info if _was_unwanted(child) else do.error
     failed = log(log_events.FLEET_CALL_FAILED, child=child.role.value, slot=child.slot, error=why)
     child.move(ChildState.EXITED)
@@ -124,8 +126,8 @@ def _feed_backoff(state: MasterState, child: Child, end: ChildEnd) -> None:
 
 
 def _give_back(state: MasterState, child: Child, death: Death | None = None) -> list[do.Effect]:
-    """Reap the owner of a worker that died or was never started. The slot stays taken until the owner is reaped. A
-    child without an owner frees its slot at once."""
+    """Reap the owner of a worker that died or was never started. The slot stays taken until the owner has been reaped.
+    If the child has no owner, its slot is freed at once."""
     if not child.owner:
         return _freed(state, child)
     state.leases.known_lost.discard(child.owner)
@@ -147,7 +149,7 @@ def _with_its_work(reap: do.ReapOwner, death: Death) -> do.ReapOwner:
     if event.slot_is_intact:
         names = {task.id: task.name for task in event.tasks}
         ran = _ran(death)
-    else:  # The slot is not readable. Blame the first task held, or all tasks if the worker ran several at once.
+    else:  # The slot cannot be read. Blame the first task held, or all tasks if the worker ran several at once.
         held = FIRST_HELD if death.child.concurrency == 1 else ALL_HELD
         names = {FIRST_HELD: UNKNOWN_TASK}
         ran = ((held, death_record_of(death, None)),)
@@ -164,8 +166,8 @@ def _with_its_work(reap: do.ReapOwner, death: Death) -> do.ReapOwner:
 
 
 def _ran(death: Death) -> tuple[tuple[str, bytes], ...]:
-    """Return the id of each task that was running, with its death record, or with `b""` if the task cannot have caused
-    the death."""
+    """Return the id of each task that was running, with its death record. If a task cannot have caused the death, `b""`
+    takes the place of its record."""
     blamed_tasks = {task.id for task in death.blamed_tasks}
     return tuple(
         (task.id, death_record_of(death, task) if task.id in blamed_tasks else b"") for task in death.event.tasks
@@ -178,9 +180,9 @@ def _freed(state: MasterState, child: Child) -> list[do.Effect]:
 
 
 def owner_reaped(state: MasterState, event: master_events.OwnerReaped, _now: float) -> list[do.Effect]:
-    """Free the slot of a dead worker after its tasks went back to their lanes, and report the outcome of each task.
+    """Free the slot of a dead worker whose tasks are back in their lanes, and report the outcome of each task.
 
-    A task that was running is dead if it has now reached its crash limit.
+    A task that was running becomes dead if it has now reached its crash limit.
     """
     request, reply = event
     child = state.children.get(request.slot, request.nonce)
@@ -196,8 +198,8 @@ def owner_reaped(state: MasterState, event: master_events.OwnerReaped, _now: flo
 
 
 def _given_back(entry: Entry, request: do.ReapOwner) -> list[do.Effect]:
-    """Report a task that went back to its lane: as released if the worker that held it left on request, or as recovered
-    if that worker died."""
+    """Report that a task went back to its lane. The task was released if its worker left on request, and recovered if
+    its worker died."""
     fields = _fields(entry, request)
     if request.has_left:
         released = do.info(log_events.TASK_RELEASED, **fields, kind=entry.kind.label, outcome=Release.label)
@@ -226,8 +228,8 @@ def _fields(entry: Entry, request: do.ReapOwner) -> dict[str, object]:
     return {**fields, "crashes": entry.crashes}
 
 
-# An attempt that reaches the hard time limit has failed, as if it had raised an exception. The worker decides before it
-# calls a task what follows in this case, and leaves the decision in its slot as the kill policy.
+# An attempt that reaches the hard time limit has failed, as if it had raised an exception. Before a worker calls a
+# task, it decides what happens in this case, and stores the decision in its slot as the kill policy.
 
 
 def settlements_of(death: Death) -> tuple[Settlement, ...]:
@@ -252,7 +254,7 @@ def _settlement_of(death: Death, task: TaskInSlot) -> Settlement | None:
 
 
 def report_over_limit(settlement: Settlement, request: do.ReapOwner) -> Iterator[do.Effect]:
-    """Log and count a task that reached its hard time limit, in the same way as a worker does for a failed attempt."""
+    """Log and count a task that reached its hard time limit, as a worker does for any failed attempt."""
     entry = settlement.entry
     outcome = settlement.outcome
     task = request.name_of(entry.id)

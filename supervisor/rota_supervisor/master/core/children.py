@@ -20,11 +20,11 @@ class ChildState(StrEnum):
 
     REGISTERING = "registering"  # the owner of the worker is being registered in Redis
     REQUESTED = "requested"  # the worker was requested from a zygote
-    BOOTING = "booting"  # it has a pid
-    READY = "ready"  # its slot has shown that it is ready
-    DRAINING = "draining"  # it was ordered to leave
+    BOOTING = "booting"  # the process is starting and is not ready yet
+    READY = "ready"  # the child has reported in its slot that it is ready
+    DRAINING = "draining"  # the child was ordered to finish its tasks and exit
     KILLED = "killed"  # SIGKILL was sent
-    EXITED = "exited"  # it is dead, and its owner is being reaped
+    EXITED = "exited"  # the child is dead, and its owner is being reaped
 
 
 TRANSITIONS: Final = {
@@ -38,22 +38,22 @@ TRANSITIONS: Final = {
 }
 STARTING: Final = frozenset({ChildState.REGISTERING, ChildState.REQUESTED, ChildState.BOOTING})
 LIVE: Final = STARTING | {ChildState.READY}  # states that count towards the size of a pool
-AT_WORK: Final = frozenset({ChildState.READY, ChildState.DRAINING})  # states in which it may run a task
+AT_WORK: Final = frozenset({ChildState.READY, ChildState.DRAINING})  # states in which a child may run a task
 ENDING: Final = frozenset({ChildState.KILLED, ChildState.EXITED})
 UNSEEN: Final = ENDING | {ChildState.REGISTERING}  # states in which the child has no deadline and its slot is not read
 
-# How long a poller or an exporter may stay stopped by a signal before it is killed. A replacement then runs within 2 s,
-# including the time until the next tick and the start of the process.
+# How long a signal may suspend a poller or an exporter before the master kills the process. A replacement then runs
+# within 2 s, including the time until the next tick and the start of the process.
 STOPPED_SECONDS: Final = 0.5
 
 
 class ForbiddenTransition(Exception):
-    """A transition that is missing in `TRANSITIONS`. This is a bug of the master."""
+    """A transition that is not in `TRANSITIONS`. It is a bug in the master."""
 
 
 @dataclass(frozen=True, slots=True)
 class PoolKey:
-    """One generation of one pool."""
+    """The key of one pool in one generation."""
 
     role: Role
     pool: str
@@ -62,7 +62,8 @@ class PoolKey:
 
 @dataclass(frozen=True, slots=True)
 class ChildRef:
-    """A reference to one incarnation of a slot, as used in effects. `pid` is 0 until the process is reported."""
+    """A reference to a child, for use in effects. The nonce distinguishes the child from earlier children in the same
+    slot. `pid` is 0 until the pid is known."""
 
     role: Role
     slot: int
@@ -71,11 +72,13 @@ class ChildRef:
 
 
 class SentCancel(NamedTuple):
-    """The last cancellation that a worker was notified of for one task index."""
+    """The last cancellation of which a worker was notified, at one task index. A worker that runs several tasks at once
+    has an index for each of them."""
 
-    number: int  # the number of the cancelled task, counted over all tasks that ran at this index
-    kill_after: float | None = None  # seconds until the worker is killed if the task has not ended, or None for never
-    kill_at: float = math.inf  # the time at which `kill_after` has passed
+    number: int  # the number of the cancelled task, which distinguishes it from later tasks at the same index
+    # Seconds that the task has to end before the worker is killed, or None for no limit.
+    kill_after: float | None = None
+    kill_at: float = math.inf  # when the worker is killed if the task is still running
 
 
 @dataclass(slots=True)
@@ -83,45 +86,45 @@ class Child:
     """One child, from the decision to start it until its slot is free again."""
 
     role: Role
-    pool: str  # the pool of a worker; for other roles, the name of the role's own pool
+    pool: str  # the name of the child's pool, for example `default`, `pollers` or `generation-1`
     generation: int
     slot: int
-    nonce: int  # the number of this incarnation of the slot
+    nonce: int  # a number that no other child of this master has
     state: ChildState
-    requested_at: float  # when its process was requested
-    owner: str = ""  # the name under which a worker claims tasks, once it is registered
+    requested_at: float  # when the master requested the child's process
+    owner: str = ""  # the name under which a worker claims tasks; empty until it is registered
     zygote_nonce: int = 0  # the nonce of the zygote from which the worker was requested
-    lease_seconds: float = 0.0  # the lease that the worker was given
-    has_stack: bool = False  # whether it has a stack file
+    lease_seconds: float = 0.0  # the duration of the worker's lease
+    has_stack: bool = False  # whether the child has a stack file
     pid: int = 0
     ready_at: float | None = None
-    concurrency: int = 1  # the largest number of tasks that it runs at once
+    concurrency: int = 1  # the largest number of tasks that the child runs at once
 
-    # The last reading of its slot
-    heartbeat_at: float = 0.0  # the time of its last sign of life
-    tasks: tuple[TaskTimes, ...] = ()  # the tasks that it runs
-    task_until: float = math.inf  # the earliest time at which one of its tasks reaches its hard limit
-    soft_limits: tuple[float, ...] = ()  # the times at which its tasks reach their soft limits
+    # Values from the last reading of the child's slot
+    heartbeat_at: float = 0.0  # the time of the child's last sign of life
+    tasks: tuple[TaskTimes, ...] = ()  # the tasks that the child is running
+    task_until: float = math.inf  # the earliest time at which a running task reaches its hard limit
+    soft_limits: tuple[float, ...] = ()  # the times at which the running tasks reach their soft limits
     stepping: int | None = None  # the index of the task whose coroutine is running now
-    has_work: bool = False  # whether it runs a task or has outcomes that Redis has not confirmed
-    shortest_soft_seconds: float = math.inf  # the shortest soft limit among its recent tasks
-    shortest_soft_met_at: float = -math.inf  # when a task with that limit last ran
-    has_worked: bool = False  # whether it has finished a task
-    recycle_for: Reason | None = None  # why it has asked to be replaced, or None
-    is_quiet: bool = False  # whether it has stopped claiming tasks for now
+    has_work: bool = False  # whether the child runs a task or has outcomes that Redis has not confirmed
+    shortest_soft_seconds: float = math.inf  # the shortest soft limit among the child's recent tasks
+    shortest_soft_met_at: float = -math.inf  # when a task with this shortest limit last ran
+    has_worked: bool = False  # whether the child has finished a task
+    recycle_for: Reason | None = None  # why the worker has asked to be replaced, or None
+    is_quiet: bool = False  # whether the child has stopped claiming tasks for now
 
     # The actions of the master
-    interrupted_at: float = -math.inf  # when it was last ordered to check the soft limits of its tasks
+    interrupted_at: float = -math.inf  # when the child was last ordered to check the soft limits of its tasks
     cancels: dict[int, SentCancel] = field(default_factory=dict)  # the last cancellation sent for each task index
-    dumped_at: float = -math.inf  # when its stack was last requested
-    blocked_since: float = -math.inf  # its last heartbeat before its event loop was last reported as blocked
-    drain_requested_at: float = math.inf  # when it was ordered to drain
-    has_started_drain: bool = False  # whether its slot has shown that it is draining
-    # When the master began to wait for it to drain: after the end of the task that was running when the order to drain
-    # was sent. `inf` until then.
+    dumped_at: float = -math.inf  # when the child's stack was last requested
+    blocked_since: float = -math.inf  # the last heartbeat before the child's event loop was last reported as blocked
+    drain_requested_at: float = math.inf  # when the child was ordered to drain
+    has_started_drain: bool = False  # whether the child has reported in its slot that it is draining
+    # When the master began to wait for the child to start draining. If a task was running when the order was sent, this
+    # is when that task ended. `inf` while the master does not wait.
     drain_awaited_since: float = math.inf
-    why: Reason | None = None  # why it was ordered to drain, or killed
-    stopped_at: float | None = None  # when a signal stopped it, or None while it runs
+    why: Reason | None = None  # why the child was ordered to drain, or was killed
+    stopped_at: float | None = None  # when a signal suspended the child, or None if it is not suspended
 
     def move(self, state: ChildState) -> None:
         """Move to another state. Raises ForbiddenTransition if `TRANSITIONS` does not allow the transition."""
@@ -130,7 +133,7 @@ class Child:
         self.state = state
 
     def stop_timeout(self, beat_seconds: float) -> float:
-        """Return how many seconds the child may stay stopped by a signal before it is killed.
+        """Return how many seconds a signal such as SIGSTOP may suspend the child before the master kills the child.
 
         Pollers and the exporter get less time, because without a poller no task is promoted, and without the exporter
         no health probe gets a reply.
@@ -151,13 +154,13 @@ class Child:
 
     @property
     def soft_until(self) -> float:
-        """The earliest time at which one of the child's tasks reaches its soft limit. Expired limits that the child was
-        already notified of do not count."""
+        """The earliest time at which one of the child's tasks reaches its soft limit. Limits that had already expired
+        when the child was last interrupted do not count."""
         return min((at for at in self.soft_limits if at >= self.interrupted_at), default=math.inf)
 
     @property
     def kill_at(self) -> float:
-        """The earliest time at which the child is killed because a cancelled task has not ended."""
+        """The earliest time at which the child will be killed if one of its cancelled tasks is still running."""
         if not self.cancels:
             return math.inf
         running = {(task.task_index, task.number) for task in self.tasks}
@@ -166,12 +169,12 @@ class Child:
 
     @property
     def key(self) -> PoolKey:
-        """The child's pool and generation. Each such key has a separate back-off."""
+        """The key of the child's pool and generation. There is a separate back-off for each such key."""
         return PoolKey(self.role, self.pool, self.generation)
 
     @property
     def ref(self) -> ChildRef:
-        """A reference to this incarnation of the child, for use in effects."""
+        """A reference to the child, for use in effects."""
         return ChildRef(self.role, self.slot, self.nonce, self.pid)
 
 
@@ -200,7 +203,7 @@ class Children:
         return next((child for child in self if child.pid == pid and child.state is not ChildState.EXITED), None)
 
     def of(self, role: Role, state: ChildState | None = None) -> list[Child]:
-        """Return the children of a role, or only the children of that role that are in `state`."""
+        """Return the children with this role. If `state` is given, return only those in that state."""
         return [child for child in self if child.role is role and state in (None, child.state)]
 
     @property
@@ -218,6 +221,6 @@ class Children:
         return child
 
     def forget(self, child: Child) -> None:
-        """Free the slot of a child that is EXITED, after its owner was reaped."""
+        """Free the slot of an EXITED child, after its owner has been reaped."""
         assert child.state is ChildState.EXITED
         del self._by_slot[child.slot]

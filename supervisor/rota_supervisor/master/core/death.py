@@ -29,7 +29,7 @@ from rota_supervisor.master.core.reasons import (
 )
 from rota_supervisor.master.core.targets import Stage, Stop
 
-STACK_CHARACTERS_OF_A_LINE: Final = 1500  # of the 4,096 bytes of a line, names take up to 1,000 and other fields 600
+STACK_CHARACTERS_OF_A_LINE: Final = 1500  # a line has 4,096 bytes: names take up to 1,000 and other fields 600
 STACK_CHARACTERS_OF_A_RECORD: Final = 4000
 _FATAL_SIGNALS: Final = frozenset({"SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL"})
 
@@ -70,7 +70,7 @@ def reason_of(child: Child, ending: ProcessEnd) -> Reason:
 
 
 def _has_left_as_requested(child: Child, ending: ProcessEnd) -> bool:
-    # SIGTERM from the master kills a child that has not installed its handler yet, or whose task removed the handler.
+    # A SIGTERM from the master ends a child that has not installed its handler yet, or whose task removed the handler.
     if child.state is ChildState.DRAINING and ending.signal_name == "SIGTERM":
         return True
     return ending.exit_code == child_process.EXIT_DRAINED and child.state in (ChildState.DRAINING, ChildState.KILLED)
@@ -86,26 +86,26 @@ def _is_first(task: TaskInSlot) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """A child's death, with the circumstances in which it died."""
+    """The death of a child and its circumstances."""
 
     child: Child
     reason: Reason
     event: Died
     limits: Limits  # the limits of the child's generation
-    died_at: float  # the time of death in seconds of the master's clock
-    stop: Stop  # whether the fleet was stopping, and the stage that it had reached
+    died_at: float  # the time of the death, in seconds on the master's clock
+    stop: Stop  # whether the fleet was stopping, and which stage the stop had reached
     has_work: bool  # whether the child held tasks or outcomes when its slot was last read
 
     @property
     def is_from_outside(self) -> bool:
-        """Whether something other than the master or the kernel killed the child."""
+        """Whether the child was killed with SIGKILL, but neither by the master nor by the kernel for lack of memory."""
         ending = self.event.ending
         return ending.signal_name == "SIGKILL" and not ending.oom_killed and self.child.why is None
 
     @property
     def has_left(self) -> bool:
-        """Whether the child left between two tasks, as requested. If the child still held an entry, it had not read the
-        reply with that entry."""
+        """Whether the child exited between two tasks, as requested. Such a child may still have held an entry, but only
+        from a reply that it had not read."""
         event = self.event
         return (
             self.reason.facts.is_expected and event.ending.exit_code == child_process.EXIT_DRAINED and not event.tasks
@@ -113,8 +113,8 @@ class Death:
 
     @property
     def blamed_tasks(self) -> tuple[TaskInSlot, ...]:
-        """The tasks that may have caused the death. These are all running tasks, or only the tasks for which the child
-        was killed."""
+        """The running tasks that may have caused the death. If the child was killed because some of them exceeded a
+        limit, the others are left out."""
         tasks = self.event.tasks
         child = self.child
         if child.concurrency > 1 and self.reason is Reason.TIMEOUT:
@@ -130,7 +130,7 @@ class Death:
 
     @property
     def task(self) -> TaskInSlot | None:
-        """The task that caused the death, or None if that is not known."""
+        """The task that caused the death, or None if there was none or if several tasks may have caused it."""
         return self.blamed_tasks[0] if len(self.blamed_tasks) == 1 else None
 
     def _sent_cancel(self, task: TaskInSlot) -> SentCancel:
@@ -139,12 +139,13 @@ class Death:
 
     @property
     def was_stopped(self) -> bool:
-        """Whether the child was stopped by a signal when it was killed."""
+        """Whether a signal such as SIGSTOP had suspended the child when it was killed."""
         return self.child.stopped_at is not None
 
     @property
     def is_late(self) -> bool:
-        """Whether the child was ordered to leave, had time to do so, and had to be killed."""
+        """Whether the child was killed because it did not leave in time, although it was ordered to leave and had time
+        to do so."""
         return self.reason is Reason.STOP and not (self._is_at_once or self._is_without_redis)
 
     @property
@@ -153,11 +154,12 @@ class Death:
 
     @property
     def _is_without_redis(self) -> bool:
-        """Whether the child's time to leave was cut short, because Redis was away and the child held nothing."""
+        """Whether the child had less time to leave, because Redis was unreachable and the child held neither tasks nor
+        outcomes."""
         return self.stop.is_without_redis and not self.has_work
 
     def limit_of(self, task: TaskInSlot | None) -> tuple[str, float] | None:
-        """Return the limit that the child reached: its name in the configuration, and its value.
+        """Return the limit that the child reached, as its name in the configuration and its value.
 
         The value of a task's limit, such as its hard time limit, is taken from `task`. Returns None if no limit was
         reached, or if it is a task's limit and the task is not known.
@@ -200,7 +202,7 @@ class Death:
             (Reason.HUNG, self.was_stopped, _STOPPED),
             (Reason.STOP, self._is_at_once, _AT_ONCE),
             (Reason.STOP, self._is_without_redis, _WITHOUT_REDIS),
-            (Reason.DRAINED, self.stop.is_requested, AS_REQUESTED),  # a stop of the fleet overrides `why`
+            (Reason.DRAINED, self.stop.is_requested, AS_REQUESTED),  # a stop of the fleet takes precedence over `why`
             (Reason.SURPLUS, self.stop.is_requested, _LEAVES),
             (Reason.RELOAD, self.stop.is_requested, _LEAVES),
             (Reason.DRAINED, why is Reason.RELOAD, f"{AS_REQUESTED}: {UNWANTED}"),
@@ -216,7 +218,8 @@ class Death:
         return next((text for reason, holds, text in special if holds and reason is self.reason), usual)
 
     def stack(self, most: int) -> str:
-        """Return the stack at the time of the failure or the kill in at most `most` characters, or "" if unknown."""
+        """Return the stack that the child had when it failed or was killed, in at most `most` characters, or "" if the
+        stack is not known."""
         if self.event.ending.signal_name in _FATAL_SIGNALS:
             return shortened(of_fatal_error(self.event.stack), most)
         was_requested = self.child.why is self.reason and self.child.dumped_at >= self.child.requested_at
@@ -224,7 +227,7 @@ class Death:
 
 
 def fields_of(death: Death) -> dict[str, Any]:
-    """Return the fields of the log event, without fields that do not apply."""
+    """Return the fields of the log event for a death. Fields that do not apply are omitted."""
     child = death.child
     task = death.task
     ran = len(death.event.tasks)
@@ -250,9 +253,9 @@ def fields_of(death: Death) -> dict[str, Any]:
 
 
 def death_record_of(death: Death, task: TaskInSlot | None, reason: str = CRASHED) -> bytes:
-    """Return the death record to store with a task that was running, and with its dead letter if the task dies now.
+    """Return the death record to store with a task that was running, whether the task is tried again or is now dead.
 
-    It is a JSON object as described in `rota.protocol.outcome`. `task` is None if the slot could not be read.
+    The record is a JSON object as described in `rota.protocol.outcome`. `task` is None if the slot could not be read.
     """
     values = {
         "reason": reason,
@@ -292,7 +295,7 @@ _FATAL_ERROR: Final = "Fatal Python error:"
 _THREAD: Final = re.compile(r"^((?P<current>Current thread|Thread) 0x[0-9a-f]+ .*|Stack )\(most recent call first\):$")
 _FRAME: Final = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+|\?\?\?) in (?P<name>.*)$')
 _OWN: Final = tuple(str(Path(package.__file__ or "").parent) for package in (rota, rota_supervisor))
-_IMPORTER: Final = "<frozen"  # the start of a file name in the interpreter's own import frames
+_IMPORTER: Final = "<frozen"  # the names of files in the interpreter's own import frames start with this
 _BETWEEN: Final = " < "
 
 
@@ -302,23 +305,24 @@ class _Frame(NamedTuple):
 
 
 def of_fatal_error(text: str) -> str:
-    """Return the text from the last fatal error to the end, or "" if there was no fatal error."""
+    """Return the part of a text that begins at its last fatal error, or "" if the text has no fatal error."""
     at = text.rfind(_FATAL_ERROR)
     return text[at:] if at >= 0 else ""
 
 
 def exit_reason_in(text: str) -> str:
-    """Return the reason that a process wrote before it exited on its own, or "" if it wrote none."""
+    """Return the reason that a process gave in its stack file before it exited on its own, or "" if it gave none."""
     _, mark, values = text.rpartition(EXIT_REASON_MARK)
     return values.partition("\n")[0] if mark else ""
 
 
 def shortened(text: str, most: int) -> str:
-    """Return the stack of one thread in one line of at most `most` characters, with the innermost call first, or "" if
-    `text` has no stack.
+    """Return the stack of one thread as one line of at most `most` characters, with the innermost call first. Return ""
+    if `text` has no stack.
 
-    The thread is the one with the fatal error, or otherwise the main thread, which was started first. Rota's own frames
-    at the outer end are omitted. The line states how many frames were cut and how many other threads there are.
+    If a thread has a fatal error, its stack is returned, otherwise that of the main thread, which was started first.
+    Rota's own frames at the outer end are omitted. The line states how many frames were cut and how many other threads
+    there are.
     """
     threads = _in_order(text)
     if not threads:
@@ -328,8 +332,8 @@ def shortened(text: str, most: int) -> str:
 
 
 def _in_order(text: str) -> list[list[_Frame]]:
-    """Return the frames of each thread in the order in which the threads were started, although faulthandler writes the
-    latest first. A thread with a fatal error comes before all others."""
+    """Return the frames of each thread in the order in which the threads were started; faulthandler writes them in the
+    reverse order. A thread with a fatal error comes before all others."""
     threads: list[list[_Frame]] = []
     current = -1
     for line in text.splitlines():
@@ -349,7 +353,7 @@ def _application_frames(frames: list[_Frame]) -> list[_Frame]:
 
 
 def _joined(frames: list[_Frame], most: int) -> str:
-    """Join as many frames as fit into `most` characters, the innermost first. At least a part of the innermost frame is
+    """Join the innermost frames, as many as fit into `most` characters. At least a part of the innermost frame is
     kept."""
     texts = [frame.text for frame in frames]
     for kept in range(len(texts), 0, -1):

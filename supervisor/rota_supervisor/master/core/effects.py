@@ -1,5 +1,5 @@
-"""The effects of the master's core. Each is a frozen value that describes one action. The core updates its state before
-it returns an effect."""
+"""The effects of the master's core. Each effect is a frozen value that describes one action. The core updates its state
+before it returns an effect."""
 
 from collections.abc import Mapping
 from enum import Enum, auto
@@ -31,19 +31,17 @@ class Spawn(NamedTuple):
 
 
 class ForkWorker(NamedTuple):
-    """Give a slot to a worker and request the worker from a zygote.
-
-    The event StackFileMade and the zygote's messages follow.
-    """
+    """Assign a slot to a worker and request the worker from a zygote. The event StackFileMade and the zygote's messages
+    follow."""
 
     zygote: ChildRef
     child: ChildRef
     owner: str
     pool: str
-    settings: str  # the settings of its pool, as text
+    settings: str  # the settings of the worker's pool, as JSON
     renewed_ns: int  # when the worker's lease began
-    quiet: bool  # whether it starts without claiming tasks
-    concurrency: int = 1  # the number of tasks that it runs at once
+    quiet: bool  # whether the worker starts without claiming tasks
+    concurrency: int = 1  # the number of tasks that the worker runs at once
 
 
 class Order(Enum):
@@ -70,14 +68,12 @@ class SetQuiet(NamedTuple):
 
 
 class NotifyCancelled(NamedTuple):
-    """Notify a worker that one of its tasks was cancelled.
-
-    If another task has started with this index in the meantime, the notification does not affect it.
-    """
+    """Notify a worker that one of its tasks was cancelled. If another task has started at the same task index in the
+    meantime, the notification does not affect that task."""
 
     child: ChildRef
     task_index: int
-    number: int  # the number of the cancelled task
+    number: int  # the number of the cancelled task, which distinguishes it from later tasks at the same index
 
 
 class CloseChannels(NamedTuple):
@@ -113,14 +109,14 @@ class HeldLease(NamedTuple):
 
 
 class RenewLeases(NamedTuple):
-    """Renew all leases, publish the declarations of this node, and read the closed queues.
+    """Renew all leases, publish the declarations of this node, and find out which queues are closed.
 
     The event ClosedSeen follows if Redis replies, and LeasesRenewed follows in any case.
     """
 
     held: tuple[HeldLease, ...]
     queues: tuple[str, ...]  # the queues that this node serves
-    pools: Mapping[str, tuple[Domain, ...]]  # the tiers of its pools
+    pools: Mapping[str, tuple[Domain, ...]]  # the tiers of each pool of this node
     lease_seconds: float  # how long the declarations are valid
     announced: Announced  # the settings that apply to the whole fleet
     conditions: Mapping[str, ConditionConfig]
@@ -156,7 +152,8 @@ class ReapOwner(NamedTuple):
 
 
 class ReturnPrefetched(NamedTuple):
-    """Settle the finished tasks of a claim, and return the prefetched tasks that wait behind a long-running task."""
+    """Settle the finished tasks of a worker's claim, and return the prefetched tasks that wait behind a long-running
+    task."""
 
     child: ChildRef
     owner: str
@@ -176,42 +173,43 @@ class LagObjective(NamedTuple):
 
 
 class ScaledWorker(NamedTuple):
-    """A worker of a pool with a range. Its counters are read even while it leaves, because its tasks still count."""
+    """A worker of a pool whose number of workers is a range. Its counters are read even while it is draining, because
+    the tasks that it finishes still count."""
 
     slot: int
     nonce: int
-    is_serving: bool  # whether it is ready and can claim; otherwise it is starting or leaving
+    is_serving: bool  # whether the worker is ready and can claim; if not, it is starting or leaving
     is_starting: bool
-    start_seconds: float | None  # how long its start took, or None until it is ready
+    start_seconds: float | None  # how long the worker took to start, or None until it is ready
 
 
 class ScaledPool(NamedTuple):
-    """The part of a pool with a range that runs on this node."""
+    """This node's share of a pool whose number of workers is a range."""
 
     pool: str
     tiers: tuple[Domain, ...]  # the queues that the pool serves, with their caps and rates
-    objectives: Mapping[str, LagObjective]  # for each name and pattern of `tiers`
-    concurrency: int  # the number of task slots of a worker
+    objectives: Mapping[str, LagObjective]  # the lag objective of each queue and each pattern in `tiers`
+    concurrency: int  # how many tasks a worker runs at once
     least: int  # the smallest number of workers that the configuration permits
-    most: int  # the largest number that the configuration permits
-    granted: int  # the number that the node's budget leaves to the pool, or `most` without a budget
-    operator: int | None  # the number that an operator set, or None for automatic scaling
-    is_blocked: bool  # whether the event loop of a worker is blocked
-    first_crashes: int  # number of first attempts that ended with the death of their worker since the master started
+    most: int  # the largest number of workers that the configuration permits
+    granted: int  # how many workers the node's budget permits, or `most` without a budget
+    operator: int | None  # the number of workers that an operator has set, or None for automatic scaling
+    is_blocked: bool  # whether the event loop of any worker is blocked
+    first_crashes: int  # first attempts since the master started that ended with the death of their worker
     workers: tuple[ScaledWorker, ...]
     publish: Decision | None = None  # the decision to publish, if this node leads the pool
 
 
 class ExchangeScaling(NamedTuple):
-    """Measure the load of each pool with a range, publish loads and decisions, and read the inputs for the next
-    decisions.
+    """Measure the load of each pool whose number of workers is a range, publish loads and decisions, and read the
+    inputs for the next decisions.
 
     The event ScalingSeen follows.
     """
 
     pools: tuple[ScaledPool, ...]
     lease_seconds: float  # how long a load is valid, and how long a silent node remains leader
-    max_cpu: float  # the share of the processors above which no pool grows; 1 for no limit
+    max_cpu: float  # the CPU utilization from which no pool grows; 1 for no limit
 
 
 # Configuration
@@ -228,11 +226,11 @@ class PrepareAddress(NamedTuple):
 
     ticket: int
     listen: str
-    only_try: bool = False  # whether only to check the address, and release it at once
+    only_try: bool = False  # whether the address is only checked, and then released at once
 
 
 class ListenAt(NamedTuple):
-    """Listen on this address for the exporter from now on. The event ListeningAt follows."""
+    """Listen on this address from now on, on behalf of the exporter. The event ListeningAt follows."""
 
     listen: str
 
@@ -243,7 +241,7 @@ class DropPreparedAddress(NamedTuple):
 
 
 class ConfigureLog(NamedTuple):
-    """Change the format, the level and the other settings of the log to those of this configuration."""
+    """Apply the log settings of this configuration, for example the format and the level."""
 
     config: Config
 
@@ -297,7 +295,7 @@ class NotifyManager(NamedTuple):
     """Send a message to the service manager."""
 
     message: str
-    can_wait: bool = False  # whether to drop the message if earlier messages are still unsent
+    can_wait: bool = False  # whether the message may be dropped if earlier messages are still unsent
 
 
 class WriteReport(NamedTuple):
@@ -313,7 +311,7 @@ class ReportBlocked(NamedTuple):
 
 
 class Leave(NamedTuple):
-    """End the master, with code CLEAN if the fleet has left, or with another code if the first generation cannot
+    """End the master. The exit code is CLEAN if all children have left, or another code if the first generation cannot
     work."""
 
     code: ExitCode = ExitCode.CLEAN
@@ -329,15 +327,15 @@ Effect: TypeAlias = (
 
 
 def info(event: str, **fields: Any) -> WriteLog:
-    """Return the effect that logs, with level info, an event that people may want to know about."""
+    """Return the effect that logs, at level info, an event that people may want to know about."""
     return WriteLog("info", event, fields)
 
 
 def warning(event: str, **fields: Any) -> WriteLog:
-    """Return the effect that logs, with level warning, a problem that was repaired or can wait."""
+    """Return the effect that logs, at level warning, a problem that was repaired or can wait."""
     return WriteLog("warning", event, fields)
 
 
 def error(event: str, **fields: Any) -> WriteLog:
-    """Return the effect that logs, with level error, a problem that a person has to solve."""
+    """Return the effect that logs, at level error, a problem that a person has to solve."""
     return WriteLog("error", event, fields)

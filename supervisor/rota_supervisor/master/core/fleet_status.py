@@ -45,8 +45,8 @@ _OF_THIS_MACHINE: Final = ("127.", "[::1]")
 
 
 def status(state: MasterState, slots: Sequence[Member], at: Moment) -> ControlReply:
-    """Return the status of the fleet for the control socket. `slots`: the living processes, as their slots show
-    them."""
+    """Return the status of the fleet for the control socket. `slots` has the living processes, as read from their
+    slots."""
     limits = HeartbeatLimits(TICK_SECONDS, state.config.limits.beat_seconds)
     seen = snapshot(slots, master_snapshot_of(state), at, limits)
     return {
@@ -86,8 +86,8 @@ def master_snapshot_of(state: MasterState) -> MasterSnapshot:
         closed=state.shown_closed,
         last_reload=state.last_reload,
         last_death=state.last_death,
-        # This runs for each child at each tick, so for speed it calls no function. A state needs no conversion, because
-        # it is already a string.
+        # This runs for each child at each tick, so it calls no helper function, which would be slower. `each.state`
+        # needs no conversion, because it is already a string.
         children=tuple(
             ChildFacts(
                 each.slot,
@@ -110,8 +110,8 @@ def report_of(state: MasterState) -> NodeReport:
 
 
 def url_of(listen: str, host: str) -> str | None:
-    """Return the URL at which other machines reach a listen address of `host`. Returns None if the address is empty or
-    can only be reached from `host` itself."""
+    """Return the URL at which other machines can reach the listen address of `host`. Returns None if the address is
+    empty or can only be reached from `host` itself."""
     address, _, port = listen.rpartition(":")
     if not listen or address.startswith(_OF_THIS_MACHINE):
         return None
@@ -142,12 +142,12 @@ def _pools(state: MasterState) -> tuple[PoolFacts, ...]:
     )
 
 
-# Events: the log lines that show what happened to a fleet, and their texts
+# The log events that are also listed as the last events of the fleet, and their texts
 
 Fields = Mapping[str, Any]
 
-MOST_CHARACTERS: Final = 300  # the most characters in the text of an event, and in each of its fields
-MOST_PARTS: Final = 10  # the most elements in a field that is a list
+MOST_CHARACTERS: Final = 300  # the maximum length of an event's text, and of each of its fields
+MOST_PARTS: Final = 10  # the maximum number of elements in a field that is a list
 _LEFT_OUT: Final = frozenset({"stack"})
 
 
@@ -216,7 +216,8 @@ _TEXTS: Final[Mapping[str, Callable[[Fields], str]]] = {
 
 
 def note_events(state: MasterState, effects: Iterable[do.Effect], now: float) -> None:
-    """Add the log entries among the effects to the list of events, if they show what happened to the fleet.
+    """Add the log entries among the effects to the list of the fleet's last events, unless they have no text in
+    `_TEXTS`.
 
     Children that leave as requested are omitted, because they would fill the list at every reload.
     """
@@ -232,7 +233,7 @@ def note_events(state: MasterState, effects: Iterable[do.Effect], now: float) ->
 
 
 def _bounded(fields: Fields) -> dict[str, Any]:
-    """Return the fields of an event without its stack, each shortened for display."""
+    """Return the fields of an event, shortened for display. The stack is omitted."""
     return {name: _short(value) for name, value in fields.items() if name not in _LEFT_OUT}
 
 
@@ -267,8 +268,8 @@ class _Pool(NamedTuple):
 
 
 def show_pools(state: MasterState, targets: Iterable[Target]) -> list[do.Effect]:
-    """Return effects that report how the pools have changed since the last tick: gauges, and log entries about
-    back-offs. While the fleet stops, no back-offs are reported, because no child is started."""
+    """Return the gauges and the log entries that report how the pools have changed since the last tick. While the fleet
+    stops, no back-offs are reported, because no child is started."""
     pools = []
     for target in targets:
         backoff = state.backoff_of(target.key)
@@ -322,7 +323,8 @@ def _logged(role: Role, pool: str, condition: PoolState, backoff: StartBackoff) 
 
 
 def _gauges(state: MasterState, pools: Sequence[_Pool]) -> list[do.Effect]:
-    """Return the worker gauges that changed, with None for pools that no longer exist."""
+    """Return the effects that set each worker gauge that has changed. The gauges of pools that no longer exist are
+    removed."""
     workers = [pool for pool in pools if pool.target.role is Role.WORKER]
     counts = {pool.target.pool: pool.target.count for pool in workers}
     states = _workers_by_state(state.children.of(Role.WORKER), workers)
@@ -345,7 +347,8 @@ def _workers_by_state(children: list[Child], pools: Sequence[_Pool]) -> Counter[
     live = Counter(child.pool for child in children if child.state in LIVE)
     for target, backoff, condition in pools:
         if backoff.restrains:
-            label = condition if condition is PoolState.FATAL else PoolState.BACKOFF  # a single failure is enough
+            # A single failure is enough, although the status does not show it.
+            label = condition if condition is PoolState.FATAL else PoolState.BACKOFF
             states[target.pool, label.value] += max(0, target.count - live[target.pool])
     return states
 

@@ -2,12 +2,13 @@
 compared with the old one, so that only the affected processes are replaced.
 
 A candidate is *loading* until its zygote is ready and the queues of all its tasks are served. Then it is *promoted*:
-its configuration is in force, and workers are replaced one by one. When all are replaced, it is current. A candidate
-that fails at any point is dropped, and the fleet goes back to the current generation.
+its configuration comes into force, and workers are replaced one by one. When all workers have been replaced, the
+candidate becomes the current generation. If it fails before that, it is dropped, and the fleet returns to the previous
+generation.
 
 The workers of a generation without new code are forked from the zygote of the previous generation. Workers whose
-settings do not change stay. They keep the number of the generation that last changed the settings of their pool or the
-code.
+settings do not change are not replaced. They keep the number of the generation that last changed either the code or the
+settings of their pool.
 """
 
 from collections.abc import Iterable, Mapping
@@ -30,13 +31,13 @@ from rota_supervisor.messages import MAX_SETTINGS
 # The effect of a new configuration
 
 
-# A change of these keys would move the fleet to other tasks or another server while clients use it. `durability` is
-# listed because only a starting master checks whether the server can confirm writes as required.
+# If these keys changed, the fleet would use other tasks or another server, while clients still used the old ones.
+# `durability` is listed because only a starting master checks whether the server can confirm writes as required.
 _NEEDS_RESTART: Final = (
     *("namespace", "redis_url", "redis_tls_ca", "redis_tls_cert", "redis_tls_key"),
     *("control", "durability"),
 )
-_MAY_BE_EMPTY: Final = "adopt."  # A table `[adopt.NAME]` has a meaning even without keys.
+_MAY_BE_EMPTY: Final = "adopt."  # A table `[adopt.NAME]` is meaningful even if it has no keys.
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +46,12 @@ class Change:
 
     changed_parts: list[str]  # the names of the changed parts, for example `workers`
     code: bool  # whether modules are imported again
-    pools: tuple[str, ...]  # the pools that are new or whose workers get different settings
+    pools: tuple[str, ...]  # the new pools, and the pools whose workers get different settings
 
 
 def change_between(old: Config, new: Config, *, fresh: bool = False) -> Change:
-    """Compare the children's settings in two configurations. `fresh`: whether the code is loaded again in any case."""
+    """Compare the children's settings in two configurations. If `fresh` is true, the code is loaded again in any
+    case."""
     before = process_settings.worker_settings(old)
     after = process_settings.worker_settings(new)
     stale = [pool for pool in after if pool in before and before[pool] != after[pool]]
@@ -71,9 +73,9 @@ def change_between(old: Config, new: Config, *, fresh: bool = False) -> Change:
 
 
 def faults_of_change(old: Config, new: Config) -> list[Fault]:
-    """Return a fault for each change that a reload cannot make, with the advice to restart."""
+    """Return a fault for each change that a reload cannot make. Its message describes what to do instead."""
     changed = [key for key in _NEEDS_RESTART if _fixed_part(old, key) != _fixed_part(new, key)]
-    if bool(old.redis_credentials) != bool(new.redis_credentials):  # one provider can be replaced with another
+    if bool(old.redis_credentials) != bool(new.redis_credentials):  # a reload can replace one provider with another
         changed.append("redis_credentials")
     advice = "this setting cannot be changed by a reload: stop the master and start it again"
     restart = [Fault(key, advice) for key in changed]
@@ -88,7 +90,8 @@ def _fixed_part(config: Config, key: str) -> object:
 
 
 def _faults_of_signing(old: SigningConfig, new: SigningConfig) -> list[Fault]:
-    """Return a fault if running workers and new workers would refuse each other's tasks during the reload."""
+    """Return a fault if running workers and new workers would refuse each other's tasks during the reload. Otherwise
+    return an empty list."""
     if new.required and not old.keys:
         message = "running workers do not sign yet: first set keys and sign_with, reload, and then set required"
         return [Fault("signing.required", message)]
@@ -121,11 +124,11 @@ def oversized_pools(config: Config) -> list[Fault]:
     ]
 
 
-# The keys that differ
+# The keys whose values differ
 
 
 class KeyChange(TypedDict):
-    """A key whose value a new configuration changes, in the JSON form of a preview."""
+    """A key whose value differs in a new configuration, as shown in the JSON output of a preview."""
 
     key: str
     old: Any  # None if the key had no value
@@ -134,9 +137,9 @@ class KeyChange(TypedDict):
 
 
 def differences(before: Config, origins: Mapping[str, str], loaded: Loaded) -> list[KeyChange]:
-    """Return a row for each key whose value differs, in the order of the configuration.
+    """Return each key whose value differs between two configurations, in the order of the configuration.
 
-    `origins`: the sources of the values in `before`. Secrets are redacted.
+    `origins` has the sources of the values in `before`. Secrets are redacted.
     """
     old = _given(before, origins)
     new = _given(loaded.config, loaded.origins)
@@ -149,7 +152,7 @@ def differences(before: Config, origins: Mapping[str, str], loaded: Loaded) -> l
 
 
 def in_lines(rows: Iterable[KeyChange]) -> list[str]:
-    """Return the rows as lines for people, for example `workers: 2 -> 4 (file rota.toml)`."""
+    """Return the changed keys as lines for people, for example `workers: 2 -> 4 (file rota.toml)`."""
     return [f"{row['key']}: {_shown(row['old'])} -> {_shown(row['new'])} ({row['origin']})" for row in rows]
 
 
@@ -175,10 +178,10 @@ class Generation:
     """One loading of the configuration, and of the user code if that was loaded again."""
 
     number: int
-    code: int  # the generation whose zygote its workers are forked from; its own number if it brought new code
+    code: int  # the generation from whose zygote the workers are forked; equal to `number` if the code is new
     config: Config
     origins: Mapping[str, str] = field(default_factory=dict)  # the source of the value at each dotted path
-    # For each pool whose settings have changed since the code of this generation was loaded, the generation that
+    # For each pool whose settings have changed since the code of this generation was loaded: the generation that last
     # changed them
     since: Mapping[str, int] = field(default_factory=dict)
 
@@ -195,14 +198,14 @@ class Generation:
     def pools(self) -> dict[str, process_settings.WorkersOfPool]:
         """The settings of the workers of each pool.
 
-        They are computed once, because this takes 8 ms with 500 queues, and every start, death and return of prefetched
-        tasks needs them. Computing them 50 times in a row blocked the loop for 0.4 s.
+        The settings are cached, because every start, every death and every return of prefetched tasks needs them, and
+        computing them takes 8 ms with 500 queues. Computing them 50 times in a row blocked the master's loop for 0.4 s.
         """
         return process_settings.of_workers(self.config)
 
     @cached_property
     def queue_labels(self) -> QueueLabels:
-        """The labels under which queues are counted."""
+        """The metric labels under which the queues are counted."""
         return QueueLabels(served_queues(self.config))
 
 
@@ -213,7 +216,7 @@ class Rollout:
     current: Generation | None  # None until the first generation works
     candidate: Generation | None
     promoted: bool = False
-    last: int = FIRST  # the greatest generation number so far
+    last: int = FIRST  # the highest generation number so far
     # The first generation, if a reload replaced it before it worked. It is tried again if that reload is refused.
     displaced: Generation | None = None
 
@@ -224,7 +227,7 @@ class Rollout:
 
     @property
     def is_first(self) -> bool:
-        """Whether no generation has worked yet, so there is nothing to go back to."""
+        """Whether no generation has worked yet, so that there is none to return to."""
         return self.current is None and self.displaced is None
 
     @property
@@ -236,22 +239,22 @@ class Rollout:
 
     @property
     def in_force(self) -> Generation:
-        """The generation whose configuration applies now. At the start this is the candidate, because there is no
-        other."""
+        """The generation whose configuration applies now. When the master starts, this is the candidate, because there
+        is no other generation."""
         found = self.candidate if self.promoted or self.current is None else self.current
         assert found is not None
         return found
 
     @property
     def generations(self) -> tuple[Generation, ...]:
-        """The current generation and the candidate, as far as they exist. The current generation stays as a fallback
-        until the candidate replaces it."""
+        """The current generation, if there is one, followed by the candidate, if there is one. Until the candidate
+        replaces it, the current generation is the fallback."""
         return tuple(found for found in (self.current, self.candidate) if found is not None)
 
     @property
     def sizes(self) -> list[dict[str, WorkerRange]]:
-        """For each generation that can come into force, the configured number of workers by pool. The fallback comes
-        first."""
+        """The configured number of workers of each pool, for each generation that can come into force. The fallback
+        comes first."""
         generations = (self.displaced, *self.generations)
         return [pool_sizes(generation.config) for generation in generations if generation is not None]
 
@@ -261,12 +264,13 @@ class Rollout:
 
     @property
     def new_numbers(self) -> frozenset[int]:
-        """The numbers of the generations that belong only to the candidate and are dropped if it is refused."""
+        """The numbers of the generations that belong only to the candidate, and are therefore dropped if the candidate
+        is refused."""
         kept = frozenset[int]() if self.current is None else self.current.numbers
         return frozenset[int]() if self.candidate is None else self.candidate.numbers - kept
 
     def is_loading(self, code: int) -> bool:
-        """Whether a candidate waits until this code is loaded."""
+        """Whether a candidate is waiting for this code to be loaded."""
         return self.candidate is not None and self.candidate.code == code and not self.promoted
 
     def with_candidate(
@@ -275,8 +279,9 @@ class Rollout:
         """Return the rollout with a new candidate, which replaces any earlier candidate.
 
         If the configuration of the earlier candidate is in force and its workers are READY (`proven`), the earlier
-        candidate becomes the current generation, to which the fleet returns if the new candidate fails. `pools` has the
-        pools that get new settings with the same code. It is None for new code, which replaces all workers.
+        candidate becomes the current generation, to which the fleet returns if the new candidate fails. `pools` lists
+        the pools whose settings change while the code stays the same. It is None if there is new code, because then all
+        workers are replaced.
         """
         current = self.candidate if self.promoted and proven else self.current
         before = self.latest
@@ -289,8 +294,8 @@ class Rollout:
     def with_config(self, config: Config, origins: Mapping[str, str], new_pools: Iterable[str] = ()) -> "Rollout":
         """Return the rollout with a configuration that changes no worker settings.
 
-        `new_pools` has the pools that did not exist before. If there is a candidate, their workers belong to the
-        candidate even without new code, because the current generation does not have these pools.
+        `new_pools` lists the pools that did not exist before. If there is a candidate, the workers of these pools
+        belong to the candidate even without new code, because the current generation does not have these pools.
         """
         if self.candidate is not None:
             since = {**self.candidate.since, **dict.fromkeys(new_pools, self.candidate.number)}
@@ -299,13 +304,14 @@ class Rollout:
         return replace(self, current=replace(self.current, config=config, origins=origins))
 
     def promote(self) -> "Rollout":
-        """Return the rollout after the candidate's zygote became ready."""
+        """Return the rollout to use once the candidate's code is loaded: the candidate's configuration is in force."""
         return replace(self, promoted=True)
 
     def commit(self) -> "Rollout":
-        """Return the rollout after the candidate's workers took over."""
+        """Return the rollout to use once the candidate's workers have taken over: the candidate is the current
+        generation."""
         return Rollout(self.candidate, None, last=self.last)
 
     def roll_back(self) -> "Rollout":
-        """Return the rollout after the candidate failed."""
+        """Return the rollout to use after the candidate has failed: the previous generation is in force again."""
         return Rollout(self.current, self.displaced, last=self.last)

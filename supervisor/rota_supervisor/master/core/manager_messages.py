@@ -1,7 +1,7 @@
 """The messages to a service manager in systemd's protocol: ready, reloading, stopping, status and watchdog.
 
-Apart from the watchdog message, only changes are sent. The messages are sent in the ticks of the master, so they stop
-if its loop hangs.
+The watchdog message and requests for more time are repeated. All others are sent only when something has changed. The
+master sends the messages in its ticks, so the messages stop if its loop hangs.
 """
 
 import math
@@ -14,8 +14,8 @@ from rota_supervisor.master.core.state import MasterState, ServiceState
 from rota_supervisor.master_snapshot import PoolState
 
 STATUS_SECONDS: Final = 1.0
-# While the fleet starts, reloads or stops, it has its own deadlines. The manager does not know them, so the master
-# repeatedly requests more time.
+# The master sets its own deadlines for a start, a reload and a stop of the fleet. The manager does not know these
+# deadlines, so the master repeatedly requests more time from it.
 EXTENSION_SECONDS: Final = 30
 EXTEND_EVERY_SECONDS: Final = 10.0
 EXTEND: Final = f"EXTEND_TIMEOUT_USEC={EXTENSION_SECONDS * 1_000_000}"
@@ -48,16 +48,16 @@ def service_state_of(state: MasterState) -> ServiceState:
 def changes_between(before: ServiceState, after: ServiceState, pid: int) -> list[str]:
     """Return the messages that report a change, in order.
 
-    After a manager has requested a reload, it waits for a RELOADING sent after its request, and then for READY, whether
-    or not the reload succeeded. Both are sent even if the reload ended before this check.
+    A manager that has requested a reload waits for a RELOADING that was sent after its request, and then for READY,
+    whether or not the reload succeeded. Both messages are sent even if the reload ended before this check.
     """
     if after.stopping:
         return [] if before.stopping else ["STOPPING=1"]
     if not after.works:
         return []
     if not before.works:
-        # The pid is sent because the manager takes a shell that started the master for the master itself. A master that
-        # is process 1 of a container does not know its pid outside of the container, so it sends none.
+        # The pid is sent because a manager that started the master through a shell takes the shell for the master. A
+        # master that is process 1 of a container does not know its pid outside the container, so it sends none.
         return ["READY=1" if pid == 1 else f"READY=1\nMAINPID={pid}"]
     was_requested = after.reloads > before.reloads
     reloading = ["RELOADING=1"] if was_requested else []
@@ -66,12 +66,13 @@ def changes_between(before: ServiceState, after: ServiceState, pid: int) -> list
 
 
 def _regular_messages(state: MasterState, now: float) -> list[do.Effect]:
-    """Return the messages that are sent at intervals: watchdog, extended time limits and status."""
+    """Return the messages that are due at intervals: the watchdog message, the request for more time, and the
+    status."""
     shown = state.shown
     seconds = state.surroundings.watchdog_seconds
     messages: list[str] = []
-    # The interval is half of the silence that the manager allows, minus a tick, because the next check may be one tick
-    # late.
+    # The message is sent after half of the silence that the manager allows, minus a tick, because the next check may be
+    # one tick late.
     if seconds and now - shown.alive_at >= max(seconds / 2 - TICK_SECONDS, seconds / 4):
         shown.alive_at = now
         messages.append(ALIVE)

@@ -1,4 +1,4 @@
-"""The events that the master's core handles. Each is a frozen value, which contains everything that was read from
+"""The events that the master's core handles. Each event is a frozen value that contains everything that was read from
 outside, because the core does no I/O."""
 
 import math
@@ -22,20 +22,22 @@ from rota_supervisor.master.core.scaling_rule import Decision
 
 
 class Ticked(NamedTuple):
-    """All pending events were handled, and the master decides what to do. This event occurs at least once a second."""
+    """All pending events have been handled, and the master decides what to do next. This event occurs at least once a
+    second."""
 
-    redis_silent_since: float = math.inf  # when the first call without a reply was sent to Redis, or `inf`
+    # When the first call without a reply was sent to Redis; `inf` if there is none.
+    redis_silent_since: float = math.inf
 
 
 # Requests
 
 
 class Requested(NamedTuple):
-    """A request was made: through the control socket, by a signal, or because a watched file changed."""
+    """A request was made through the control socket, by a signal, or because a watched file changed."""
 
     request: RequestKind
     ticket: int  # the number that connects the reply with the request
-    by_signal: bool = False  # whether no reply can be sent, so a refusal is logged
+    by_signal: bool = False  # whether the request was a signal, so that a refusal is logged instead of sent
     order: ScaleOrder | None = None  # the number of workers that a SCALE request sets
 
 
@@ -70,18 +72,18 @@ class SlotReading(NamedTuple):
     slot: int
     nonce: int
     phase: Phase
-    tasks: tuple[TaskTimes, ...]  # the times of the start and the deadlines of each running task
+    tasks: tuple[TaskTimes, ...]  # the start time and the deadlines of each running task
     heartbeat_ns: int  # the time of the last heartbeat
     recycle_reason: RecycleReason = RecycleReason.NONE
     shortest_soft_ns: int = 0  # the shortest soft limit among recent tasks
-    shortest_soft_met_ns: int = 0  # when a task last had this limit
+    shortest_soft_met_ns: int = 0  # when a task with this shortest limit last ran
     has_worked: bool = False
     has_outcomes: bool = False
-    stepping: int | None = None  # the index of the task whose coroutine is running now; only for concurrent workers
+    stepping: int | None = None  # the index of the task whose coroutine is running now, if the worker is concurrent
 
 
 class SlotsRead(NamedTuple):
-    """The slots were read. The event has the readings that have changed."""
+    """The slots were read. Only the readings that differ from the previous ones are included."""
 
     readings: tuple[SlotReading, ...]
 
@@ -121,7 +123,7 @@ class ZygoteGone(NamedTuple):
 
 
 class StopSeen(NamedTuple):
-    """A child was stopped by a signal, or continued."""
+    """A child was suspended by a signal such as SIGSTOP, or runs again."""
 
     slot: int
     nonce: int
@@ -134,7 +136,7 @@ class ProcessEnd(NamedTuple):
     wait_status: int
     oom_killed: bool = False  # whether the kernel counted an out-of-memory kill that no other death explains
     max_rss_kb: int = 0  # peak memory, including the pages that the process shared with its zygote
-    cpu_seconds: float = 0.0  # the processor time of the process itself, without its child processes
+    cpu_seconds: float = 0.0  # the CPU time of the process itself, without its child processes
 
     @property
     def signal_name(self) -> str:
@@ -159,12 +161,12 @@ class Died(NamedTuple):
     slot: int
     nonce: int
     ending: ProcessEnd
-    tasks: tuple[TaskInSlot, ...] = ()  # the tasks that its slot shows as running
-    outcomes: Packed = NOTHING  # the outcomes of finished tasks in its slot that no reply has confirmed
-    has_worked: bool = False  # whether its slot shows that it had finished a task
-    stack: str = ""  # the contents of its stack file
+    tasks: tuple[TaskInSlot, ...] = ()  # the tasks that the child's slot shows as running
+    outcomes: Packed = NOTHING  # the outcomes in the child's slot that no reply from Redis has confirmed
+    has_worked: bool = False  # whether the child had finished a task, according to its slot
+    stack: str = ""  # the contents of the child's stack file
     wall: float = 0.0  # the time of the death in Unix seconds
-    slot_is_intact: bool = True  # whether its slot is readable; a task may have overwritten it
+    slot_is_intact: bool = True  # whether the child's slot is readable; a task may have overwritten it
 
 
 # Redis
@@ -175,24 +177,24 @@ class OwnersRegistered(NamedTuple):
 
     owners: tuple[tuple[int, int, str], ...]  # the slot, the nonce and the name of each owner
     lease_seconds: float
-    sent_ns: int  # when the call was sent
+    sent_ns: int  # when the call to Redis was sent
 
 
 class LeasesRenewed(NamedTuple):
-    """A round of renewals has ended."""
+    """A round of lease renewals has ended."""
 
     lost: tuple[str, ...] = ()  # the owners that have lost their leases
     failed: bool = False  # whether some leases could not be renewed
 
 
 class ClosedSeen(NamedTuple):
-    """The closed queues of the fleet were read. No worker can claim from them."""
+    """The closed queues of the fleet were read. No worker can claim from a closed queue."""
 
     closed: tuple[ClosedQueue, ...]
 
 
 class PoolSeen(NamedTuple):
-    """The state of a pool with a range after an exchange with Redis."""
+    """The state of a pool whose number of workers is a range, after an exchange with Redis."""
 
     load: NodeLoad  # the load that this node has published
     leader: str  # the node that leads the pool
@@ -204,7 +206,7 @@ class ScalingSeen(NamedTuple):
     """An exchange of loads and decisions has ended."""
 
     pools: Mapping[str, PoolSeen]  # the pools by name; empty if the call failed
-    failed: bool = False  # whether the call failed, so nothing is known
+    failed: bool = False  # whether the call failed, so that the state of the pools is not known
 
 
 class OwnerReaped(NamedTuple):
@@ -230,7 +232,7 @@ class CancelOrdered(NamedTuple):
     task_index: int  # the index of the task among the tasks that its worker runs at once
     number: int  # how many tasks the worker has run at this index, including the cancelled one
     task_id: str
-    kill_after: float | None = None  # seconds from now until the worker is killed, or None for never
+    kill_after: float | None = None  # seconds from now until the worker is killed, or None if it is not killed
 
 
 class RedisReplied(NamedTuple):
@@ -253,7 +255,7 @@ class RedisFailed(NamedTuple):
 
 
 class EvictionPolicySeen(NamedTuple):
-    """The server's policy for full memory was read."""
+    """The eviction policy of the server was read."""
 
     policy: str
 

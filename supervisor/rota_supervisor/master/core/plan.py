@@ -4,24 +4,25 @@ When an action is performed (`tick.perform`), its child changes state at once, s
 
 Deadlines:
 
-1. A starting child has boot_seconds. A child that runs no task must send a heartbeat every beat_seconds. A child that
-   runs a task has time until the task reaches its hard limit, or until a cancelled task must have ended, whichever is
-   earlier. A worker that runs several tasks must also send heartbeats. A child that is stopped by a signal has at most
-   beat_seconds, and a poller or an exporter has less.
-2. A child that was ordered to drain has beat_seconds to begin, counted from the end of the task that was running when
-   the order was sent. Without this deadline, a process whose task has replaced Rota's signal handler would never leave.
-3. When the fleet leaves, all children of a pool share one deadline. While Redis is away, children that hold no tasks
-   and no outcomes have an earlier deadline, because the reply that they wait for may never come.
+1. A starting child must be ready within boot_seconds. A child that runs no task must send a heartbeat every
+   beat_seconds. A child that runs a task has time until the task reaches its hard limit, or until a cancelled task must
+   have ended, whichever is earlier. A worker that runs several tasks at once must also send heartbeats. A child that a
+   signal has suspended has at most beat_seconds to continue, and a poller or an exporter has less.
+2. A child that was ordered to drain must begin within beat_seconds, counted from the end of the task that was running
+   when the order was sent. Without this deadline, a process whose task has replaced Rota's signal handler would never
+   leave.
+3. When the fleet leaves, all children of a pool share one deadline. While Redis is unreachable, children that hold no
+   tasks and no outcomes have an earlier deadline, because the reply that they wait for may never come.
 4. A child that misses a deadline is killed. If its stack can show why, the stack is requested first, and the child has
-   DUMP_SECONDS to write it. In this time, the child still counts as a member of its pool, but it is not drained. A task
-   that exceeds its soft limit is interrupted, not killed.
+   DUMP_SECONDS to write it. During this time, the child still counts as a member of its pool, but it is not drained. A
+   task that exceeds its soft limit is interrupted, not killed.
 
 Pools:
 
 1. Missing children are started if the pool's back-off allows it and if there is a zygote to fork from.
-2. Children of an older generation are *stale*: one new child is started beside them, and they are drained only once a
-   new one is READY, so that of n children, at least n - 1 are READY at any time (or 1, if n is 1).
-3. Surplus children are drained: first the ones that are not ready, then idle ones, then busy ones.
+2. Children of an older generation are *stale*. One new child is started beside them, and a stale child is drained only
+   once a new one is READY. Of n children, at least n - 1 are therefore READY at any time (or 1, if n is 1).
+3. Surplus children are drained: first those that are not READY, then idle ones, then busy ones.
 4. A child that asks to be replaced is drained when enough other children are READY. Of n children, at most n/8 may be
    missing at once (or one, if n is less than 8). While there are stale children, only one may be missing.
 """
@@ -39,18 +40,20 @@ from rota_supervisor.master.core.reasons import Reason
 from rota_supervisor.master.core.start_backoff import CALM
 from rota_supervisor.master.core.targets import Desired, PoolName, Stage, Target
 
-RECYCLED_SHARE: Final = 8  # of 8 children, one may be missing while it is replaced
-HARD_LIMIT_GRACE_SECONDS: Final = 1.0  # how long after its hard limit a task is killed
+RECYCLED_SHARE: Final = 8  # one in 8 children may be missing while it is replaced
+HARD_LIMIT_GRACE_SECONDS: Final = 1.0  # a task is killed this long after its hard limit
 DUMP_SECONDS: Final = 0.1  # writing a stack takes 0.7 ms, and longer on an overloaded machine
 SHORTEST_TICK_SECONDS: Final = 0.1  # at most ten checks a second, even for very short soft limits
 BLOCKED_SECONDS: Final = 1.0  # a healthy event loop sends several heartbeats a second
-URGENT_SECONDS: Final = 65.0  # a worker wakes the master for a soft limit that none of its tasks has had for 60 s
+# How long the master checks often because of a short soft limit. If no task has had this limit for 60 s, the worker
+# itself wakes the master when such a task starts.
+URGENT_SECONDS: Final = 65.0
 
 _Pools = defaultdict[PoolName, list[Child]]
 
 
 class Start(NamedTuple):
-    """Start a child in a free slot."""
+    """Start a child in this slot, which is free."""
 
     role: Role
     pool: str
@@ -59,7 +62,7 @@ class Start(NamedTuple):
 
 
 class Signal(NamedTuple):
-    """Send an order to the child in a slot. If the child has no process yet, KILL abandons it."""
+    """Send an order to the child in a slot. A child without a process is given up when KILL is sent to it."""
 
     slot: int
     order: Order
@@ -122,7 +125,7 @@ def _check_deadlines(desired: Desired, all_children: list[Child], now: float) ->
         broken_at, reason = deadline(child, desired)
         if now <= broken_at:
             staying[child.role, child.pool].append(child)
-            # A task is interrupted once for each soft limit. If it sends a heartbeat, it gets a new limit.
+            # A task is interrupted only once per soft limit. When it sends a heartbeat, it gets a new limit.
             if child.tasks and child.state in AT_WORK and now > child.soft_until:
                 actions.append(Signal(child.slot, Order.INTERRUPT))
             if child.stepping is not None and is_blocked(child, now):
@@ -164,12 +167,13 @@ def deadline(child: Child, desired: Desired) -> tuple[float, Reason]:
 
 
 def can_be_dumped(child: Child, reason: Reason) -> bool:
-    """Whether the child's stack is requested before the kill. A child that is stopped by a signal could not reply."""
+    """Whether to request the child's stack before the kill. A child that a signal has suspended could not write its
+    stack."""
     return reason.facts.dumps_stack and child.has_stack and child.pid > 0 and child.stopped_at is None
 
 
 def is_blocked(child: Child, now: float) -> bool:
-    """Whether a step of a running task blocks the worker's event loop, and this has not been reported yet."""
+    """Whether a running task blocks the worker's event loop and this has not been reported yet."""
     should_beat = child.state in AT_WORK and child.stopped_at is None
     return should_beat and now - child.heartbeat_at > BLOCKED_SECONDS and child.heartbeat_at > child.blocked_since
 
@@ -233,7 +237,7 @@ def _plan_drains(target: Target, members: list[Child], *, can_start: bool) -> li
 
 
 def _recycle(target: Target, recycling: list[Child], staying: list[Child]) -> list[Signal]:
-    """Drain children that ask to be replaced, oldest first, as long as enough other children stay READY."""
+    """Drain children that have asked to be replaced, oldest first, as long as enough other children stay READY."""
     rolling = any(child.generation != target.generation for child in staying)
     most_away = 1 if rolling else max(1, target.count // RECYCLED_SHARE)
     floor = max(target.count - most_away, 1 if rolling else 0)
@@ -243,10 +247,11 @@ def _recycle(target: Target, recycling: list[Child], staying: list[Child]) -> li
 
 
 def _surplus_fresh(target: Target, fresh: list[Child], staying: int) -> int:
-    """Return how many fresh children are surplus.
+    """Return how many fresh children, which are those of the target's generation, are surplus.
 
-    While stale children remain, there may be more fresh children than `surge` allows, because the pool's count was
-    lowered in the meantime. In that case, only fresh children that are not READY are surplus.
+    While children of older generations (stale children) remain, the pool may have more children than its target and
+    `surge` allow, because its target was lowered during the rollout. In that case, only fresh children that are not
+    READY are surplus.
     """
     beside_stale = len(fresh) + staying - target.count - target.surge
     unready = sum(child.state is not ChildState.READY for child in fresh)
@@ -254,8 +259,8 @@ def _surplus_fresh(target: Target, fresh: list[Child], staying: int) -> int:
 
 
 def _spare_stale(target: Target, stale_ready: int, fresh_ready: int) -> int:
-    """Return how many READY stale children can leave now."""
-    if target.surge == 0:  # There is no slot for a second child, so the old one leaves first.
+    """Return how many READY children of older generations can leave now."""
+    if target.surge == 0:  # There is no slot for a second child, so the old child leaves first.
         return stale_ready
     if fresh_ready == 0:
         return max(0, stale_ready - target.count)
@@ -268,7 +273,7 @@ def _most_dispensable(children: list[Child]) -> list[Child]:
 
 
 def _drain(children: Iterable[Child], reason: Reason) -> Iterator[Signal]:
-    """Yield orders to leave. A child that is REQUESTED is skipped until its pid is reported, which takes
+    """Yield the orders that make these children leave. A REQUESTED child is skipped until its pid is known, which takes
     milliseconds."""
     for child in children:
         # A zygote that imports modules cannot handle an order to leave.

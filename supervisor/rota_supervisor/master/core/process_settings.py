@@ -26,7 +26,7 @@ ChildSettings = WorkerSettings | PollerSettings | ExporterSettings
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Surroundings:
-    """The environment of a master, which does not change while the master lives."""
+    """The environment of a master, which does not change while the master runs."""
 
     node: str = "node"  # the name of this node
     pid: int = 0
@@ -62,8 +62,8 @@ def first_settings(child: Child, config: Config, rank: int, surroundings: Surrou
 
 
 def _calls_to_compare(config: Config) -> messages.ScheduledCalls:
-    """Return the calls that the configured schedules make, so that a zygote can compare them with its tasks. If the
-    calls do not fit into a packet, return none. `rota check` makes the same comparison."""
+    """Return the calls that the configured schedules make, so that a zygote can compare them with its tasks. Return no
+    calls if they do not fit into a packet; `rota check` then still makes the same comparison."""
     calls = calls_of(config)
     return calls if len(json.dumps(calls)) <= messages.MAX_SETTINGS else {}
 
@@ -164,7 +164,7 @@ def poller_settings(config: Config, rank: int) -> PollerSettings:
 # The sources of each setting
 
 
-# The configuration sections from which fields with the same names are filled.
+# The configuration sections whose values fill the fields of the same names.
 SECTIONS: Final[Mapping[type, tuple[str, ...]]] = {
     WorkerSettings: ("limits", "metrics"),
     PollerSettings: ("restarts", "limits"),
@@ -216,8 +216,8 @@ def _filled(kind: type[Any], config: Config) -> dict[str, Any]:
 
 
 def keys_of_difference(old: ChildSettings, new: ChildSettings, keys: Sequence[str], pool: str = "") -> list[str]:
-    """Return the configuration keys, among `keys`, that explain why the settings differ. A setting that none of them
-    explains is listed by its own name."""
+    """Return those of the configuration keys `keys` that explain why the settings differ. If no key explains the
+    difference in a setting, the name of the setting is listed instead."""
     kind = type(new)
     queues = {queue.name for settings in (old, new) for queue in _queues_in(settings)}
     found: list[str] = []

@@ -15,7 +15,7 @@ AS_REQUESTED: Final = " as requested"
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The text for a reason, and the consequences of a death for this reason."""
+    """The text for a reason, and the consequences of a death for that reason."""
 
     # The text after "killed by SIGKILL" or "exited with code 1"; `{value}` is the value of the limit.
     text: str = ""
@@ -25,7 +25,7 @@ class Facts:
     blames_task: bool = True  # whether the death counts against the running task
     dumps_stack: bool = False  # whether the child's stack is requested before it is killed
     mark: CrashKind = CrashKind.CRASH  # the kind of death that is stored with the running task
-    counted_as: str = ""  # the label of the restart counter, if it is not the reason's value
+    counted_as: str = ""  # the restart counter's label for the reason, if it is not the reason's value
 
 
 def _hit(limit: str, text: str, mark: CrashKind = CrashKind.CRASH) -> Facts:
@@ -89,4 +89,4 @@ class Reason(StrEnum):
         return self.facts.counted_as or self.value
 
 
-RECYCLED: Final = frozenset({Reason.MAX_TASKS, Reason.MAX_RSS})  # for these reasons, a worker asks to be replaced
+RECYCLED: Final = frozenset({Reason.MAX_TASKS, Reason.MAX_RSS})  # the reasons for which a worker asks to be replaced

@@ -26,8 +26,8 @@ from rota_supervisor.master.core.master_events import ClosedSeen
 from rota_supervisor.master.core.state import Declarations, MasterState
 from rota_supervisor.server_check import SAFE_POLICY
 
-# The least number of renewals within the lease of any owner. One would be too few, because a worker fences itself after
-# nine tenths of its lease.
+# The minimum number of renewals during the lease of any owner. One renewal would be too few, because a worker fences
+# itself when nine tenths of its lease have passed.
 _RENEWALS_A_LEASE: Final = 2
 _TRIES_A_PERIOD: Final = 5  # A failed renewal is repeated after a fifth of the usual period.
 _LONGEST_PAUSE_SECONDS: Final = 1.0
@@ -38,7 +38,7 @@ CLOSED_A_READING: Final = 100  # A reply with this many queues may be incomplete
 
 
 def renew_when_due(state: MasterState, now: float) -> list[do.Effect]:
-    """Renew the leases of all living workers, each for the lease duration that the worker was given.
+    """Renew the leases of all living workers. Each lease is renewed for the duration that its worker was given.
 
     If this node has something new to declare, the renewal is due at once.
     """
@@ -84,9 +84,9 @@ def _living(state: MasterState) -> list[Child]:
 
 
 def hurry_for(state: MasterState, lease_seconds: float) -> None:
-    """Renew at the next tick if the next planned renewal may be too late for a lease of this duration.
+    """Make a renewal due at the next tick if the planned renewal may be too late for a lease of this duration.
 
-    This is possible after a reload that made leases shorter.
+    This can happen after a reload that made leases shorter.
     """
     if lease_seconds / _RENEWALS_A_LEASE < state.leases.seconds:
         state.leases.hurry()
@@ -95,8 +95,8 @@ def hurry_for(state: MasterState, lease_seconds: float) -> None:
 def leases_renewed(state: MasterState, event: master_events.LeasesRenewed, now: float) -> list[do.Effect]:
     """Handle the end of a round of renewals.
 
-    The next round is timed from the start of this one, because a lease runs from the moment when its renewal was sent.
-    Over a slow link, the other calls of a round can take longer than the time between two rounds.
+    The time until the next round is counted from the start of this one, because a lease runs from the moment when its
+    renewal was sent. Over a slow link, the other calls of a round can take longer than the time between two rounds.
     """
     leases = state.leases
     since = state.leases.started_at
@@ -126,7 +126,7 @@ def note_declarations(state: MasterState, now: float) -> bool:
         return False
     texts = _declared_texts(state, generation)
     sign_with = generation.config.signing.sign_with
-    known = before.texts if before.sign_with == sign_with else {}  # with another key, a schedule has another signature
+    known = before.texts if before.sign_with == sign_with else {}  # a schedule signed with another key counts as new
     since = {name: before.since[name] if known.get(name) == text else now for name, text in texts.items()}
     tasks = tuple(sorted(state.code_of(generation.code).tasks))
     state.declarations = Declarations(generation, texts, since, tasks, sign_with)
@@ -150,8 +150,8 @@ def declared_schedules(state: MasterState, now: float) -> tuple[DeclaredSchedule
 
 
 def closed_seen(state: MasterState, event: ClosedSeen, now: float) -> list[do.Effect]:
-    """Handle a reading of the closed queues: count and report failing conditions, and update the quiet time of this
-    node."""
+    """Handle a reading of the closed queues. Conditions that fail are counted and reported, and the gauge of this
+    node's quiet time is updated."""
     known = state.closed_by_fault
     errors = _condition_errors(state, event.closed)
     effects: list[do.Effect] = [do.AddToCounter(m.CONDITION_ERRORS, (queue,)) for queue in errors]
@@ -170,8 +170,8 @@ def closed_seen(state: MasterState, event: ClosedSeen, now: float) -> list[do.Ef
 
 
 def _condition_errors(state: MasterState, closed: tuple[ClosedQueue, ...]) -> Mapping[str, ClosedQueue]:
-    """Return the queues that are closed because their condition fails, by queue name or pattern. There is only one
-    queue for each pattern, because a pattern may cover thousands of tenants."""
+    """Return the queues that are closed because their condition fails, by queue name or pattern. Only one queue is
+    returned for each pattern, because a pattern may match thousands of queues."""
     return {state.label_of_queue(row.queue): row for row in closed if row.error}
 
 
@@ -208,7 +208,7 @@ def round_trip_seen(state: MasterState, event: master_events.RoundTripSeen, _now
 def eviction_policy_seen(state: MasterState, event: master_events.EvictionPolicySeen, _now: float) -> list[do.Effect]:
     """Report a change of the server's eviction policy.
 
-    A server that drops keys is refused at the start. If the policy changes to one that drops keys later, this is
+    The master does not start if the server's policy drops keys. If the policy changes to such a policy later, this is
     reported as an error.
     """
     if event.policy == (state.eviction_policy or SAFE_POLICY):

@@ -1,9 +1,9 @@
 """The steps in which a valid configuration comes into force or is refused.
 
-1. If workers are affected, the change creates a candidate generation. Otherwise, it is in force at once.
-2. A candidate is promoted when its code is loaded, or at once if it brings no new code.
-3. When its workers have taken over, the reload is accepted. A candidate that fails before that is refused, and the old
-   generation stays.
+1. If the configuration affects workers, it becomes a candidate generation. Otherwise, it comes into force at once.
+2. A candidate is promoted when its code is loaded, or at once if it has no new code.
+3. When the candidate's workers have taken over, the reload is accepted. A candidate that fails before that is refused,
+   and the old generation stays in force.
 """
 
 from typing import Final
@@ -48,7 +48,7 @@ def apply_reload(state: MasterState, reload: Reload, now: float) -> list[do.Effe
     # remains the fallback.
     effects = _move_rollout(state, rollout.with_candidate(loaded.config, loaded.origins, proven=proven, pools=pools))
     state.loading = Loading(change.changed_parts, [reload])
-    if proven and superseded.is_reload:  # The old candidate works and is now the fallback.
+    if proven and superseded.is_reload:  # The earlier candidate works and is now the fallback.
         effects += _accepted(state, superseded, now)
         effects += abandoned(state, SUPERSEDED, superseded.displaced_reloads, now)
     elif rollout.is_first and state.rollout.displaced is not None:
@@ -60,8 +60,8 @@ def apply_reload(state: MasterState, reload: Reload, now: float) -> list[do.Effe
 
 
 def _apply_at_once(state: MasterState, reload: Reload, change: changes.Change, now: float) -> list[do.Effect]:
-    """Apply a configuration that changes no worker settings. The configuration is in force at once, unless a
-    candidate is pending."""
+    """Apply a configuration that changes no worker settings. It comes into force at once, unless a candidate is
+    pending."""
     effects = _move_rollout(state, state.rollout.with_config(reload.read.config, reload.read.origins, change.pools))
     if state.rollout.candidate is None:
         return [*effects, *_accepted(state, Loading(change.changed_parts, [reload]), now)]
@@ -72,8 +72,8 @@ def _apply_at_once(state: MasterState, reload: Reload, change: changes.Change, n
 
 
 def _move_rollout(state: MasterState, rollout: Rollout) -> list[do.Effect]:
-    """Change the rollout. The pollers, the exporter, the log and the operators' numbers follow the configuration that
-    is then in force."""
+    """Replace the rollout. The pollers, the exporter, the log and the numbers set by operators are adapted to the
+    configuration that is then in force."""
     before = state.config
     wanted = state.wanted
     counts = wanted.counts
@@ -83,9 +83,10 @@ def _move_rollout(state: MasterState, rollout: Rollout) -> list[do.Effect]:
     pollers = wanted.versions.pollers + ("pollers" in changed)
     exporter = wanted.versions.exporter + ("exporter" in changed or "listen" in changed)
     wanted.versions = Versions(pollers, exporter)
-    wanted.scaling = wanted.scaling.with_automatic(counts).after(rollout.sizes)  # new ranges start from these counts
+    # Pools that now have a range of workers start from their previous numbers of workers.
+    wanted.scaling = wanted.scaling.with_automatic(counts).after(rollout.sizes)
     if _to_be_announced(before) != _to_be_announced(state.config):
-        state.leases.hurry()  # A round of renewals publishes the change.
+        state.leases.hurry()  # The next round of renewals publishes the change.
     log = [do.ConfigureLog(state.config)] if before.log != state.config.log else []
     return [do.ListenAt(state.config.http.listen), *log]
 
@@ -95,17 +96,17 @@ def _to_be_announced(config: Config) -> tuple[object, ...]:
 
 
 def listening_at(state: MasterState, event: ListeningAt, _now: float) -> list[do.Effect]:
-    """Store the exporter's address. `event.error` is set if the master could not listen on the wanted address and keeps
-    the current one."""
+    """Store the address on which the exporter listens. `event.error` is set if the master could not listen on the
+    wanted address and keeps the current one."""
     state.listen_address = event.address
     return [do.error(log_events.CONFIG_WARNING, path="http.listen", warning=event.error)] if event.error else []
 
 
-# Promoting a candidate, and its takeover
+# Promoting a candidate and making it the current generation
 
 
 def zygote_ready(state: MasterState, zygote: Child, now: float) -> list[do.Effect]:
-    """Handle a zygote that has imported all modules: promote the candidate if it has waited for this code."""
+    """Handle a zygote that has imported all modules. The candidate is promoted if it was waiting for this code."""
     state.code_of(zygote.generation).is_loaded = True
     return promote_when_loaded(state, now)
 
@@ -130,7 +131,8 @@ def commit_or_refuse(state: MasterState, now: float) -> list[do.Effect]:
     if state.rollout.current is None or state.has_worked:
         return effects
     state.has_worked = True
-    # Renew soon, because if this node died before the next renewal, other nodes would think that it was still starting.
+    # Renew the leases soon, because the renewal also reports that this node works. If the node died before that, other
+    # nodes would think that it was still starting.
     state.leases.hurry()
     return [*effects, do.info(log_events.FLEET_READY, workers=len(state.children.of(Role.WORKER, ChildState.READY)))]
 
@@ -166,18 +168,18 @@ def _has_ready_everywhere(state: MasterState) -> bool:
 
 
 def import_failed(state: MasterState, generation: int, module: str, why: str, now: float) -> list[do.Effect]:
-    """Handle a module that a zygote could not import. A candidate that waits for this code is refused. In any other
-    case, the back-off decides when to try again."""
+    """Handle a module that a zygote could not import. A candidate that is waiting for this code is refused. In all
+    other cases, the back-off determines when the import is tried again."""
     if not state.rollout.is_loading(generation):
         return []
     return _refuse(state, [Fault(f"imports: {module}", why)], ExitCode.CONFIG, now)
 
 
 def died_starting(state: MasterState, death: Death, now: float) -> list[do.Effect]:
-    """Handle the death of a zygote or a worker before it was READY. Refuse the candidate if a retry would not help.
+    """Handle the death of a zygote or worker that was never READY. The candidate is refused if a retry would not help.
 
-    A retry would not help if the process hung, or if it was a zygote and a module that it imported ended it. The first
-    generation is refused only if its zygote hung, because there is no generation to go back to.
+    A retry would not help if the process hung, or if a zygote was ended by a module that it imported. The first
+    generation is refused only if its zygote hung, because there is no generation to return to.
     """
     child = death.child
     rollout = state.rollout
@@ -193,7 +195,8 @@ def died_starting(state: MasterState, death: Death, now: float) -> list[do.Effec
 
 
 def _fault_of_death(death: Death, importing: str, config: Config) -> Fault:
-    """Return the fault for a child that died while starting. `importing`: the module being imported, or "" for none."""
+    """Return the fault for a child that died while starting. `importing` is the module that was being imported, or
+    ""."""
     child = death.child
     stack = death.stack(STACK_CHARACTERS)
     at = f": {stack}" if stack else ""
@@ -206,10 +209,10 @@ def _fault_of_death(death: Death, importing: str, config: Config) -> Fault:
 
 
 def _failed_pool(state: MasterState) -> PoolKey | None:
-    """Return a pool whose children fail so often that the candidate must be dropped, or None if there is none.
+    """Return a pool whose children fail so often that the candidate must be dropped, or None if there is no such pool.
 
-    The first generation is tried for longer, and stays if any of its workers work, because there is no generation to go
-    back to.
+    The first generation gets more tries, and is kept if any worker has ever been READY, because there is no generation
+    to return to.
     """
     new = state.rollout.new_numbers
     roles = (Role.ZYGOTE, Role.WORKER)
@@ -222,14 +225,14 @@ def _failed_pool(state: MasterState) -> PoolKey | None:
 
 
 def _candidate_has_failed(key: PoolKey, backoff: StartBackoff) -> bool:
-    # Workers that fail after a good start would keep the candidate from taking over forever, so the state FATAL ends
-    # the candidate too.
+    # Workers that fail after a good start would prevent the candidate from ever taking over, so the candidate is also
+    # refused if the state of its pool is FATAL.
     never_worked = backoff.failures >= CANDIDATE_TRIES and not backoff.ever_ready
     return never_worked or backoff.condition(key.role) is PoolState.FATAL
 
 
 def _fault_of_crash_loop(key: PoolKey, backoff: StartBackoff) -> Fault:
-    """Return the fault to report if the children of a pool have never become READY, or have stopped becoming READY."""
+    """Return the fault to report if the children of a pool have never become READY, or no longer become READY."""
     last = f", most recently: {backoff.last_end}" if backoff.last_end else ""
     in_a_row = backoff.failures_in_a_row
     if key.role is Role.ZYGOTE:
@@ -243,7 +246,7 @@ def _fault_of_crash_loop(key: PoolKey, backoff: StartBackoff) -> Fault:
 
 
 def _refuse(state: MasterState, faults: list[Fault], code: ExitCode, now: float) -> list[do.Effect]:
-    """Drop the candidate. If there is no generation to go back to, end the master with the exit code `code`."""
+    """Drop the candidate. If there is no generation to return to, end the master with the exit code `code`."""
     if state.rollout.is_first:
         state.has_ended = True
         return [do.Leave(code, tuple(map(str, faults)))]
@@ -251,7 +254,8 @@ def _refuse(state: MasterState, faults: list[Fault], code: ExitCode, now: float)
     refused = state.loading
     state.loading = state.loading.displaced or Loading()
     effects += rejected(state, faults, refused.reloads, now)
-    return [*effects, *promote_when_loaded(state, now)]  # A displaced first generation, if any, is the candidate again.
+    # A first generation that was replaced before it worked is the candidate again.
+    return [*effects, *promote_when_loaded(state, now)]
 
 
 # Reporting the outcome of a reload
@@ -284,13 +288,13 @@ def rejected(state: MasterState, faults: list[Fault], reloads: list[Reload], now
 
 
 def abandoned(state: MasterState, why: str, reloads: list[Reload], now: float) -> list[do.Effect]:
-    """Reply to reloads that were abandoned for the reason `why`. No failure is counted, because the configuration has
-    no fault."""
+    """Reply to reloads that were abandoned for the reason `why`. They do not count as failures, because their
+    configurations have no faults."""
     return _reply(state, reloads, {"result": "failure", "faults": [why]}, now)
 
 
 def reply_to_pending_reloads(state: MasterState, now: float) -> list[do.Effect]:
-    """Reply to all pending reloads. They are abandoned, because the fleet leaves."""
+    """Reply to all pending reloads. They are abandoned, because the fleet is leaving."""
     loading = state.loading
     state.loading = Loading(state.loading.changes)
     return abandoned(state, "the fleet is draining", [*loading.displaced_reloads, *loading.reloads], now)

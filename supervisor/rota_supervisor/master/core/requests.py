@@ -1,9 +1,9 @@
 """The requests that people make while the fleet runs. It makes no difference whether a request arrives as a signal or
 through the control socket.
 
-1. A request is checked, and the state is updated. The next tick performs the consequences.
-2. A request that cannot be fulfilled is refused, and nothing is changed.
-3. A fleet that is leaving accepts no request except to leave sooner.
+1. A request is checked, and the state is updated. The next tick then starts, stops or signals processes as needed.
+2. A request that cannot be fulfilled is refused, and nothing changes.
+3. A fleet that is leaving accepts only requests to leave sooner and requests for a report.
 4. For a reload, the configuration is read, and the exporter's listen address is bound. If the configuration cannot be
    used, nothing changes, and the faults are reported. Otherwise, the configuration is applied. For a preview, the reply
    only shows what would change.
@@ -73,7 +73,8 @@ def _refuse_while_leaving(state: MasterState) -> None:
 
 
 def _reset_backoffs(state: MasterState) -> None:
-    """Reset the back-offs at a reload, because the person who requests it wants children to be started at once.
+    """Reset the back-offs at a reload, because the person who requested the reload wants children to be started at
+    once.
 
     The back-off of a generation whose children have never been READY is kept, because its failures decide whether a
     candidate is refused.
@@ -112,15 +113,15 @@ def _set_quiet(state: MasterState, event: Requested, now: float) -> list[do.Effe
     reply = do.Respond(event.ticket, {"quiet": wanted.is_requested, "changed": changed})
     if not changed:
         return [reply]
-    # Workers whose owners are not registered yet learn the quiet state when they are forked.
+    # Workers whose owners are not registered yet receive the quiet state when they are forked.
     workers = tuple(child.ref for child in state.children.of(Role.WORKER) if child.state not in UNSEEN)
     log = do.info(log_events.FLEET_QUIET if wanted.is_requested else log_events.FLEET_RESUMED)
     return [do.SetQuiet(workers, wanted.is_requested), log, reply]
 
 
 def _quiet_after(before: Quiet, event: Requested) -> Quiet:
-    """Return the quiet state after a request. SIGCONT undoes only what SIGTSTP did, because the kernel, shells and
-    debuggers also send SIGCONT, to continue a master that was stopped."""
+    """Return the quiet state after a request. SIGCONT ends the quiet state only if SIGTSTP began it, because the
+    kernel, shells and debuggers also send SIGCONT to a suspended master to continue it."""
     if event.by_signal and before is Quiet.BY_PERSON:
         return before
     if event.request is RequestKind.RESUME:
@@ -137,7 +138,7 @@ def _stop(state: MasterState, event: Requested, now: float) -> list[do.Effect]:
     reply = do.Respond(event.ticket, {"at_once": state.stop.stage is targets.Stage.AT_ONCE})
     if state.stop is before:
         return [reply]
-    state.leases.hurry()  # This renewal shows whether Redis replies.
+    state.leases.hurry()  # The next renewal shows whether Redis replies.
     draining = do.info(log_events.FLEET_DRAINING, at_once=at_once, seconds=0 if at_once else drain_seconds)
     return [*reload_steps.reply_to_pending_reloads(state, now), draining, reply]
 
@@ -183,7 +184,7 @@ def _unserved_schedules(state: MasterState, reload: Reload, config: Config) -> l
 
 
 def address_prepared(state: MasterState, event: AddressPrepared, now: float) -> list[do.Effect]:
-    """Finish the checks of a reload: reply with the preview, refuse the reload, or apply the configuration."""
+    """Finish the checks of a reload. Then reply with the preview, refuse the reload, or apply the configuration."""
     reload = state.reloads.pop(event.ticket)
     if reload.only_shown:
         return [do.Respond(reload.ticket, preview_of(state, reload, event.faults, now))]
@@ -195,12 +196,12 @@ def address_prepared(state: MasterState, event: AddressPrepared, now: float) -> 
     return [*warned, *reload_steps.apply_reload(state, reload, now)]
 
 
-# The preview of a reload applies the reload to a copy of the state (`reload_steps`). Then it compares the fleet that
-# this copy wants with the fleet that is wanted now.
+# The preview of a reload applies the reload to a copy of the state (`reload_steps`). Then it compares the desired fleet
+# of the copy with the present one.
 
 
 def preview_of(state: MasterState, reload: Reload, faults: Sequence[Fault], now: float) -> ControlReply:
-    """Return the reply to `reload --dry-run`: the differences, the steps, and the faults that would prevent the
+    """Return the reply to `reload --dry-run`: what would change, the steps, and the faults that would prevent the
     reload."""
     loaded = reload.read
     changes = differences(state.rollout.latest.config, state.rollout.latest.origins, loaded)
@@ -228,14 +229,15 @@ class _Fleet(NamedTuple):
 
 def _try(state: MasterState, reload: Reload, changes: list[KeyChange], now: float) -> tuple[list[str], list[str]]:
     """Try a reload on a copy of the state. Return the faults for which the reload would be refused at once, and a line
-    for each step that it would take."""
+    for each step that the reload would take."""
     copy = replace(state.detached(), loading=Loading(), last_reload=None)
     if copy.rollout.candidate is not None:  # Assume that a pending candidate is accepted.
         copy.wanted.rollout = copy.rollout.promote().commit()
     copy.codes = {number: code if code.is_loaded else Code() for number, code in copy.codes.items()}
     before = _fleet_of(copy)
     reload_steps.apply_reload(copy, reload, now)
-    copy.code_of(copy.rollout.latest.code).is_loaded = True  # A preview does not import code.
+    # A preview imports no code, and assumes that the import succeeds.
+    copy.code_of(copy.rollout.latest.code).is_loaded = True
     reload_steps.promote_when_loaded(copy, now)
     if copy.last_reload is not None and "faults" in copy.last_reload:
         return copy.last_reload["faults"], []

@@ -10,11 +10,11 @@ from rota_supervisor.master.core.scaling_inputs import PoolInputs, QueueBacklog
 
 ROUND_SECONDS: Final = 0.5
 LONG_SECONDS: Final = 60.0
-GAP_SECONDS: Final = 5.0  # after this time without a round, earlier backlogs are too old to be compared
-OBJECTIVE_SECONDS: Final = 600.0  # how long an objective applies after a task of its queue was last seen waiting
+GAP_SECONDS: Final = 5.0  # after this time without a round, earlier backlogs are too old for comparison
+OBJECTIVE_SECONDS: Final = 600.0  # how long a queue's objective applies after a task of the queue was last seen waiting
 FULL_SHARE: Final = 0.8  # a queue is at its cap if its running tasks exceed this share of the cap on average
-_NEWEST_POINTS: Final = 5  # the number of points in the last 2 s
-_STRETCH_SECONDS: Final = 5.0  # the time between older points
+_NEWEST_POINTS: Final = 5  # the number of points in the growth history that cover the last 2 s
+_STRETCH_SECONDS: Final = 5.0  # the time between older points in the growth history
 _SLACK_SECONDS: Final = 0.01  # the tolerance when a time is compared with the start of a window
 _SMOOTHING: Final = 0.2  # the weight of the newest round in the mean number of running tasks
 
@@ -24,15 +24,16 @@ class Objective(NamedTuple):
 
     seconds: float
     target: float
-    until: float  # when the objective is forgotten
+    until: float  # when this objective no longer applies
 
 
 class Backlogs(NamedTuple):
-    """The backlogs of earlier rounds, reduced to what later rounds need."""
+    """A summary of the backlogs in earlier rounds, for use in later rounds."""
 
     at: float = -math.inf
-    ready: Mapping[str, float] = {}  # the countable tasks of each queue in the last round
-    growth: tuple[tuple[float, float], ...] = ((-math.inf, 0.0),)  # times of rounds, each with the total growth so far
+    ready: Mapping[str, float] = {}  # the number of `countable` tasks of each queue in the last round
+    # The time of each round that is kept, with the total growth until then.
+    growth: tuple[tuple[float, float], ...] = ((-math.inf, 0.0),)
     running: Mapping[str, float] = {}  # the mean number of running tasks of each queue with a cap or a rate
     objective: Objective | None = None
     task_seconds: float = 0.0  # the last known mean run time, or 0 if none is known
@@ -46,7 +47,7 @@ def remembered(past: Backlogs, inputs: PoolInputs, now: float) -> Backlogs:
     points = () if is_new else past.growth
     total = points[-1][1] + _grown(past.ready, ready, _barred(inputs.queues, running)) if points else 0.0
     if len(points) > 1 and now - points[-2][0] < ROUND_SECONDS:
-        points = points[:-1]  # A round that came early is too short to be a point of its own.
+        points = points[:-1]  # The last point is too close to the one before it, so this round replaces it.
     return past._replace(
         at=now,
         ready=ready,
@@ -66,8 +67,8 @@ def _barred(queues: tuple[QueueBacklog, ...], running: Mapping[str, float]) -> s
 
 
 def _grown(before: Mapping[str, float], ready: Mapping[str, float], barred: set[str]) -> float:
-    """Return the number of tasks by which the backlogs have grown since the last round. Barred queues are left out.
-    Tasks that were in a queue before it opened do not count as growth."""
+    """Return the number of tasks by which the backlogs have grown since the last round, not counting `barred` queues.
+    When a queue opens, the tasks that it already has do not count as growth."""
     return sum(ready.get(name, 0.0) - before.get(name, 0.0) for name in {*ready, *before} - barred)
 
 
@@ -77,15 +78,15 @@ def countable(queue: QueueBacklog) -> float:
 
 
 def growth(past: Backlogs) -> float:
-    """Return the average growth of the backlogs in the long window, in tasks per second."""
+    """Return the average growth of the backlogs in the long window (the last minute), in tasks per second."""
     return (past.growth[-1][1] - past.growth[0][1]) / LONG_SECONDS
 
 
 def steady_growth(past: Backlogs) -> float:
-    """Return the growth of the backlogs in a typical round of the short window, in tasks per second.
+    """Return the growth of the backlogs in a typical round of the short window (the last 2 s), in tasks per second.
 
-    The result is the median of the rounds. It therefore ignores a burst of tasks that arrive at the same moment, which
-    does not predict further arrivals.
+    The result is the median of the rounds. It therefore ignores a burst of tasks that arrive at the same moment,
+    because a burst does not predict further arrivals.
     """
     newest = past.growth[-_NEWEST_POINTS:]
     rates = [(total - before) / (at - earlier) for (earlier, before), (at, total) in pairwise(newest) if at > earlier]
@@ -93,10 +94,10 @@ def steady_growth(past: Backlogs) -> float:
 
 
 def _thinned(growth: tuple[tuple[float, float], ...], now: float) -> tuple[tuple[float, float], ...]:
-    """Return the points that lie in the long window: all of the newest points, and about one for each 5 s before
-    them."""
+    """Return the points to keep: the newest ones, and before them about one for every 5 s of the long window."""
     first = next((i for i, (at, _) in enumerate(growth) if at >= now - LONG_SECONDS - _SLACK_SECONDS), 0)
-    last = len(growth) - _NEWEST_POINTS  # the oldest of the newest points; the one before may be dropped
+    # The index of the first of the newest points; the point before it may be dropped.
+    last = len(growth) - _NEWEST_POINTS
     if last - first > 1 and growth[last][0] - growth[last - 2][0] < _STRETCH_SECONDS:
         return (*growth[first : last - 1], *growth[last:])
     return growth[first:]

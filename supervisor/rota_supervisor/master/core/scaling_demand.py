@@ -17,31 +17,34 @@ from rota_supervisor.master.core.scaling_backlogs import (
 from rota_supervisor.master.core.scaling_inputs import LoadWindow, NodeLoad, PoolInputs, QueueBacklog
 from rota_supervisor.master.core.waiting_times import tail_slots
 
-UTILIZATION: Final = 0.9  # the largest share of the time for which slots should be busy under a steady load
-FEWEST_STARTS: Final = 20  # the mean of fewer run times is not reliable
-SIGMAS: Final = 3.0  # the short window replaces the long one only if chance does not explain the difference
+UTILIZATION: Final = 0.9  # under a steady load, task slots should be busy for at most this share of the time
+FEWEST_STARTS: Final = 20  # a mean of fewer run times is not reliable
+# The short window is preferred if it differs from the long one by more than this many standard deviations.
+SIGMAS: Final = 3.0
 MOST_VARIATION: Final = 10.0  # with a greater variation, the formula for the tail is too inaccurate
-HELD_FACTOR: Final = 10  # a task is held if it runs longer than the long window and this many mean run times
+# A task is held if it runs longer than the long window and longer than this many mean run times.
+HELD_FACTOR: Final = 10
 
 
 class Demand(NamedTuple):
-    """The load and the backlog of a pool, and the numbers of workers that they require."""
+    """The measured load and backlog of a pool, and the numbers of workers that they require."""
 
-    arrivals: float  # tasks per second
+    arrivals: float  # arriving tasks per second
     starts: float  # starts per second in the short window
     long_starts: int  # the number of starts in the long window
     task_seconds: float  # the mean time for which a task occupies a slot
     variation: float
     held: int
-    backlogs: tuple[tuple[QueueBacklog, float, float], ...]  # queue, number of its waiting tasks, most slots it can use
-    slots: int  # the slots of the workers that serve
+    # Each queue, with the number of its waiting tasks and the most slots that these tasks can use.
+    backlogs: tuple[tuple[QueueBacklog, float, float], ...]
+    slots: int  # the number of task slots of the workers that can claim
     boot_seconds: float  # the time until workers that are starting, or would start now, are ready
-    concurrency: float  # the mean number of task slots of a worker
+    concurrency: float  # how many tasks a worker runs at once, on average
     objective: Objective | None
 
     @property
     def load(self) -> float:
-        """The number of slots that arriving tasks keep busy."""
+        """The average number of task slots that the arriving tasks keep busy."""
         return self.arrivals * self.task_seconds
 
     @property
@@ -50,7 +53,7 @@ class Demand(NamedTuple):
         return sum(waiting for _, waiting, _ in self.backlogs)
 
     def workers(self, slots: float) -> int:
-        """Return the number of workers that provide this many slots in addition to those of held tasks."""
+        """Return the number of workers that provide this many task slots in addition to those of held tasks."""
         return math.ceil(round((slots + self.held) / self.concurrency, 6))
 
     @property
@@ -96,7 +99,7 @@ class Demand(NamedTuple):
         )
 
     def drain_seconds(self, workers: int) -> float:
-        """Return the predicted time until no task waits, or infinity if the backlog grows."""
+        """Return the predicted seconds until no task waits, or infinity if the backlog grows."""
         spare = workers * self.concurrency - self.held - self.load
         work = self.waiting * self.task_seconds
         if work <= 0:
@@ -105,7 +108,7 @@ class Demand(NamedTuple):
 
 
 def demand_of(past: Backlogs, inputs: PoolInputs, boot_left: float, now: float) -> tuple[Backlogs, Demand]:
-    """Return the backlogs to remember for the next round, and the current demand. `boot_left`: the time until workers
+    """Return the backlogs to remember for the next round, and the current demand. `boot_left` is the time until workers
     that are starting, or would start now, are ready."""
     nodes = inputs.nodes
     short, long = _total(node.short for node in nodes), _total(node.long for node in nodes)
@@ -150,7 +153,7 @@ def _per_second(window: LoadWindow) -> float:
 
 
 def _without_held(window: LoadWindow, held: int) -> float:
-    """Return the mean time for which a started task occupies a slot, without held tasks."""
+    """Return the mean time for which a started task occupies a task slot. Held tasks are left out."""
     occupied = max(0.0, window.occupied_seconds - held * window.seconds)
     return occupied / window.starts if window.starts else 0.0
 
@@ -168,8 +171,8 @@ def _task_seconds(short: LoadWindow, long: LoadWindow, held: int, nodes: tuple[N
 
 
 def _arrivals(short: LoadWindow, long: LoadWindow, past: Backlogs) -> float:
-    """Return the arrivals per second according to the long window. If chance does not explain the difference from the
-    short window, return the nearest value that the short window permits."""
+    """Return the arrivals per second in the long window. If the short window differs by more than chance can explain,
+    return the nearest value that is compatible with the short window."""
     if long.starts < FEWEST_STARTS:
         return _per_second(long)
     count = max(0.0, (_per_second(short) + steady_growth(past)) * short.seconds)
@@ -181,10 +184,10 @@ def _arrivals(short: LoadWindow, long: LoadWindow, past: Backlogs) -> float:
 def _waiting(
     queues: tuple[QueueBacklog, ...], free: int, task_seconds: float, running: Mapping[str, float]
 ) -> Iterable[tuple[QueueBacklog, float, float]]:
-    """Yield each open queue with waiting tasks, the number of its tasks for which no slot is free, and the most slots
-    that these tasks can use.
+    """Yield each open queue that has tasks for which no slot is free, with the number of these tasks and the most slots
+    that they can use.
 
-    By Little's law, a queue with a rate occupies as many slots on average as its rate times its run time.
+    By Little's law, a queue with a rate occupies on average as many slots as its rate times the run time of its tasks.
     """
     left = float(free)
     for queue in queues:

@@ -1,5 +1,5 @@
-"""The history of a pool with a range: how many workers it needed in the last minutes, and how much its last growth
-gained."""
+"""The history of a pool with a range of workers: how many workers it needed over the last few minutes, and how much
+throughput its last growth gained."""
 
 import math
 from typing import Final, NamedTuple
@@ -12,46 +12,46 @@ HELD_SHARE: Final = 0.5  # a shrink must keep the lag below this share of the ob
 SHRINK_SECONDS: Final = 300.0  # a worker leaves if it was not needed at any time in this period
 SHRINK_STEP_SECONDS: Final = 10.0
 TURN_SECONDS: Final = 60.0  # at most one change of direction in this period
-SETTLE_SECONDS: Final = 2.0  # the short window: after this time, it covers only the new number of workers
-GAIN_SECONDS: Final = 3.0  # how long new workers must have been ready before their gain is judged
-LEAST_GAIN: Final = 0.5  # a growth is kept completely if it gains at least this share of the predicted throughput
+SETTLE_SECONDS: Final = 2.0  # the length of the short window, which then covers only the new number of workers
+GAIN_SECONDS: Final = 3.0  # how long new workers must have been ready before the gain is judged
+LEAST_GAIN: Final = 0.5  # a growth is kept in full if it gains at least this share of the predicted throughput
 GAIN_SIGMAS: Final = 3.0
-FEWEST_COMPARED: Final = 100  # with fewer starts, the mean run time is not used to predict a gain
-FREEZE_SECONDS: Final = 60.0  # the first freeze; each further freeze in a row is twice as long
+FEWEST_COMPARED: Final = 100  # with fewer starts, the mean run time is too inaccurate to predict a gain
+FREEZE_SECONDS: Final = 60.0  # the length of the first freeze; each further freeze in a row is twice as long
 LONGEST_FREEZE_SECONDS: Final = 960.0
 
 
 class PoolGrowth(NamedTuple):
-    """The growth of a pool, in one or more steps, since its workers were last sufficient for a minute."""
+    """The growth of a pool, in one or more steps, since the pool last had enough workers for a minute."""
 
     before: int  # the number of workers before the growth
     starts_before: float  # starts per second before the growth
-    seconds_before: float  # the period in which these starts were counted
+    seconds_before: float  # the length of the period in which `starts_before` was measured
     task_seconds: float  # the mean run time before the growth, or 0 if too few tasks had started
     ready_at: float | None = None  # when all of the new workers were ready
     rounds: int = 0  # the number of rounds that measured the gain
-    starts: float = 0.0  # the sum of the starts per second in those rounds
-    is_judged: bool = False  # whether the gain of the last step is known
+    starts: float = 0.0  # the sum of the starts per second in `rounds`
+    is_judged: bool = False  # whether the gain of the last step has been judged
 
 
 class PoolScaling(NamedTuple):
-    """The history of a pool that later decisions depend on. `PoolScaling()` is the history of a pool that starts."""
+    """The part of a pool's history on which later decisions depend. `PoolScaling()` is the history of a new pool."""
 
-    wanted: int | None = None  # the number of workers that was last decided
+    wanted: int | None = None  # the number of workers in the last decision
     decided_at: float = -math.inf
     backlogs: Backlogs = Backlogs()
     held: tuple[tuple[float, int], ...] = ()  # the most workers needed in each interval of the shrink delay
     direction: int = 0  # 1 after a growth, -1 after a shrink
     turned_at: float = -math.inf  # when the direction last changed
-    stepped_at: float = -math.inf  # when the number last changed
+    stepped_at: float = -math.inf  # when the number of workers last changed
     growth: PoolGrowth | None = None
-    frozen_until: float = -math.inf  # no growth before this time, because the last one gained too little
+    frozen_until: float = -math.inf  # no growth before this time, because the last growth gained too little
     freezes: int = 0  # the number of freezes in a row
 
 
 def noted(history: PoolScaling, demand: Demand, now: float) -> PoolScaling:
-    """Return the history after a round. It notes how many workers would keep the lag below half of the objective
-    now."""
+    """Return the history with this round added, which records how many workers would now keep the lag below half of the
+    objective."""
     holding = max(demand.steady, demand.tail(HELD_SHARE), demand.holding(HELD_SHARE))
     held = history.held if now - history.decided_at <= GAP_SECONDS else ()
     if held and now - held[-1][0] < SHRINK_STEP_SECONDS:
@@ -63,15 +63,16 @@ def noted(history: PoolScaling, demand: Demand, now: float) -> PoolScaling:
 
 
 def may_shrink(history: PoolScaling, now: float) -> bool:
-    """Whether the pool may give up a worker: without it, the lag would have stayed below half of the objective for the
-    whole shrink delay."""
+    """Whether the pool may give up a worker. This requires that even without this worker, the lag would have stayed
+    below half of the objective for the whole shrink delay."""
     if not may_step(history, -1, now) or now - history.held[0][0] < SHRINK_SECONDS:
         return False
     return max(workers for _, workers in history.held) < (history.wanted or 0)
 
 
 def may_step(history: PoolScaling, direction: int, now: float) -> bool:
-    """Whether the last step, and the last change of direction, were long enough ago for a step in this direction."""
+    """Whether the last step and the last change of direction were long enough ago for a step in this direction, which
+    is 1 for growth and -1 for a shrink."""
     return now - history.stepped_at >= SHRINK_STEP_SECONDS and not turned_lately(history, direction, now)
 
 
@@ -81,7 +82,7 @@ def turned_lately(history: PoolScaling, direction: int, now: float) -> bool:
 
 
 def is_retrying(history: PoolScaling, now: float) -> bool:
-    """Whether the first growth after a freeze has not been judged yet."""
+    """Whether the pool has grown for the first time after a freeze, and the gain of this growth is not known yet."""
     growth = history.growth
     return (
         history.freezes > 0
@@ -111,7 +112,7 @@ def stepped(history: PoolScaling, wanted: int, demand: Demand, now: float) -> Po
 
 
 def _growth_from(history: PoolScaling, demand: Demand, now: float) -> PoolGrowth:
-    """Return the growth that begins now. Its measurements come from the long window, which is more exact, unless the
+    """Return the growth that begins now. Its measurements come from the long window, which is more accurate, unless the
     number of workers changed in that window."""
     before = history.wanted or 0
     task_seconds = demand.task_seconds if demand.long_starts >= FEWEST_COMPARED else 0.0
@@ -139,24 +140,27 @@ def judged(history: PoolScaling, demand: Demand, nodes: tuple[NodeLoad, ...], no
         return history, current
     starts = growth.starts / growth.rounds
     gained = starts - growth.starts_before
-    slots = demand.concurrency / growth.task_seconds if growth.task_seconds else 0.0  # starts per second of a worker
+    # Starts per second that one worker can reach.
+    slots = demand.concurrency / growth.task_seconds if growth.task_seconds else 0.0
     needed = LEAST_GAIN * (current - growth.before) * slots
     error = math.sqrt(max(1.0, demand.variation) * (starts / seconds + growth.starts_before / growth.seconds_before))
     if gained >= needed:
         return history._replace(growth=growth._replace(is_judged=True)), current
-    if gained < -GAIN_SIGMAS * error:  # Fewer tasks start than before, so they must have become longer.
+    if gained < -GAIN_SIGMAS * error:  # Fewer tasks start than before, so the tasks must have become longer.
         return history._replace(growth=None), current
     if needed <= GAIN_SIGMAS * error:
         return history, current
     kept = max(1, growth.before)
-    if gained > GAIN_SIGMAS * error:  # Keep as many as would be enough if tasks were as short as before the growth.
+    # Keep as many workers as would be enough if tasks were as short as before the growth.
+    if gained > GAIN_SIGMAS * error:
         kept = max(kept, demand.workers(starts * growth.task_seconds))
     freeze = min(FREEZE_SECONDS * 2**history.freezes, LONGEST_FREEZE_SECONDS)
     return history._replace(growth=None, frozen_until=now + freeze, freezes=history.freezes + 1), min(kept, current)
 
 
 def _measured(history: PoolScaling, demand: Demand, nodes: tuple[NodeLoad, ...], now: float) -> PoolGrowth | None:
-    """Return the last growth with this round added to its measurement, which begins when all new workers are ready."""
+    """Return the last growth with this round added to its measurement. The measurement begins when all new workers are
+    ready."""
     growth = history.growth
     if growth is None:
         return None

@@ -1,4 +1,4 @@
-"""Reports about pools with a range: a summary for the status, and all measurements for `rota explain`."""
+"""Reports about pools with a range of workers: a summary for the status, and all measurements for `rota explain`."""
 
 import math
 from typing import Any, Final
@@ -13,7 +13,8 @@ _DIGITS: Final = 3
 
 
 def summary_of(state: MasterState, pool: str, size: WorkerRange) -> Json | None:
-    """Return the range of a pool and the decision in force, or None if the pool has a fixed number of workers."""
+    """Return the range of workers of a pool and the decision in force, or None if the pool has a fixed number of
+    workers."""
     if size.is_fixed:
         return None
     known = state.scaling_rounds.pools.get(pool)
@@ -25,7 +26,7 @@ def summary_of(state: MasterState, pool: str, size: WorkerRange) -> Json | None:
 
 
 def report_of_scaling(state: MasterState) -> dict[str, object]:
-    """Return, for each pool with a range, the measurements that led to the decision in force.
+    """Return the measurements that led to the decision in force, for each pool with a range of workers.
 
     Only the leader of a pool knows the measurements of all nodes.
     """

@@ -1,8 +1,8 @@
-"""The scaling rounds for pools with a range. In a round, twice a second, the master exchanges loads and decisions with
-the other nodes, decides for the pools that it leads, and applies its share of each decision.
+"""The scaling rounds for pools with a range of workers. In each round, twice a second, the master exchanges loads and
+decisions with the other nodes, decides for the pools that it leads, and applies its share of each decision.
 
-A decision of this node takes effect here at once, and is published in a round that follows immediately. If Redis does
-not reply, nothing changes. A fleet makes no rounds if all of its pools have a fixed number of workers.
+A decision of this node takes effect on this node at once, and is published in a round that follows immediately. If
+Redis does not reply, nothing changes. A fleet makes no rounds if all of its pools have a fixed number of workers.
 """
 
 from collections.abc import Iterator
@@ -23,8 +23,8 @@ from rota_supervisor.master.core.state import MasterState, ScaledPoolState
 
 
 def exchange_when_due(state: MasterState, now: float) -> list[do.Effect]:
-    """Begin a round if it is due. If this node no longer scales a pool, it gives the pool up by making a round without
-    it."""
+    """Begin a round if one is due. A node that no longer scales a pool gives the pool up by making a round without that
+    pool."""
     rounds = state.scaling_rounds
     ranges = _scaled_ranges(state)
     if rounds.is_exchanging or now < rounds.due_at or not (ranges or rounds.pools):
@@ -38,7 +38,7 @@ def exchange_when_due(state: MasterState, now: float) -> list[do.Effect]:
 
 
 def scaling_seen(state: MasterState, event: ScalingSeen, now: float) -> list[do.Effect]:
-    """Decide for the pools that this node leads, and apply its share of each decision in force."""
+    """Decide for the pools that this node leads, and apply this node's share of each decision in force."""
     rounds = state.scaling_rounds
     rounds.is_exchanging = False
     ranges = _scaled_ranges(state)
@@ -53,8 +53,8 @@ def scaling_seen(state: MasterState, event: ScalingSeen, now: float) -> list[do.
 
 
 def _scaled_ranges(state: MasterState) -> dict[str, WorkerRange]:
-    """Return the range of each pool that this node scales. The result is empty before the fleet works, while it is
-    quiet, and while it stops."""
+    """Return the range of workers of each pool that this node scales. The result is empty before the fleet works, while
+    it is quiet, and while it stops."""
     if state.rollout.current is None or state.quiet.is_requested or state.stop.is_requested:
         return {}
     return {pool: size for pool, size in pool_sizes(state.config).items() if not size.is_fixed}
@@ -113,8 +113,8 @@ def _pool_seen(state: MasterState, pool: str, size: WorkerRange, seen: PoolSeen,
 
 
 def _take_share(state: MasterState, pool: str, size: WorkerRange) -> list[do.Effect]:
-    """Set the number of workers of a pool to this node's share of the decision in force. An operator's number takes
-    precedence."""
+    """Set the number of workers of a pool to this node's share of the decision in force. A number set by an operator
+    takes precedence."""
     decision = state.scaling_rounds.pools[pool].decision
     share = None if decision is None else decision.shares.get(state.surroundings.node)
     if decision is None or share is None:
@@ -157,7 +157,8 @@ def _claim(state: MasterState, pool: str, size: WorkerRange, seen: PoolSeen) -> 
 
 
 def _gauges(state: MasterState, ranges: dict[str, WorkerRange]) -> list[do.Effect]:
-    """Return the gauges of pools with a range that have changed, with None for pools that no longer exist."""
+    """Return the effects that set each scaling gauge that has changed. The gauges of pools that no longer exist are
+    removed."""
     before = state.shown.scaling_gauges
     now: dict[tuple[GaugeDefinition, tuple[str, ...]], float | None] = dict.fromkeys(before)
     for pool, size in ranges.items():

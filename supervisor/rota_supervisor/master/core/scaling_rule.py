@@ -1,8 +1,8 @@
 """The number of workers that a pool needs to meet the lag objectives of its queues, as a pure function of measurements.
 
-It is the largest of three numbers: *steady* keeps workers busy for at most 90 % of the time, *drain* completes the
-backlog before its oldest task is late, and *tail* keeps the wait of nearly all tasks below the objective. A pool grows
-at once if its workers would not keep the lag below three quarters of the objective or would not keep up with the
+The pool needs the largest of three numbers: *steady* keeps workers busy for at most 90 % of the time, *drain* completes
+the backlog before its oldest task is late, and *tail* keeps the wait of nearly all tasks below the objective. A pool
+grows at once if its workers would not keep the lag below three quarters of the objective or would not keep up with the
 arrivals. It shrinks by one worker at a time if all measurements of the last five minutes permit it.
 """
 
@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 GROW_SHARE: Final = 0.75  # a pool grows if its workers cannot keep the lag below this share of an objective
-RETRY_SHARE: Final = 0.5  # the largest growth after a freeze, as a share of the current workers
+RETRY_SHARE: Final = 0.5  # the largest growth after a freeze, relative to the current number of workers
 FEWEST_ATTEMPTS: Final = 10  # if the short window has fewer first attempts, the long one is used
 
 
@@ -49,14 +49,14 @@ class Decision(NamedTuple):
     wanted: int
     unbounded: int  # `wanted` without the nodes' bounds, for node autoscalers (`rota_fleet_workers_wanted`)
     shares: dict[str, int]  # the number of workers of each node
-    needs: dict[str, int]  # for `budget_grants`: the workers that each node needs now, regardless of budgets
-    steady: int  # the workers that the arrivals need
-    drain: int  # the workers that also complete the backlog in time
-    tail: int  # the workers with which the wait at the target quantile is below the objective
+    needs: dict[str, int]  # how many workers each node needs now regardless of budgets, for `budget_grants`
+    steady: int  # the number of workers that the arrivals need
+    drain: int  # the number of workers that also complete the backlog in time
+    tail: int  # the number of workers with which the wait at the target quantile is below the objective
     limited_by: tuple[str, ...]  # the causes that prevented a higher number, the most important first
     reason: str  # one line for people, with the measurements
     drain_seconds: float  # the predicted time until the wanted workers have completed the backlog, or infinity
-    lag_ratio: float  # the predicted lag divided by the objective, for the budget of a node
+    lag_ratio: float  # the predicted lag divided by the objective, which determines the pool's part of a budget
 
 
 def decide(history: PoolScaling, inputs: PoolInputs, now: float) -> tuple[PoolScaling, Decision]:
@@ -97,7 +97,7 @@ class _Bounds(NamedTuple):
     most: int
 
     def clamped(self, workers: int) -> int:
-        """Return the nearest permitted number."""
+        """Return the permitted number that is nearest to `workers`."""
         return max(self.least, min(workers, self.most))
 
 
@@ -110,8 +110,8 @@ class _Situation(NamedTuple):
 
 
 def _bounds_of(nodes: tuple[NodeLoad, ...]) -> _Bounds:
-    """Return the sums of the bounds of all nodes. A node with an operator's number contributes that number to each
-    bound."""
+    """Return the sums of the bounds of all nodes. If an operator has set the number of workers of a node, that number
+    is added to each bound."""
     by_hand = sum(node.operator for node in nodes if node.operator is not None)
     automatic = [node for node in nodes if node.operator is None]
     return _Bounds(
@@ -131,8 +131,8 @@ def _boot_left(history: PoolScaling, nodes: tuple[NodeLoad, ...], now: float) ->
 
 
 def _need(demand: Demand, current: int, inputs: PoolInputs) -> int:
-    """Return the number of workers that are needed now. A backlog counts only if the current workers cannot start it in
-    time."""
+    """Return the number of workers that are needed now. A backlog counts only if the current workers cannot start its
+    tasks in time."""
     need = max(demand.steady, demand.tail())
     if demand.holding(GROW_SHARE) > current:
         need = max(need, demand.drain)
@@ -140,14 +140,14 @@ def _need(demand: Demand, current: int, inputs: PoolInputs) -> int:
 
 
 def _next(history: PoolScaling, seen: _Situation) -> tuple[PoolScaling, int, tuple[str, ...]]:
-    """Return the new history, the number of workers from now on, and the causes that prevented a higher number."""
+    """Return the new history, the new number of workers, and the causes that prevented a higher number."""
     if not seen.demand.backlogs:
         history = history._replace(frozen_until=-math.inf, freezes=0)
     history, current = judged(history, seen.demand, seen.inputs.nodes, seen.now)
     wanted = current
     causes: tuple[str, ...] = ()
     if current > seen.bounds.granted and may_step(history, -1, seen.now):
-        wanted = max(seen.bounds.least, seen.bounds.granted)  # Other pools need them more.
+        wanted = max(seen.bounds.least, seen.bounds.granted)  # Other pools need the workers more.
         causes = ("budget",)
     elif seen.need > current:
         wanted, causes = _grown(history, current, seen)

@@ -6,17 +6,17 @@ from typing import Final, NamedTuple
 
 from rota_supervisor.master.core.scaling_inputs import NodeLoad
 
-FURTHER: Final = 1.25  # a pool gets a worker of another pool if its lag ratio is higher by this factor
+FURTHER: Final = 1.25  # a pool gets a worker from another pool if its own lag ratio is higher by this factor
 _HALVINGS: Final = 40
 
 
 class BudgetClaim(NamedTuple):
-    """The needs of a pool with a range, from which its part of a node's budget is computed."""
+    """The needs of a pool with a range of workers, from which its part of a node's budget is computed."""
 
     least: int
     most: int
     workers: int  # the number of workers that the pool should have now
-    needed: int  # the number for this node in `Decision.needs`
+    needed: int  # how many workers the pool needs on this node, from `Decision.needs`
     lag_ratio: float  # the lag ratio of the decision in force
 
 
@@ -24,16 +24,16 @@ def shares(wanted: int, nodes: tuple[NodeLoad, ...]) -> dict[str, int]:
     """Return how many of the wanted workers each node runs, in proportion to the number of workers that the node may
     run.
 
-    A node with an operator's number runs that number. Each other node runs at least its `least` and at most its
-    `granted` workers. While the pool still has more workers than the budgets grant it, a node may run up to its `most`.
-    The result does not depend on the order of the nodes.
+    If an operator has set the number of workers of a node, the node runs that number. Each other node runs at least its
+    `least` and at most its `granted` workers. While the pool still has more workers than the budgets permit, a node may
+    run up to its `most`. The result does not depend on the order of the nodes.
     """
     found = {node.node: node.operator for node in nodes if node.operator is not None}
     automatic = sorted((node for node in nodes if node.operator is None), key=lambda node: node.node)
     left = wanted - sum(found.values())
     if left > sum(node.granted for node in automatic):
         automatic = [node._replace(granted=node.most) for node in automatic]
-    lower, upper = 0.0, 1.0  # bounds for the share of its permitted workers that each node runs
+    lower, upper = 0.0, 1.0  # bounds for the share of its granted workers that each node runs
     for _ in range(_HALVINGS):
         middle = (lower + upper) / 2
         lower, upper = (middle, upper) if sum(_parts(middle, automatic)) <= left else (lower, middle)
@@ -50,7 +50,7 @@ def _parts(share: float, nodes: Sequence[NodeLoad]) -> list[int]:
 
 
 def budget_grants(budget: int, claims: Mapping[str, BudgetClaim]) -> dict[str, int]:
-    """Return, for each pool of a node, the number of workers that the budget leaves to it (`NodeLoad.granted`).
+    """Return how many workers the budget of a node permits each of its pools (`NodeLoad.granted`).
 
     Each pool gets its `least`. A pool keeps the workers that it has and needs. Free workers, and workers that a pool
     has but does not need, go to the pools that need more, in descending order of `lag_ratio`. If that is not enough,

@@ -1,17 +1,18 @@
-"""The back-off of one generation of a pool, as a value. It determines when the next child may be started.
+"""The back-off of one generation of a pool: an immutable value that determines when the next child may be started.
 
 1. Each death before READY doubles the wait, up to a limit. If children that were started together die together, they
    count as one death.
-2. During the wait, nothing starts. Then one child at a time is started as a *probe*, until a probe is READY. This ends
-   the back-off.
+2. During the wait, no child is started. After the wait, one child at a time is started as a *probe*. When a probe is
+   READY, the back-off ends.
 3. Children that die soon after READY through their own fault, before they have finished a task, are *early exits*. The
    first TOLERATED in a row are restarted at once. After that, each early exit doubles the wait too, and a probe that is
-   READY has to stay alive for the same time before the next child is started. This ends when a child finishes a task or
-   has been READY for a minute.
-4. Children that die soon after READY for any other reason are restarted at once, up to SUDDEN_DEATHS a minute. Further
-   ones count as deaths before READY. Such deaths are kills from outside. Workers that are killed at the same time count
-   as one death. Fifty workers that are killed together, even three times, therefore do not cause a back-off. If the
-   generation has worked, kills from outside during the start count as sudden deaths too.
+   READY has to stay alive for the same time before the next child is started. The series of early exits ends when a
+   child finishes a task or has been READY for a minute.
+4. Children that die soon after READY for any other reason, for example because someone kills them, are restarted at
+   once. If there are more than SUDDEN_DEATHS of these *sudden deaths* in a minute, further ones count as deaths before
+   READY. Workers that are killed at the same time count as one death, so fifty workers that are killed together, even
+   three times, do not cause a back-off. Once the generation has worked, kills from outside during the start count as
+   sudden deaths too.
 5. A worker that has finished a task and then dies in another does not count, because tasks have their own crash limits.
 
 `condition` returns the state that `rota status` shows.
@@ -26,33 +27,36 @@ from rota_supervisor.config.model import Restarts
 from rota_supervisor.layout import Role
 from rota_supervisor.master_snapshot import PoolState
 
-GIVE_UP_AFTER: Final = 5  # the failures in a row after which a generation that never had a READY child is given up
-SUDDEN_DEATHS: Final = 100  # per minute; after more, the back-off slows further starts
-TOLERATED: Final = 10  # for example, three tasks that crash any worker cause nine early exits before all three are dead
-TASK_PAUSE_SECONDS: Final = 1.0  # the longest wait if tasks crash workers; even many such tasks are soon dead
+GIVE_UP_AFTER: Final = 5  # a generation that never had a READY child is given up after this many failures in a row
+SUDDEN_DEATHS: Final = 100  # if more children die suddenly in a minute, the back-off slows further starts
+# This many early exits in a row cause no delay. For example, three tasks that crash any worker cause nine early exits
+# before all three are dead.
+TOLERATED: Final = 10
+# The longest wait if a task may be at fault. It is short, because such tasks soon reach their crash limits.
+TASK_PAUSE_SECONDS: Final = 1.0
 
-# After this many failures in a row, the state is FATAL, because the pool will hardly recover by itself. The comments
-# give the time that this takes with the default pauses.
+# After this many failures in a row, the state is FATAL, because the pool is unlikely to recover by itself. The comments
+# give the time until then with the default pauses.
 BUDGETS: Final = {
-    Role.WORKER: 10,  # 51 s: enough for a database to restart, while the other workers continue
-    Role.EXPORTER: 10,  # 51 s: no task depends on the exporter
-    Role.POLLER: 8,  # 13 s: no due task is promoted during this time
-    Role.ZYGOTE: 8,  # 13 s and eight imports: no worker that dies is replaced during this time
+    Role.WORKER: 10,  # after 51 s: long enough for a database to restart, while the other workers continue
+    Role.EXPORTER: 10,  # after 51 s: no task depends on the exporter
+    Role.POLLER: 8,  # after 13 s: no due task is promoted during this time
+    Role.ZYGOTE: 8,  # after 13 s and eight imports: no worker that dies is replaced during this time
 }
 
 
 @dataclass(frozen=True, slots=True)
 class ChildEnd:
-    """The facts about the end of a child on which the back-off depends. Times are in seconds of the master's clock."""
+    """The facts about a child's end on which the back-off depends. Times are in seconds on the master's clock."""
 
     requested_at: float
     at: float
     ready_at: float | None = None  # when the child became READY, or None if it never did
     explained: bool = False  # whether the master ended the child, or knows why it ended
     from_outside: bool = False  # whether something other than the master or the kernel killed the child
-    in_task: bool = False  # whether a task was running
+    in_task: bool = False  # whether a task was running when the child ended
     has_worked: bool = False  # whether the child had finished a task before
-    text: str = ""  # how the child ended
+    text: str = ""  # how the child ended, in words
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +70,9 @@ class StartBackoff:
     sudden_deaths: tuple[float, ...] = ()  # the times of deaths soon after READY without the child's fault
     early_exits: int = 0  # the number of early exits in a row
     early_exit_at: float = -math.inf  # the time of the last early exit
-    pause_seconds: float = 0.0  # how long a probe has to stay alive
+    pause_seconds: float = 0.0  # how long a probe has to stay alive before the next child is started
     ready_at: float = math.inf  # when a child first became READY after the last early exit
-    last_end: str = ""  # how the last child ended
+    last_end: str = ""  # how the last child ended, in words
 
     # Deaths
 
@@ -89,19 +93,21 @@ class StartBackoff:
         return replace(after, last_end=end.text)
 
     def after_failed_start(self, requested_at: float, now: float, limits: Restarts) -> "StartBackoff":
-        """Return the back-off after a child requested at `requested_at` died before it was READY."""
-        if requested_at < self.failed_at:  # This start belongs to a wave that has already been counted.
+        """Return the back-off after a child that was requested at `requested_at` has died before it was READY."""
+        # The child was started together with one whose death has already been counted.
+        if requested_at < self.failed_at:
             return self
         until = now + _pause(self.failures, limits)
         return replace(self, failures=self.failures + 1, failed_at=now, wait_until=until)
 
     def after_early_exit(self, requested_at: float, now: float, limits: Restarts, *, in_task: bool) -> "StartBackoff":
-        """Return the back-off after a child died soon after READY through its own fault, without having finished a
+        """Return the back-off after a child has died soon after READY through its own fault, without having finished a
         task.
 
-        If the child dies in its first task, either the worker or the task may be the cause.
+        If the child died in its first task, either the worker or the task may be the cause.
         """
-        if requested_at < self.early_exit_at:  # This start belongs to a wave that has already been counted.
+        # The child was started together with one whose early exit has already been counted.
+        if requested_at < self.early_exit_at:
             return self
         pause = _pause(self.early_exits - TOLERATED, limits)
         pause = min(pause, TASK_PAUSE_SECONDS) if in_task else pause
@@ -109,24 +115,24 @@ class StartBackoff:
         return replace(after, pause_seconds=pause, wait_until=now + pause) if after.exits_early else after
 
     def after_sudden_death(self, requested_at: float, now: float, limits: Restarts) -> "StartBackoff":
-        """Return the back-off after a child died soon after READY although neither the child nor a task was at
+        """Return the back-off after a child has died soon after READY although neither the child nor a task was at
         fault."""
-        # A start that was requested before the last sudden death belongs to a wave that has already been counted.
+        # If the child was requested before the last sudden death, the two deaths count as one.
         if self.sudden_deaths and requested_at < self.sudden_deaths[-1]:
             return self
         counted = replace(self, sudden_deaths=(*self._recent(now, limits)[-SUDDEN_DEATHS:], now))
         return counted.after_failed_start(requested_at, now, limits) if counted.flapping else counted
 
     def after_outside_kill(self, requested_at: float, now: float, limits: Restarts) -> "StartBackoff":
-        """Return the back-off after a child was killed before READY by something other than the master or the OOM
-        killer."""
+        """Return the back-off after something other than the master or the OOM killer has killed a child that was not
+        READY."""
         after = self.after_sudden_death if self.ever_ready else self.after_failed_start
         return after(requested_at, now, limits)
 
     # Recovery
 
     def after_ready(self, now: float) -> "StartBackoff":
-        """Return the back-off after a child became READY. After early exits, the child must stay alive for a while
+        """Return the back-off after a child has become READY. After early exits, the child must stay alive for a while
         before others are started."""
         ready = replace(self, ever_ready=True, ready_at=min(self.ready_at, now))
         if self.flapping:
@@ -135,7 +141,7 @@ class StartBackoff:
         return replace(ready, failures=0, failed_at=-math.inf, wait_until=wait_until)
 
     def after_work(self, requested_at: float) -> "StartBackoff":
-        """Return the back-off after a child finished a task.
+        """Return the back-off after a child has finished a task.
 
         A finished task ends a series of early exits. If the child was requested before the last early exit, nothing
         changes.
@@ -162,7 +168,7 @@ class StartBackoff:
         return replace(self, early_exits=0, early_exit_at=-math.inf, pause_seconds=0.0, wait_until=wait_until)
 
     def reset(self) -> "StartBackoff":
-        """Return the back-off without failures and early exits, for a reload or a restart."""
+        """Return the back-off without failures and early exits, for use after a reload or a restart."""
         return StartBackoff(ever_ready=self.ever_ready)
 
     # Results

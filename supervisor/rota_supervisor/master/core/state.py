@@ -31,7 +31,7 @@ MOST_CLOSED_SHOWN: Final = 20
 
 @dataclass(slots=True)
 class Code:
-    """One loading of the task modules."""
+    """The result of loading the task modules once."""
 
     tasks: dict[str, str] = field(default_factory=dict)  # the queue of each task that the modules define
     schedules: dict[str, str] = field(default_factory=dict)  # the definition of each schedule, as text
@@ -44,14 +44,14 @@ class Declarations:
     """The schedules and tasks that the generation in force declares."""
 
     generation: Generation | None = None
-    texts: Mapping[str, bytes] = field(default_factory=dict)  # the definition of each schedule
+    texts: Mapping[str, bytes] = field(default_factory=dict)  # the encoded definition of each schedule
     since: Mapping[str, float] = field(default_factory=dict)  # when this node first declared each definition
     tasks: tuple[str, ...] | None = None  # the names of the tasks, or None until the modules are imported
     sign_with: str = ""  # the name of the key that signs the schedules
 
 
 class Quiet(Enum):
-    """The quiet state of the fleet: whether it has stopped claiming tasks, and how this was requested."""
+    """The quiet state of the fleet: whether the fleet should not claim tasks, and how this was requested."""
 
     OFF = auto()
     BY_SIGNAL = auto()  # requested by SIGTSTP
@@ -75,15 +75,15 @@ class Reload:
 
     @property
     def read(self) -> Loaded:
-        """The configuration that was read for the reload. It must have been read before."""
+        """The configuration that was read for the reload. Use this only after it has been read."""
         assert self.loaded is not None
         return self.loaded
 
 
 class ReloadOutcome(TypedDict, total=False):
-    """The outcome of a reload, as it is shown in JSON in the status and in replies."""
+    """The outcome of a reload, as the status and replies show it in JSON."""
 
-    result: str  # success or failure
+    result: str  # `success` or `failure`
     changes: list[str]  # the parts of the configuration that the reload changed
     faults: list[str]  # the reasons why the reload was refused
     at: float  # when the reload ended
@@ -101,8 +101,8 @@ class Loading:
 
     @property
     def is_reload(self) -> bool:
-        """Whether this is a reload. The start of the first generation counts as a reload only if one was requested
-        while it was loading."""
+        """Whether a reload is in progress. While the first generation starts, this is true only if a reload was
+        requested in the meantime."""
         return bool(self.changes or self.reloads)
 
     @property
@@ -115,35 +115,35 @@ class Loading:
 class Leases:
     """The schedule of lease renewals."""
 
-    due_at: float = -math.inf  # when the next round begins
-    started_at: float = -math.inf  # when the last round began
+    due_at: float = -math.inf  # when the next round of renewals begins
+    started_at: float = -math.inf  # when the last round of renewals began
     seconds: float = 0.0  # the time from one round to the next
     is_renewing: bool = False  # whether a round is running
     is_urgent: bool = False  # whether another round follows at once
     known_lost: set[str] = field(default_factory=set)  # the owners that are known to have lost their leases
 
     def hurry(self) -> None:
-        """Make a round due at the next tick, or as soon as the running round has ended."""
+        """Make a round of renewals due at the next tick, or as soon as the running round has ended."""
         self.is_urgent = True
         self.due_at = 0.0
 
 
 @dataclass(slots=True)
 class ScaledPoolState:
-    """The state of a pool with a range, as this node knows it."""
+    """The state of a pool with a range of workers, as this node knows it."""
 
     leader: str = ""  # the node that decides for the pool
-    history: PoolScaling | None = None  # the pool's history, or None unless this node leads
-    inputs: PoolInputs | None = None  # the inputs of the last decision, or None unless this node leads
+    history: PoolScaling | None = None  # the pool's history if this node leads the pool, otherwise None
+    inputs: PoolInputs | None = None  # the inputs of the last decision if this node leads the pool, otherwise None
     decision: Decision | None = None  # the decision in force
-    granted: int | None = None  # the workers that the node's budget leaves to the pool, or None without a budget
+    granted: int | None = None  # how many workers the node's budget permits, or None without a budget
 
 
 @dataclass(slots=True)
 class ScalingRounds:
-    """The state of the exchanges with other nodes about pools with a range."""
+    """The state of the exchanges with other nodes about pools with a range of workers."""
 
-    due_at: float = -math.inf  # when the next round begins
+    due_at: float = -math.inf  # when the next exchange begins
     is_exchanging: bool = False
     pools: dict[str, ScaledPoolState] = field(default_factory=dict)
 
@@ -152,15 +152,15 @@ class ScalingRounds:
 class ServiceState:
     """The state of the fleet that a service manager needs."""
 
-    works: bool = False  # whether the first generation works
+    works: bool = False  # whether the first generation has started successfully
     reloads: int = 0  # the number of reloads and restarts requested so far
-    changing: bool = False  # whether a reload or restart is still running
+    changing: bool = False  # whether a reload or restart is in progress
     stopping: bool = False
 
 
 @dataclass(slots=True)
 class FleetEvents:
-    """The most recent log entries that show what happened to the fleet."""
+    """The most recent log entries about the fleet, which the status lists."""
 
     count: int = 0  # the number of events so far
     last: deque[FleetEvent] = field(default_factory=lambda: deque(maxlen=MOST_EVENTS))
@@ -168,24 +168,27 @@ class FleetEvents:
 
 @dataclass(slots=True)
 class Shown:
-    """The output that was last shown to people, probes and service managers, so that only changes are sent."""
+    """The output that people, probes and service managers have last received. New output is compared with it, so that
+    only changes are sent."""
 
     master_snapshot: MasterSnapshot = field(default_factory=MasterSnapshot)
-    conditions: dict[tuple[Role, str], PoolState] = field(default_factory=dict)  # the logged state of each pool
+    # The state of each pool that was last logged.
+    conditions: dict[tuple[Role, str], PoolState] = field(default_factory=dict)
     # The desired number of workers by pool and the actual number by pool and state, or None before the first tick
     workers: tuple[dict[str, int], Counter[tuple[str, str]]] | None = None
     gauges: dict[tuple[GaugeDefinition, tuple[str, ...]], float | None] = field(default_factory=dict)
     scaling_gauges: dict[tuple[GaugeDefinition, tuple[str, ...]], float | None] = field(default_factory=dict)
     service_state: ServiceState = field(default_factory=ServiceState)
     status: str = ""  # the last status line for the service manager
-    status_at: float = -math.inf  # when this line was last computed
+    status_at: float = -math.inf  # when `status` was last computed
     alive_at: float = -math.inf  # when the watchdog message was last sent
     extended_at: float = -math.inf  # when more time was last requested from the service manager
 
 
 @dataclass(slots=True)
 class MasterState:
-    """The state of the master: its children, requests, stage of stopping, knowledge about Redis, and more."""
+    """The state of the master, for example its children, its requests, its stage of stopping, and what it knows about
+    Redis."""
 
     surroundings: Surroundings
     wanted: WantedFleet
@@ -197,32 +200,34 @@ class MasterState:
     # Claiming
     quiet: Quiet = Quiet.OFF
     quiet_since: float = math.inf  # when this node stopped claiming tasks, or `inf` if it claims
-    closed: tuple[ClosedQueue, ...] = ()  # the queues that were closed to claims at `closed_at`
+    closed: tuple[ClosedQueue, ...] = ()  # the queues that were closed at `closed_at`
     closed_at: float = 0.0
     # For each queue name or pattern, one queue that is closed because its condition fails
     closed_by_fault: Mapping[str, ClosedQueue] = field(default_factory=dict)
 
     # Generations and reloads
 
-    # The code that each generation loaded, as long as a wanted generation uses it
+    # The code that each generation loaded, as long as a generation in use needs it
     codes: dict[int, Code] = field(default_factory=dict)
     loading: Loading = field(default_factory=Loading)
-    reloads: dict[int, Reload] = field(default_factory=dict)  # by ticket, the reloads whose configuration is being read
+    # The reloads whose configuration is being read or checked, by ticket.
+    reloads: dict[int, Reload] = field(default_factory=dict)
     reloads_requested: int = 0  # the number of reloads requested so far
     has_worked: bool = False  # whether the first generation has worked
-    has_ended: bool = False  # whether the master has returned Leave
+    has_ended: bool = False  # whether the effect Leave has been returned
 
     # Redis
     leases: Leases = field(default_factory=Leases)
     declarations: Declarations = field(default_factory=Declarations)
     shown: Shown = field(default_factory=Shown)
-    # For each slot, the nonce and the task number for which prefetched tasks were last returned
+    # For each slot, the nonce of its worker and the number of the long-running task for which prefetched tasks were
+    # last returned
     returned_for: dict[int, tuple[int, int]] = field(default_factory=dict)
     redis_up: bool | None = None  # whether Redis replies, or None before the first call
-    redis_refusal: str = ""  # the error with which the server itself refuses all calls, or "" if it does not
+    redis_refusal: str = ""  # the error with which the server refuses all calls, or "" if it accepts them
     redis_round_trip_seconds: float | None = None
-    redis_silent_since: float = math.inf  # when the first call without a reply was sent, or `inf`
-    eviction_policy: str = ""  # the server's policy after its last change, or "" if it never changed
+    redis_silent_since: float = math.inf  # when the first call to Redis without a reply was sent, or `inf`
+    eviction_policy: str = ""  # the server's eviction policy after its last change, or "" if it never changed
 
     # Scaling
     scaling_rounds: ScalingRounds = field(default_factory=ScalingRounds)
@@ -232,7 +237,7 @@ class MasterState:
     # The exporter and the clock
     listen_address: str = ""  # the address on which the exporter listens, or "" for none
     started_at: float = 0.0
-    awake_since: float = 0.0  # when the master last noticed that it had been stopped or that the machine had slept
+    awake_since: float = 0.0  # when the master last noticed that it had been suspended or that the machine had slept
     ticked_at: float = 0.0  # the time of the last tick
     next_plan_at: float = 0.0  # the earliest time at which the next plan may contain an action
 
@@ -252,7 +257,8 @@ class MasterState:
 
     def detached(self) -> "MasterState":
         """Return a copy that shares no mutable value with this state, so it can handle events independently."""
-        frozen = (self.surroundings, *self.rollout.generations)  # large and immutable, so both states share them
+        # These values are large and immutable, so both states share them.
+        frozen = (self.surroundings, *self.rollout.generations)
         return copy.deepcopy(self, {id(each): each for each in frozen})
 
     @property
@@ -292,7 +298,7 @@ class MasterState:
         return taken_queues(self.config, self.wanted.counts)
 
     def label_of_queue(self, queue: str) -> str:
-        """Return the label under which a queue is counted, based on the patterns in force."""
+        """Return the metric label under which a queue is counted, based on the patterns in force."""
         return self.rollout.in_force.queue_labels.of(queue)
 
     def generation_of(self, number: int) -> Generation:
@@ -314,7 +320,7 @@ class MasterState:
     def code_of(self, number: int) -> Code:
         """Return the code that the generation with this number loaded.
 
-        If no wanted generation needs that code, the result is an empty record that is not stored.
+        If no generation in use needs that code, the result is an empty record that is not stored.
         """
         return self.codes.get(number) or Code()
 

@@ -21,7 +21,7 @@ from rota_supervisor.master.core.state import MasterState
 def take(state: MasterState, event: master_events.Event, now: float) -> list[do.Effect]:
     """Update the state as the event requires, and return the effects to perform, in order.
 
-    The function reads only its arguments. `now`: the time in seconds of CLOCK_BOOTTIME.
+    The function reads only its arguments. `now` is the time in seconds of CLOCK_BOOTTIME.
     """
     effects = HANDLERS[type(event)](state, event, now)
     fleet_status.note_events(state, effects, now)

@@ -1,9 +1,9 @@
-"""The desired fleet, pool by pool, which `plan` brings about. It depends on the generations, operators' numbers, the
-scaling rule and the stage of stopping.
+"""The desired state of each pool, which `plan` brings about. It depends on the generations, the numbers of workers set
+by operators, the scaling rule and the stage of stopping.
 
-An operator's number outlasts reloads and restarts until the configuration's number for that pool changes, because the
-later number wins. During a reload, two configurations can come into force: the new one, and the one that is restored if
-the reload fails. A number set during a reload takes precedence over both.
+A number set by an operator remains in force after reloads and restarts until the configured number of that pool
+changes, because the later number takes precedence. During a reload, two configurations can come into force: the new
+one, and the one that is restored if the reload fails. A number set during a reload takes precedence over both.
 """
 
 import math
@@ -23,14 +23,16 @@ from rota_supervisor.master.core.generations import Generation, Rollout
 from rota_supervisor.master.core.start_backoff import StartBackoff
 
 Sizes = Mapping[str, WorkerRange]  # the configured number of workers of each pool
-_ORIGINS = {"file": "file", "environment": "environment", "command": "flag"}  # keyed by the first word of an origin
+# The origin that is shown, by the first word of the origin of a configured value.
+_ORIGINS = {"file": "file", "environment": "environment", "command": "flag"}
 POLLERS: Final = "pollers"
 EXPORTER: Final = "exporter"
 
 
-# Stopping: workers leave first, then all other children. All children of a stage have the same deadline. While Redis is
-# away, the fleet does not wait for processes that hold nothing: they end within 2 s, even if they hang. Running tasks
-# and unsettled outcomes get the whole drain time, and then REAP_SECONDS in which they can be given back.
+# Stopping: workers leave first, then all other children. All children that leave in a stage have the same deadline.
+# While Redis is unreachable, the fleet does not wait for processes that hold no tasks or outcomes: they end within 2 s,
+# even if they hang. Running tasks and unsettled outcomes get the whole drain time, and then REAP_SECONDS in which they
+# can be given back.
 
 
 class Stage(Enum):
@@ -47,11 +49,13 @@ class Stage(Enum):
 
 
 # How much time zygotes, pollers and the exporter have to leave. If the fleet leaves at once, all owners must be reaped
-# in this time.
+# within this time.
 LEAVE_SECONDS: Final = 5.0
-REAP_SECONDS: Final = 3.0  # how long owners may be reaped after the drain; with REST and a margin, it takes 5 s
-AWAY_SECONDS: Final = 0.8  # Redis counts as away if a call has had no reply for this long
-# How much time a process that holds nothing has to leave while Redis is away
+# How long owners may be reaped after the drain. With the stage REST and a margin, a stop takes at most 5 s longer than
+# the drain.
+REAP_SECONDS: Final = 3.0
+AWAY_SECONDS: Final = 0.8  # Redis counts as unreachable if a call has had no reply for this long
+# How much time a process that holds no tasks or outcomes has to leave while Redis is unreachable
 IDLE_SECONDS: Final = {Stage.WORKERS: 0.9, Stage.REST: 0.6, Stage.AT_ONCE: 0.9}
 
 
@@ -62,7 +66,7 @@ class Stop:
     stage: Stage = Stage.RUNNING
     since: float = math.inf  # when the stage began
     leave_by: float = math.inf  # when the children that remain are killed
-    is_without_redis: bool = False  # whether Redis was away at the last tick
+    is_without_redis: bool = False  # whether Redis was unreachable at the last tick
 
     @property
     def is_requested(self) -> bool:
@@ -71,19 +75,21 @@ class Stop:
 
     @property
     def idle_leave_by(self) -> float:
-        """The time at which children that hold nothing are killed while Redis is away, if that is before `leave_by`."""
+        """The time at which children that hold no tasks or outcomes are killed while Redis is unreachable, unless
+        `leave_by` is earlier."""
         return self.since + IDLE_SECONDS[self.stage] if self.is_without_redis else math.inf
 
     def after_request(self, now: float, drain_seconds: float, *, at_once: bool) -> "Stop":
-        """Return the stop after a request to stop. A second request never delays the first."""
+        """Return the stage of stopping after a request to stop. A second request never delays the stop."""
         if at_once:
             return self if self.stage is Stage.AT_ONCE else Stop(Stage.AT_ONCE, now, now + LEAVE_SECONDS)
         return self if self.is_requested else Stop(Stage.WORKERS, now, now + drain_seconds)
 
     def advance(self, children: Children, now: float, silent_since: float) -> "Stop":
-        """Return the stop at the time `now`. If there is no worker left to wait for, the stage is REST.
+        """Return the stage of stopping at the time `now`. When there are no workers left to wait for, the stage becomes
+        REST.
 
-        `silent_since`: when the first call to Redis without a reply was sent.
+        `silent_since` is the time at which the first call to Redis without a reply was sent.
         """
         if not self.is_requested:
             return self
@@ -93,10 +99,10 @@ class Stop:
         return Stop(Stage.REST, now, now + LEAVE_SECONDS, stop.is_without_redis)
 
     def waits_for(self, worker: Child, now: float) -> bool:
-        """Whether the fleet waits for a worker before it goes on to the stage REST: the worker still lives, or its
-        owner is not reaped yet.
+        """Whether the fleet waits for a worker before it enters the stage REST. The fleet waits while the worker lives,
+        and then for some time until the worker's owner has been reaped.
 
-        If Redis takes too long to reap the owner, its lease expires, and then its tasks are given back.
+        If Redis takes too long to reap the owner, the owner's lease expires, and its tasks are then given back.
         """
         return _is_there(worker) or (self._needs_reap(worker) and now <= self.leave_by + REAP_SECONDS)
 
@@ -104,7 +110,7 @@ class Stop:
         return child.has_work or not self.is_without_redis
 
     def is_over(self, children: Children, now: float) -> bool:
-        """Whether the fleet has left and there is nothing left to wait for."""
+        """Whether all children have exited and there is nothing left to wait for."""
         if self.stage in (Stage.RUNNING, Stage.WORKERS) or any(map(_is_there, children)):
             return False
         return self.stage is Stage.REST or now > self.leave_by or not any(map(self._needs_reap, children))
@@ -131,10 +137,10 @@ def _is_there(child: Child) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class OperatorCount:
-    """An operator's number for a pool."""
+    """The number of workers that an operator has set for a pool."""
 
     count: int
-    over: frozenset[WorkerRange]  # the configured numbers that this number overrides
+    over: frozenset[WorkerRange]  # the configured numbers of workers that `count` overrides
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +148,8 @@ class Scaling:
     """The numbers of workers that operators and the scaling rule have set, by pool."""
 
     operator_counts: Mapping[str, OperatorCount] = field(default_factory=dict)
-    automatic: Mapping[str, int] = field(default_factory=dict)  # for pools with a range; 0 before the first decision
+    # The scaling rule's number for each pool with a range of workers; 0 before the first decision.
+    automatic: Mapping[str, int] = field(default_factory=dict)
 
     def counts(self, sizes: Sizes) -> dict[str, int]:
         """Return the number of workers that each pool should have if the configured numbers are `sizes`."""
@@ -154,18 +161,18 @@ class Scaling:
         }
 
     def holds(self, pool: str, size: WorkerRange) -> bool:
-        """Whether an operator's number takes precedence over the configured one."""
+        """Whether an operator's number takes precedence over the configured number `size`."""
         return pool in self.operator_counts and size in self.operator_counts[pool].over
 
     def with_count(self, pool: str, count: int, generations: Iterable[Sizes]) -> "Scaling":
-        """Return the scaling with an operator's number for a pool. It overrides the configured numbers of all these
-        generations."""
+        """Return the scaling with an operator's number for a pool. This number overrides the configured numbers of all
+        these generations."""
         over = frozenset(sizes[pool] for sizes in generations if pool in sizes)
         return replace(self, operator_counts={**self.operator_counts, pool: OperatorCount(count, over)})
 
     def without_count(self, pool: str) -> "Scaling":
-        """Return the scaling without an operator's number for a pool. If the pool has a range, the scaling rule starts
-        from that number."""
+        """Return the scaling without an operator's number for a pool. If the pool has a range of workers, the scaling
+        rule starts from the operator's number."""
         others = {name: count for name, count in self.operator_counts.items() if name != pool}
         given = self.operator_counts.get(pool)
         return Scaling(others, self.automatic if given is None else {**self.automatic, pool: given.count})
@@ -178,7 +185,7 @@ class Scaling:
         """Return the scaling without the operators' numbers that these generations have overridden. The first of these
         generations is the one that a failed reload restores.
 
-        An operator's number that was overridden does not return when the configuration goes back to an earlier number.
+        An operator's number that was overridden does not come back when the configuration returns to an earlier number.
         """
         kept = {
             pool: scaled for pool, scaled in self.operator_counts.items() if generations[0].get(pool) in scaled.over
@@ -207,7 +214,7 @@ def _narrowed(pool: str, scaled: OperatorCount, generations: Sequence[Sizes]) ->
 
 
 def origin_of_count(pool: str, generation: Generation, scaling: Scaling) -> str:
-    """Return the origin of a pool's number: operator, automatic, flag, environment, file or default."""
+    """Return the origin of a pool's number of workers: operator, automatic, flag, environment, file or default."""
     config = generation.config
     size = pool_sizes(config)[pool]
     if scaling.holds(pool, size):
@@ -219,7 +226,7 @@ def origin_of_count(pool: str, generation: Generation, scaling: Scaling) -> str:
 
 
 def pool_of(order: ScaleOrder, counts: Mapping[str, int]) -> str:
-    """Return the pool of an order. Raises RequestRefused."""
+    """Return the pool to which an order applies. Raises RequestRefused if the order does not name one of the pools."""
     pools = ", ".join(counts)
     if order.pool is None and len(counts) > 1:
         raise RequestRefused(f"there is more than one pool; name one of them: {pools}")
@@ -230,8 +237,8 @@ def pool_of(order: ScaleOrder, counts: Mapping[str, int]) -> str:
 
 
 def ordered(order: ScaleOrder, counts: Mapping[str, int]) -> tuple[str, int | None]:
-    """Return the pool of an order and its new number of workers, or None for the configured number or the scaling rule.
-    Raises RequestRefused."""
+    """Return the pool to which an order applies, and its new number of workers. The number is None if the order
+    restores the configured number or the scaling rule. Raises RequestRefused."""
     pool = pool_of(order, counts)
     if order.number is None:
         return pool, None
@@ -262,7 +269,7 @@ class Target:
     pool: str
     count: int
     generation: int
-    surge: int = 1  # how many children may be started while stale ones still run
+    surge: int = 1  # how many children above `count` may run while stale children are replaced
     leave_by: float = math.inf  # when the children that remain are killed
     zygote: int | None = None  # the generation of the zygote that forks the workers, or None for `generation`
 
@@ -284,7 +291,7 @@ class Desired:
     targets: tuple[Target, ...]
     boot_seconds: float
     beat_seconds: float
-    # When the master last noticed that it had been stopped, or that the machine had slept. A child's silence before
+    # When the master last noticed that it had been suspended, or that the machine had slept. A child's silence before
     # that time is ignored.
     awake_since: float = 0.0
     backoffs: Mapping[PoolKey, StartBackoff] = field(default_factory=dict)
@@ -305,7 +312,7 @@ class Versions:
 
 @dataclass(slots=True)
 class WantedFleet:
-    """The fleet as people and the scaling rule want it: the generations, and the numbers of workers of the pools."""
+    """The fleet that people and the scaling rule want: the generations, and the numbers of workers of the pools."""
 
     rollout: Rollout
     versions: Versions = field(default_factory=Versions)
@@ -341,8 +348,8 @@ def _targets(wanted: WantedFleet, stop: Stop) -> Iterator[Target]:
     generation = wanted.rollout.in_force
     versions = wanted.versions
     config = generation.config
-    # The other roles stay until all workers have ended. If the master dies, a zygote kills what its workers leave
-    # behind.
+    # The other roles stay until all workers have ended. A zygote, for example, kills what its workers leave behind if
+    # the master dies.
     rest = stop.stage in (Stage.RUNNING, Stage.WORKERS)
     by = math.inf if rest else stop.leave_by
     for code in dict.fromkeys(each.code for each in wanted.rollout.generations):

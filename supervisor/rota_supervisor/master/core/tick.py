@@ -45,7 +45,7 @@ def _tick(state: MasterState, event: Ticked, now: float) -> list[do.Effect]:
 
 def _note_time(state: MasterState, event: Ticked, now: float) -> None:
     if now - state.ticked_at > _LATE_TICKS * TICK_SECONDS:
-        # This process was stopped, or the machine slept, so the children may not have had time to run either.
+        # This process was suspended, or the machine slept, so the children may not have had time to run either.
         state.awake_since = now
     state.ticked_at = now
     state.redis_silent_since = event.redis_silent_since
@@ -54,10 +54,10 @@ def _note_time(state: MasterState, event: Ticked, now: float) -> None:
 def _perform_plans(state: MasterState, now: float) -> tuple[list[do.Effect], Desired | None]:
     """Plan and perform actions until a plan is empty. Returns the effects, and the desired fleet of the last plan.
 
-    Instead of the fleet, None is returned if the first generation cannot work, so the master has to leave.
+    The fleet is None if the first generation cannot work, in which case the master has to leave.
     """
     effects: list[do.Effect] = []
-    while True:  # A change of a child may let a candidate take over, which may require further changes.
+    while True:  # When a child changes, a candidate may take over, which may require further changes.
         effects += [] if state.stop.is_requested else reload_steps.commit_or_refuse(state, now)
         if state.has_ended:
             return effects, None
@@ -79,7 +79,7 @@ def _advance_stop(state: MasterState, now: float) -> list[do.Effect]:
     stop = state.stop.advance(state.children, now, state.redis_silent_since)
     state.stop = stop
     if stop.stage is not before.stage:
-        state.leases.hurry()  # This renewal shows whether Redis replies.
+        state.leases.hurry()  # The next renewal shows whether Redis replies.
     if before.is_without_redis or not stop.is_without_redis:
         return []
     seconds = round(max(0.0, stop.ends_by(state.children) - now), 1)
@@ -90,7 +90,7 @@ def _advance_stop(state: MasterState, now: float) -> list[do.Effect]:
 def wake_at(state: MasterState) -> float:
     """Return when the next tick is due if no event wakes the loop earlier.
 
-    Times before the last tick are ignored, because that tick has handled them and they must not wake the loop again.
+    Times before the last tick are ignored, because that tick has handled them. They must not wake the loop again.
     """
     backoffs = [each.wait_until for each in state.backoffs.values()]
     leases = math.inf if state.leases.is_renewing else state.leases.due_at
@@ -104,7 +104,8 @@ def wake_at(state: MasterState) -> float:
 
 
 def perform(state: MasterState, action: Action, now: float) -> list[do.Effect]:
-    """Update the child that an action concerns, and return the effects. The action Start creates the child."""
+    """Update the child that an action concerns, and return the effects. If the action is Start, the child is created
+    first."""
     if isinstance(action, Start):
         return _start(state, state.children.add(*action, now))
     child = state.children.in_slot(action.slot)
@@ -140,8 +141,8 @@ def _start(state: MasterState, child: Child) -> list[do.Effect]:
 
 
 def _register_together(state: MasterState, effects: list[do.Effect]) -> list[do.Effect]:
-    """Replace the Register effects of a tick by a single one, so that one call registers the owners of all workers that
-    start."""
+    """Replace all Register effects of a tick with a single one, so that one call registers the owners of all workers
+    that start."""
     slots = tuple(slot for effect in effects if isinstance(effect, do.Register) for slot in effect.slots)
     others: list[do.Effect] = [effect for effect in effects if not isinstance(effect, do.Register)]
     return [*others, do.Register(slots, state.config.lease.seconds)] if slots else others

@@ -1,9 +1,9 @@
 """Waiting times of tasks that share workers: Erlang's C formula with the correction of Allen and Cunneen.
 
-The Erlang B recursion is numerically stable for any number of workers (L. Kleinrock, Queueing Systems I, 1975; it also
-has the relation of B and C). For run times that are not exponential, the wait is scaled by the mean of the squared
-coefficients of variation of arrivals and run times (A. Allen, Probability, Statistics, and Queueing Theory, 1978).
-Arrivals are assumed to be a Poisson process, so their coefficient is 1.
+The Erlang B recursion is numerically stable for any number of workers (L. Kleinrock, Queueing Systems I, 1975, which
+also gives the relation between B and C). For run times that are not exponential, the wait is scaled by the mean of the
+squared coefficients of variation of arrivals and run times (A. Allen, Probability, Statistics, and Queueing Theory,
+1978). Arrivals are assumed to be a Poisson process, so their coefficient is 1.
 """
 
 import math
@@ -21,7 +21,7 @@ def tail_slots(load: float, task_seconds: float, variation: float, objective_sec
     if load <= 0 or task_seconds <= 0:
         return 0
     spread = (ARRIVAL_VARIATION + variation) / 2 * task_seconds
-    blocking = 1.0  # Erlang B of `slots` slots
+    blocking = 1.0  # Erlang B: the share of tasks that would be lost with `slots` slots and no waiting room
     slots = 0
     while True:
         slots += 1
