@@ -153,7 +153,7 @@ class QueueReading:
     schedules: SchedulePage = NO_SCHEDULES  # the next schedules
     groups: Groups = NO_GROUPS  # the groups that have been open for the longest time
     read_at: float = 0.0  # when the reading was begun (monotonic)
-    round_trip_seconds: float = 0.0  # how long one of the calls to Redis took
+    round_trip_seconds: float = 0.0  # how long one call to Redis took
 
 
 def queue_row(state: views.QueueState) -> dict[str, Any]:
