@@ -50,8 +50,7 @@ def run(*, burst: bool, reload: bool, embedded: bool, record: str, **of_configur
     loaded = state.load(flags)  # The master later logs warnings about the configuration.
     command.warn_without_imports(config := loaded.config)
     folder = _current_folder()
-    # Set the process title before the environment changes, because the available length is determined from the
-    # environment.
+    # Set the title before the environment changes, because the environment determines how long titles may be.
     show_title("master", config.namespace)
     _settle_environment(no_color=state.no_color, reload=reload)
     from rota_supervisor.master.effects.notify_socket import NotifySocket  # noqa: PLC0415 - other commands do not need it

@@ -410,7 +410,7 @@ def _of_this_node(node: str, config: Config) -> list[RunningAttempt]:
 
 
 def _of_another(url: str, config: Config) -> Iterator[RunningAttempt]:
-    """Yield the running attempts on the node at this URL. Raises NodeUnreachable, or ValueError for an invalid status."""
+    """Yield the running attempts on the node at this URL. Raises NodeUnreachable, or ValueError for a bad status."""
     response = node_of_url(url, token_of(config.http.token_file)).get("/status.json")
     if response.status != HTTPStatus.OK:
         return
