@@ -16,7 +16,7 @@ NODE = shutil.which("node")
 @dataclass(frozen=True)
 class OnNode(Plain):
     """A contender whose `app` is a Node.js script. If the script is run as a program, it is a worker. The producer
-    loads it as a module to enqueue.
+    loads the script as a module, and enqueues with it.
     """
 
     copies: bool = True

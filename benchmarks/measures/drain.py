@@ -1,9 +1,9 @@
 """The rate at which workers process waiting tasks. Two workers run empty tasks and tasks of 10 ms, and one worker runs
-tasks that wait.
+tasks that only wait.
 
-The time is measured from the release of the workers until the last call has returned. Each process counts its calls in
-shared memory. For Rota, the time ends only when the counters show that the last task is settled. For other contenders,
-the time may end before the last tasks are acknowledged.
+The time is measured from the moment at which the workers may start until the last call has returned. Each process
+counts its calls in shared memory. For Rota, the time ends only when the counters show that the last task is settled.
+For other contenders, the time may end before the last tasks are acknowledged.
 """
 
 import time
