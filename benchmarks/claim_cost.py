@@ -1,5 +1,5 @@
-"""How much server time a claim takes, depending on the number of queues in the tier that have work. The queues are
-either named in the tier or match a pattern.
+"""Measures how much server time a claim takes, depending on the number of queues in the tier that have work. The queues
+are either named in the tier or match a pattern.
 
 There is no fleet. A single connection makes the calls of a worker (turns), each of which settles the task that the
 previous turn claimed. The server itself reports the time of the script, so the time includes nothing else. Each turn

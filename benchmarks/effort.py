@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How many rounds, tasks and seconds a run has. With larger numbers, the results vary less, but the same things are
-    measured.
+    """The numbers of rounds, tasks and seconds of a run. With larger numbers, the results vary less, but the same
+    things are measured.
     """
 
     rounds: int

@@ -1,5 +1,5 @@
-"""How the cost of a task depends on the number of waiting tasks, workers or queues. Only Rota is measured. At each
-point, a fixed number of tasks is drained several times while all others keep waiting, and the time per task is
+"""Measures how the cost of a task depends on the number of waiting tasks, workers or queues. Only Rota is measured. At
+each point, a fixed number of tasks is drained several times while all others keep waiting, and the time per task is
 measured. On the axes `named` and `pattern`, many queues have work at once, and the server time of a claim is measured
 instead. Points are measured in rounds, in rotated order.
 """

@@ -32,7 +32,7 @@ class Line:
 
     @property
     def late_ms(self) -> float:
-        """How many milliseconds passed from the time in `label` to the time of the event."""
+        """The milliseconds from the time in `label` to the time of the event."""
         return (self.at - self.label) / 1000
 
 

@@ -34,7 +34,7 @@ _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?|\.\d+)\s*([a-z]*)", re.ASCII)
 
 
 class UsableConfig(NamedTuple):
-    """As much of a configuration as could be read."""
+    """The part of a configuration that could be read."""
 
     config: Config
     faults: Sequence[str] = ()

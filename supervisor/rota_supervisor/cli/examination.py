@@ -36,7 +36,7 @@ class ExaminationOptions(NamedTuple):
 
 
 class ExaminationResult(NamedTuple):
-    """What an examination has found."""
+    """The result of an examination."""
 
     found: Examination
     findings: list[Finding]  # the findings, the worst first

@@ -34,7 +34,7 @@ CHUNK_SUFFIX: Final = ".lua"
 MOST_LEVELS: Final = 8  # how deep tables and lists may be nested; no setting needs more than three levels
 _PREFIX: Final = "ROTA_"
 # Variables that other code reads, so they are not settings of the fleet: the path of the configuration file, the owner
-# of a task (set for the subprocesses of the task), and the timeout of clients.
+# of a running task (set for its subprocesses), and the timeout of clients.
 _OTHER_VARIABLES: Final = frozenset({CONFIG_VARIABLE, "ROTA_OWNER", TIMEOUT_VARIABLE})
 _TOO_DEEP: Final = f"has tables and lists nested more than {MOST_LEVELS} levels deep: no setting needs that"
 _TRUTHS: Final = dict.fromkeys(("true", "1", "yes", "on"), True) | dict.fromkeys(("false", "0", "no", "off"), False)

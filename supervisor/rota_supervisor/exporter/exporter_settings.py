@@ -47,7 +47,7 @@ class ExporterSettings:
 
     @property
     def heartbeat_limits(self) -> HeartbeatLimits | None:
-        """How long the processes of the fleet may go without a heartbeat, or None if the fleet runs elsewhere."""
+        """The times that processes of the fleet may go without a heartbeat, or None if the fleet runs elsewhere."""
         return None if self.is_standalone else HeartbeatLimits(self.tick_seconds, self.beat_seconds)
 
 

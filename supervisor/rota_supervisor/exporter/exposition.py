@@ -35,7 +35,7 @@ class ScrapeOptions(NamedTuple):
 
 
 class Origins(NamedTuple):
-    """Where series come from: when they began, and the exemplars of histograms."""
+    """Additional data for OpenMetrics: when each series began, and the exemplars of histograms."""
 
     created_at: Callable[[Definition, Labels], float | None]  # when a series began, in Unix seconds; None if unknown
     # For each histogram series, its exemplars by bucket index

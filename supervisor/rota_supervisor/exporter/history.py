@@ -332,7 +332,7 @@ class RecentProblems:
 
 
 class _CounterGrowth(NamedTuple):
-    """How much a counter grew, and when this was seen."""
+    """An increase of a counter, and when this increase was seen."""
 
     at: float  # when the growth was seen, in Unix time
     name: str

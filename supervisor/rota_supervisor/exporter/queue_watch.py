@@ -144,7 +144,7 @@ _OF_A_ROW: Final = tuple(each.name for each in fields(views.QueueState) if each.
 
 @dataclass(frozen=True, slots=True)
 class QueueReading:
-    """What one reading of the queues from Redis returned."""
+    """The data that one reading of the queues from Redis returned."""
 
     shown: ShownQueues
     missing_tasks: int  # the number of tasks that the audit cannot account for

@@ -223,7 +223,7 @@ class Fold(NamedTuple):
 
 @dataclass(slots=True)
 class _Costs:
-    """How many series each name takes, on which the choice of names depends."""
+    """The number of series that each name takes. The choice of names depends on these numbers."""
 
     fleet: int = _OF_REDIS  # the number of series of the fleet
     names: Counter[Name] = field(default_factory=Counter)  # how many series each name takes if its tasks are merged

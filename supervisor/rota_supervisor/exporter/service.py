@@ -36,7 +36,7 @@ _NONCE: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class ExporterProcess:
-    """What connects an exporter to its fleet: the shared memory, its own slot, and the master."""
+    """The connection of an exporter to its fleet: the shared memory, the exporter's own slot, and the master."""
 
     memory: SlotMemory  # the slots of the fleet
     master_pid: int
