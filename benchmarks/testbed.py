@@ -18,7 +18,7 @@ POLL_SECONDS = 0.002
 
 
 class Failed(Exception):
-    """A contender has failed. The failure is reported, and the other contenders are still measured."""
+    """Raised if a contender fails. The failure is reported, and the other contenders are still measured."""
 
 
 @dataclass(frozen=True, slots=True)

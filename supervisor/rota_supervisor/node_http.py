@@ -15,7 +15,7 @@ _EVERY_ADDRESS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1", "*": "127.0.0.1"} 
 
 
 class NodeUnreachable(Exception):
-    """No server replied. The message contains the address and the reason."""
+    """Raised if no server replies. The message contains the address and the reason."""
 
 
 class NodeResponse(NamedTuple):

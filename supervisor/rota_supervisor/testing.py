@@ -32,7 +32,7 @@ _DEFAULTS: Final = {"workers": 2, "http": {"listen": ""}, "log": {"format": "jso
 
 
 class FleetFailed(RuntimeError):
-    """The fleet of a test did not start. The message contains the end of the fleet's log."""
+    """Raised if the fleet of a test did not start. The message contains the end of the fleet's log."""
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ LIMIT = 1000
 
 
 class TooExpensive(Exception):
-    """An order exceeds the limit. If a view raises this exception, the request's transaction is rolled back."""
+    """Raised if an order exceeds the limit. Because of this exception, Django rolls the request's transaction back."""
 
 
 @require_POST

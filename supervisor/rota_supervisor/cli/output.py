@@ -28,8 +28,8 @@ _OF_DEVICES: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.E
 
 
 class ReaderGoneError(Exception):
-    """The reader of the output, for example `head`, has exited. This class is not an OSError, because click would
-    report an OSError as a failure.
+    """Raised if the reader of the output, for example `head`, has exited. This class is not derived from OSError,
+    because click would report an OSError.
     """
 
 

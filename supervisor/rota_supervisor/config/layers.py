@@ -33,8 +33,8 @@ MAX_CHUNK_CHARACTERS: Final = 16_384  # including comments
 CHUNK_SUFFIX: Final = ".lua"
 MOST_LEVELS: Final = 8  # how deep tables and lists may be nested; no setting needs more than three levels
 _PREFIX: Final = "ROTA_"
-# Variables that other code reads, so they are not settings of the fleet: the path of the configuration file, the owner
-# of a running task (set for its subprocesses), and the timeout of clients.
+# Variables that other code reads, so they are not settings of the fleet. They contain the path of the configuration
+# file, the owner of a running task (set for its subprocesses), and the timeout of clients.
 _OTHER_VARIABLES: Final = frozenset({CONFIG_VARIABLE, "ROTA_OWNER", TIMEOUT_VARIABLE})
 _TOO_DEEP: Final = f"has tables and lists nested more than {MOST_LEVELS} levels deep: no setting needs that"
 _TRUTHS: Final = dict.fromkeys(("true", "1", "yes", "on"), True) | dict.fromkeys(("false", "0", "no", "off"), False)

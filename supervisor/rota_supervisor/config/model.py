@@ -191,7 +191,7 @@ class ScalingConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """`[scaling]`: the limits that apply to all pools with a range together, on each node."""
 
     budget: Count = 0  # the maximum number of workers on a node; 0 means no limit
-    # No pool grows while more than this share of the node's processor time is in use; 1 turns this limit off
+    # If more than this share of the node's processor time is in use, no pool grows; 1 turns this limit off
     max_cpu: Annotated[float, Meta(gt=0, le=1)] = 0.95
 
 

@@ -29,7 +29,7 @@ _METHODS_OF: Final = {"/actions": ("POST",)}
 _FAILED: Final = text_response(
     "the request failed in the exporter: see the log for the error\n", status=HTTPStatus.INTERNAL_SERVER_ERROR
 )
-_FASTEST: Final = 1  # 15 ms for 20,000 series; the default level takes 60 ms and compresses to a third less
+_FASTEST: Final = 1  # 15 ms for 20,000 series; the default level takes 60 ms for a result that is a third smaller
 _GZIP: Final = 31  # the `wbits` of zlib for the gzip format
 _MAX_DIGITS: Final = 16  # the maximum length of an event number that a request may contain
 
@@ -104,7 +104,7 @@ class Site:
 
     def _status(self, request: HttpRequest) -> HttpResponse:
         seen = self._observer.observe()
-        found = None if seen.reading is None else self._read_nodes()  # Redis did not reply, so skip another query.
+        found = None if seen.reading is None else self._read_nodes()  # If Redis did not reply, skip this query.
         return json_response(node_status(self._settings, seen, found, _events_after(request)))
 
     def _request_of_person(self, request: HttpRequest) -> HttpResponse:

@@ -134,7 +134,7 @@ class Exemplars:
 
     def __init__(self, label_of: Callable[[str], str]) -> None:
         self._label_of = label_of
-        self._taken: set[bytes] = set()  # the entries of running tasks for which `_take` was already called
+        self._taken: set[bytes] = set()  # the entries of running tasks that have already become exemplars
         self.by_series: dict[tuple[str, Labels], dict[int, prometheus.Exemplar]] = {}
 
     def take(self, fleet: Iterable[Member], clock_offset_seconds: float, known: Iterable[Labels]) -> None:

@@ -1,5 +1,6 @@
 """The data for scrapes, the status page and health probes: the contents of the slots and the queues, and values
-computed from them. Health depends only on the slots, so it is available even while Redis does not reply."""
+computed from these. Health depends only on the slots, so it is available even while Redis does not reply.
+"""
 
 import json
 import time
@@ -48,7 +49,7 @@ _ALL_SHOWN: Final = Fold()
 
 _SET_BY_ITS_PROCESS: Final = frozenset({Phase.IDLE, Phase.BUSY, Phase.DRAINING, Phase.QUIET})
 
-# The number of changed records in a step from which the fleet counts as busy. An idle fleet stays below it.
+# If more records than this change in a step, the work is spread over the next step. In an idle fleet, fewer change.
 _FEW_CHANGED: Final = 200
 
 

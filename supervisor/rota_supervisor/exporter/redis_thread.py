@@ -20,7 +20,7 @@ from rota.server.server_errors import ServerError
 T = TypeVar("T")
 
 LIMIT_SECONDS: Final = 0.5  # how long a page waits for a new result
-CALL_SECONDS: Final = 3.0  # how long a request for other data waits; only LIMIT_SECONDS after one without a reply
+CALL_SECONDS: Final = 3.0  # how long a request waits, but only LIMIT_SECONDS if the last request got no reply
 FRESH_SECONDS: Final = 1.0
 STALE_SECONDS: Final = 30.0  # a reply that is older than this is no longer shown
 READER_SECONDS: Final = 120.0  # results are kept fresh for this long after a read; Prometheus reads once a minute

@@ -96,8 +96,8 @@ class RegionReader:
         self._believed = b""
 
     def add_up(self) -> int:
-        """Add to the totals by how much the records have grown since the last call. Records with impossible values are
-        ignored. Returns how many records had changed.
+        """Add to the totals by how much the records have grown since the last call. Nothing is added if any record has
+        impossible values. Returns how many records had changed.
         """
         stamp = recorder.stamp_of(self._cells)
         if stamp not in (0, self._stamp):
