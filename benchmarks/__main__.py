@@ -1,7 +1,7 @@
-"""Measure Rota, the classic loop, raw limits and well-known systems on one private server: `make bench`.
+"""`make bench`: measures Rota, the classic loop, the limits of redis-py and well-known systems on one private server.
 
-Each round measures every contender once, in rotated order. Compare ratios within a round, because rates depend on the
-machine.
+Each round measures every contender once, in rotated order. Compare only the ratios between contenders in a round,
+because the rates depend on the machine.
 """
 
 import argparse
@@ -35,7 +35,7 @@ ALL_MEASURES = [limits.NAME, *MEASURES, growth.NAME]
 
 
 def names(known: Sequence[str]) -> Callable[[str], list[str]]:
-    """Return a parser for a command-line argument that lists some of the `known` names, separated by commas."""
+    """Return a parser for an argument of the command line that lists some of the `known` names, separated by commas."""
 
     def parse(text: str) -> list[str]:
         given = [one.strip() for one in text.split(",")]

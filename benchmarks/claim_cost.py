@@ -1,9 +1,9 @@
-"""The server time of a claim, as a function of the number of queues in the tier that have work. The queues are either
-named in the tier or match a pattern.
+"""Measures how much server time a claim takes, depending on the number of queues in the tier that have work. The queues
+are either named in the tier or match a pattern.
 
-There is no fleet. A single connection sends turns, each of which settles the task that the previous turn claimed. The
-time is the one that the server reports for the script, so it includes nothing else. Each turn claims only one task, so
-even 10,000 queues keep their work if each has a few tasks.
+There is no fleet. A single connection makes the calls of a worker (turns), each of which settles the task that the
+previous turn claimed. The server itself reports the time of the script, so the time includes nothing else. Each turn
+claims only one task, so 10,000 queues with a few tasks each have work until the end.
 """
 
 from collections.abc import Sequence
@@ -52,7 +52,7 @@ class _Worker:
         ).claims
 
     def microseconds_a_turn(self) -> float:
-        """Return the time that the server spends on a turn, as the server counts it."""
+        """Return the mean time that the server reports for a turn."""
         self._testbed.client.config_resetstat()
         for _ in range(_TURNS):
             self.turn()
@@ -64,15 +64,16 @@ class _Worker:
 
 
 def microseconds_a_claim(testbed: Testbed, number: int, *, by_pattern: bool) -> list[float]:
-    """Return the server time of a claim in microseconds, for each of several chunks of turns, while `number` queues
-    have work."""
+    """Return the server time of a claim in microseconds, while `number` queues have work. There is one result for each
+    of several chunks of turns.
+    """
     testbed.clear()
     queues = [f"tenant-{at}" for at in range(number)]
     names = [PATTERN] if by_pattern else queues
     worker = _Worker(testbed, domain_of([QueueShare(name) for name in names]))
     turns = (_CHUNKS + 1) * _TURNS
     worker.fill(queues, 2 + 2 * turns // number)
-    for _ in range(max(_TURNS, number // 40)):  # the first turns discover the queues
+    for _ in range(max(_TURNS, number // 40)):  # during the first turns, the scripts find the queues
         worker.turn()
     found = [worker.microseconds_a_turn() for _ in range(_CHUNKS)]
     worker.close()

@@ -1,7 +1,8 @@
-"""The size of Python code: `python -m benchmarks.code_size FOLDER ...`, for Rota or for a package that pip unpacked.
+"""`python -m benchmarks.code_size FOLDER ...`: counts the lines of Python code in folders, for example of Rota or of a
+package that pip has unpacked.
 
-A code line is not blank and is neither a comment nor a docstring. Import lines are the lines of all import statements,
-including those in functions.
+A code line is a line that is not blank and not part of a comment or a docstring. Import lines are the lines of all
+import statements, including those inside functions.
 """
 
 import ast
@@ -15,7 +16,7 @@ _Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """The numbers of lines of one file. `functions` has the number of lines of each function."""
+    """The numbers of lines in one file. `functions` contains the number of lines of each function."""
 
     lines: int
     code: int

@@ -16,7 +16,7 @@ OWN_PYTHON = Path(sys.executable)
 
 
 class StartedFleet(Protocol):
-    """A running fleet, as its contender sees it."""
+    """The part of a running fleet that its contender uses."""
 
     @property
     def testbed(self) -> Testbed:
@@ -53,10 +53,10 @@ class Contender(Protocol):
         """Whether a task survives the death of the process that runs it."""
 
     def producer(self) -> list[str]:
-        """Return the command of the process that enqueues."""
+        """Return the command that starts the producer process."""
 
     def versions(self) -> dict[str, str]:
-        """Return the installed versions by package, or an empty dict if the contender is not installed."""
+        """Return the versions of the installed packages by name, or an empty dict if the contender is not installed."""
 
     def commands(self, testbed: Testbed, workers: int) -> list[list[str]]:
         """Return the commands of the processes to start for a fleet with this number of workers."""
@@ -71,7 +71,7 @@ class Contender(Protocol):
         """Let the fleet claim again."""
 
     def settled(self, testbed: Testbed) -> int | None:
-        """Return the number of tasks that the contender counted as done, or None if it has no such counter."""
+        """Return how many tasks the contender has counted as done, or None if the contender has no such counter."""
 
     def ready_workers(self, running: StartedFleet) -> set[int] | None:
         """Return the pids of the ready workers, or None if only running tasks show which workers are ready."""
@@ -79,7 +79,7 @@ class Contender(Protocol):
 
 EVERYTHING = frozenset({"drain", "work", "enqueue", "lag", "burst", "wake", "idle", "memory", "crash", "start"})
 UNSCHEDULED = EVERYTHING - {"lag", "burst"}
-AT_ONCE = frozenset({"waits", "steady", "held"})  # the measurements of processes that run a hundred tasks at once
+AT_ONCE = frozenset({"waits", "steady", "held"})  # measurements in which one process runs a hundred tasks at once
 _INSTALLED = (
     "import json,sys,importlib.metadata as m;"
     "print(json.dumps({d.name.lower(): d.version for d in m.distributions() if d.name.lower() in sys.argv[1:]}))"
@@ -87,7 +87,9 @@ _INSTALLED = (
 
 
 class OnPython:
-    """A contender whose tasks and producer are in a module, run by the interpreter where the contender is installed."""
+    """A contender whose tasks and producer are in a Python module. The module is run by the interpreter in whose
+    environment the contender is installed.
+    """
 
     name: str
     python: Path
@@ -100,7 +102,7 @@ class OnPython:
         return re.sub(r"-(c\d+|ends)$|\+.*", "", self.name)
 
     def producer(self) -> list[str]:
-        """Return the command that enqueues through the module."""
+        """Return the command of a producer that enqueues through the module."""
         return [str(self.python), "-m", "benchmarks.drive", self.app]
 
     def versions(self) -> dict[str, str]:
@@ -115,7 +117,7 @@ class OnPython:
 
 @dataclass(frozen=True)
 class Plain(OnPython):
-    """A contender that is described completely by its fields."""
+    """A contender that needs no code of its own, but only values for the fields of this class."""
 
     name: str
     app: str
@@ -124,20 +126,21 @@ class Plain(OnPython):
     at_least_once: bool = True
     measures: frozenset[str] = EVERYTHING
     python: Path = OWN_PYTHON
-    # Whether to start one process for each worker. Otherwise, one parent process is started, which gets the number of
+    # Whether to start a process for each worker. Otherwise, one parent process is started, which is given the number of
     # workers.
     copies: bool = False
     extra: dict[str, str] = field(default_factory=dict)
 
     def commands(self, testbed: Testbed, workers: int) -> list[list[str]]:  # noqa: ARG002 # the Protocol's signature
-        """Return each command with `{workers}`, `{bin}` and `{python}` filled in. If `copies` is set, there is one copy
-        for each worker."""
+        """Return the commands, with `{workers}`, `{bin}` and `{python}` filled in. If `copies` is set, each command is
+        listed once per worker.
+        """
         words = {"workers": str(workers), "bin": str(self.python.parent), "python": str(self.python)}
         commands = [[word.format_map(words) for word in argv] for argv in self.argv]
         return commands * workers if self.copies else commands
 
     def environment(self, testbed: Testbed) -> dict[str, str]:  # noqa: ARG002 # the Protocol's signature
-        """Return the environment variables with which the contender was created."""
+        """Return the environment variables that were set for this contender."""
         return self.extra
 
     def hold(self, running: StartedFleet) -> None:

@@ -1,8 +1,8 @@
 """A producer that runs in a contender's own interpreter: `python -m benchmarks.drive APP`.
 
-Each line on standard input is a request in JSON. The producer carries it out and replies with the time that it took in
-seconds. APP is a module with `enqueue(task, *args)`, and optionally `enqueue_many(task, rows)`, `enqueue_at(task, due,
-*args)`, `enqueue_many_at(task, due_rows)`, and `startup()`. All of them may be coroutine functions.
+Each line on standard input is a request in JSON. The producer carries out the request, and replies with the time taken
+in seconds. APP is a module with `enqueue(task, *args)`, and optionally `enqueue_many(task, rows)`, `enqueue_at(task,
+due, *args)`, `enqueue_many_at(task, due_rows)`, and `startup()`. All of them may be coroutine functions.
 """
 
 import asyncio
@@ -46,13 +46,14 @@ def _timed(function: Callable[..., Any], calls: Iterable[tuple[Any, ...]]) -> fl
 
 
 def each(app: App, request: DriveRequest) -> float:
-    """Enqueue `count` tasks with one call each, and return the seconds that this took."""
+    """Enqueue `count` tasks with one call each, and return the duration in seconds."""
     return _timed(app.enqueue, [(request["task"], number) for number in range(request["count"])])
 
 
 def many(app: App, request: DriveRequest) -> float:
-    """Enqueue `count` tasks with one call for each batch, or for each task if the contender has no bulk call. Return
-    the seconds that this took."""
+    """Enqueue `count` tasks with one call per batch, or one call per task if the contender has no bulk call. Return the
+    duration in seconds.
+    """
     function = getattr(app, "enqueue_many", None)
     if function is None:
         return each(app, request)
@@ -63,8 +64,9 @@ def many(app: App, request: DriveRequest) -> float:
 
 
 def later(app: App, request: DriveRequest) -> float:
-    """Enqueue a task for each of the Unix times in `dues`. The argument of each task is its due time in
-    microseconds."""
+    """Enqueue a task for each of the Unix times in `dues`, and return the duration in seconds. The argument of each
+    task is its due time in microseconds.
+    """
     rows = [(due, round(due * MICROSECONDS)) for due in request["dues"]]
     function = getattr(app, "enqueue_many_at", None)
     if function is not None:
@@ -115,8 +117,9 @@ def _at_once(app: App, task: str, rows: list[tuple[int]]) -> None:
 
 
 def press(app: App, request: DriveRequest) -> float:
-    """Enqueue at least `count` tasks, but let at most two batches wait at a time. So the fleet always has work, and the
-    producer leaves most of the processor time to the fleet."""
+    """Enqueue at least `count` tasks, but pause while more than one batch waits. So the fleet always has work, and the
+    producer leaves most of the processor time to the fleet.
+    """
     before = _counted()
     count = request["count"]
     batch = request["batch"]

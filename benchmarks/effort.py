@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """The numbers of rounds, tasks and seconds of one run. Larger numbers make the results vary less, but do not change
-    what is measured."""
+    """The numbers of rounds, tasks and seconds of a run. With larger numbers, the results vary less, but the same
+    things are measured.
+    """
 
     rounds: int
     drain_seconds: float  # the approximate duration of one drain
@@ -19,10 +20,10 @@ class Effort:
     burst_ahead_seconds: float
     wake_tasks: int
     steady_tasks: int
-    steady_rate: float  # tasks per second; even the slowest contender and its producer manage this on two processors
+    steady_rate: float  # tasks per second; even the slowest contender can sustain this on two processors
     load_seconds: float
     idle_seconds: float
-    crash_seconds: float  # after this time, a task counts as lost
+    crash_seconds: float  # if a task does not start again within this time, it counts as lost
     crash_kills: int
     starts: int
     depths: tuple[int, ...]
@@ -32,8 +33,9 @@ class Effort:
     growth_tasks: int
 
     def rounds_of(self, measure: str) -> int:
-        """Return the number of rounds of a measurement. Slow measurements, whose results vary little, have a third of
-        the rounds."""
+        """Return the number of rounds of a measurement. Slow measurements whose results vary little have only a third
+        of the rounds.
+        """
         return -(-self.rounds // 3) if measure in SLOW else self.rounds
 
 
@@ -55,7 +57,7 @@ FULL = Effort(
     steady_tasks=2000,
     steady_rate=400.0,
     load_seconds=8.0,
-    idle_seconds=20.0,  # the longest sleep of a worker
+    idle_seconds=20.0,  # as long as a worker sleeps at most
     crash_seconds=30.0,
     crash_kills=2,
     starts=5,

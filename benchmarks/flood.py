@@ -1,8 +1,9 @@
-"""Many delayed tasks during a steady load: `PYTHONPATH=tests python -m benchmarks.flood`. Only Rota is measured, with
-two workers. The due times of a million tasks are spread evenly over a minute, or 100,000 tasks are due at one instant
-(`--delayed 100000 --within 0`). Meanwhile, other tasks arrive randomly at a share of the capacity of the two workers.
-The report shows whether all tasks started once and not early, which scripts took over a millisecond, how late both
-kinds of tasks started over the course of the run, and when the lag was normal again.
+"""`PYTHONPATH=tests python -m benchmarks.flood`: many delayed tasks become due during a steady load. Only Rota is
+measured, with two workers. The due times of a million tasks are spread evenly over a minute, or 100,000 tasks are due
+at one instant (`--delayed 100000 --within 0`). Meanwhile, other tasks arrive randomly at a share of the capacity of the
+two workers. The report shows whether every task started exactly once and not early, and which scripts took over a
+millisecond. It also shows how late both kinds of tasks started over the course of the run, and when the lag was normal
+again.
 """
 
 import argparse
@@ -84,7 +85,7 @@ def _flood(run: Running, wanted: argparse.Namespace, rate: float, normal_ms: flo
         seconds = due + wanted.within + wanted.after - time.time()
         all_of_them = wanted.delayed + run.producer.come("mark", rate, seconds)
         wait_until(lambda: testbed.counted() >= before + all_of_them, f"{all_of_them} tasks", DRAIN_SECONDS)
-        time.sleep(SLICE_SECONDS)  # leaves time for tasks that start twice by mistake
+        time.sleep(SLICE_SECONDS)  # time in which a task that wrongly starts twice would be seen
     print(
         f"the load meanwhile: {all_of_them - wanted.delayed:,} tasks arrived, {len(testbed.journal('mark')):,} starts"
     )
@@ -114,8 +115,9 @@ def _scripts(calls: Iterable[SlowCall]) -> str:
 
 
 def slices(lines: Iterable[Line], first_due: float) -> Slices:
-    """Return the lags of all tasks by the time slice in which they were due. Slice 0 begins at the Unix time
-    `first_due`."""
+    """Return the lags of all tasks, grouped by the time slice in which the tasks were due. Slice 0 begins at the Unix
+    time `first_due`.
+    """
     found: Slices = defaultdict(list)
     for line in lines:
         found[int((line.label / MICROSECONDS - first_due) // SLICE_SECONDS)].append(line.late_ms)
@@ -123,7 +125,7 @@ def slices(lines: Iterable[Line], first_due: float) -> Slices:
 
 
 def _shown(found: Slices) -> str:
-    """Return the median lags of evenly chosen slices, as many as fit on a line."""
+    """Return the median lags of evenly spaced slices, as many as fit on a line."""
     numbers = sorted(number for number in found if number >= 0)
     step = max(1, len(numbers) // SHOWN_SLICES)
     return "  ".join(
@@ -132,7 +134,7 @@ def _shown(found: Slices) -> str:
 
 
 def ends_above(found: Slices, normal_ms: float) -> Sequence[float]:
-    """Return the ends of the slices with a median lag above `normal_ms`, in seconds from the first due time."""
+    """Return when each slice with a median lag above `normal_ms` ends, in seconds after the first due time."""
     late = [number for number in found if number >= 0 and statistics.median(found[number]) > normal_ms]
     return [(number + 1) * SLICE_SECONDS for number in late]
 

@@ -1,7 +1,8 @@
-"""The cost of tasks that are members of a group or follow others: `PYTHONPATH=tests python -m benchmarks.groups`.
+"""`PYTHONPATH=tests python -m benchmarks.groups`: measures what tasks cost that are members of a group or follow others
+in a chain.
 
-One connection enqueues 100,000 tasks and processes them in turns of 128, as a worker does. The time is the server's own
-count for the scripts, so it includes nothing else.
+One connection enqueues 100,000 tasks, and claims and settles them 128 at a time, as a worker does. The server itself
+reports the time of the scripts, so the time includes nothing else.
 """
 
 import tempfile
@@ -29,8 +30,9 @@ def new_task() -> NewTask:
 
 
 def enqueue(fleet: Fleet, kind: str, *, is_last: bool) -> None:
-    """Enqueue one full batch: of plain tasks, of members of one group, or of chains of two tasks, depending on
-    `kind`."""
+    """Enqueue one full batch. Depending on `kind`, it consists of plain tasks, members of one group, or chains of two
+    tasks.
+    """
     tasks = [new_task() for _ in range(BATCH)]
     nonce = uuid.uuid4().hex
     if kind == "plain":

@@ -1,7 +1,7 @@
-"""The cost of a task as a function of the number of waiting tasks, workers or queues. Only Rota is measured. At each
-point, a fixed number of tasks is drained several times while the rest keeps waiting, and the time per task is measured.
-On the axes `named` and `pattern`, many queues have work at once, and the server time of a claim is measured instead.
-Points are measured in rounds, in rotated order.
+"""Measures how the cost of a task depends on the number of waiting tasks, workers or queues. Only Rota is measured. At
+each point, a fixed number of tasks is drained several times while all others keep waiting, and the time per task is
+measured. On the axes `named` and `pattern`, many queues have work at once, and the server time of a claim is measured
+instead. Points are measured in rounds, in rotated order.
 """
 
 import statistics
@@ -19,20 +19,22 @@ from benchmarks.testbed import Failed, Testbed, wait_until
 
 NAME = "growth"
 _CHUNKS = 5
-# The maximum number of tasks that may run besides the measured ones while the queues are paused and resumed. This is
-# done one queue after the other, so the maximum grows with the number of queues.
+# How many tasks may run in addition to the measured ones while the queues are paused and resumed. Queues are paused one
+# after the other, so this maximum grows with their number.
 _BEYOND_TASKS = 2000
 _BEYOND_TASKS_A_QUEUE = 100
-_BEYOND_TASKS_A_WORKER = 400  # a worker may hold two claims when the queues are paused
+_BEYOND_TASKS_A_WORKER = 400  # the tasks of two claims, which a worker may hold when the queues are paused
 _FAR_SECONDS = 86_400.0
 _MOST_SECONDS = 60.0
-_MOST_NAMED = 1000  # tiers with more names are not realistic
+_MOST_NAMED = 1000  # a tier that names more queues is not realistic
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A point on an axis. The axes are the numbers of waiting tasks (`depth`, `delayed`), of `workers`, of `queues`,
-    and of queues with work that are `named` in a tier or match a `pattern`."""
+    """A point on an axis. The axes are the number of waiting tasks (`depth`), delayed tasks (`delayed`), workers
+    (`workers`) and queues (`queues`), and the number of queues with work that are named in a tier (`named`) or match a
+    pattern (`pattern`).
+    """
 
     axis: str
     value: int
@@ -101,7 +103,7 @@ def _microseconds_a_task(run: Running, point: Point, effort: Effort) -> list[flo
 
 
 def _one_chunk(run: Running, count: int) -> float:
-    """Let the fleet run about `count` tasks, and hold it again. Return the microseconds per task."""
+    """Let the fleet run about `count` tasks, and then hold the fleet again. Return the microseconds per task."""
     run.contender.let_go(run)
     before = _settled(run)
     started = time.perf_counter()

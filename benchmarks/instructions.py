@@ -2,8 +2,8 @@
 
     PYTHONPATH=tests python -m benchmarks.instructions
 
-One number is for the enqueue of a task, and another for its settlement and claim. On a busy machine, times vary by more
-than the effect of a typical change to a script. Instruction counts vary by only 1 %, because the server does little
+One number is for enqueuing a task, and another for claiming and settling a task. On a busy machine, times vary by more
+than a typical change to a script saves or costs. Instruction counts vary by only 1 %, because the server does little
 besides these calls (`hz 1`). The counts do not show how long the processor waits for memory. `valgrind` must be on the
 PATH.
 """
@@ -33,7 +33,7 @@ LIMITS = {"turns of 128": 128, "turns of 1": 1}
 TURNS = 200
 RUN_RECORD = b" 1795357044555160 12 17128 nothing"
 LEASE_MS = 3_600_000
-_PATIENCE = ConnectionOptions(read_seconds=120.0)  # a server in valgrind is fifty times slower
+_PATIENCE = ConnectionOptions(read_seconds=120.0)  # in valgrind, a server is fifty times slower
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,22 +64,24 @@ class Bench:
         return self.connection.run(self.store.turn(owner, self.tiers, turn)).claims
 
     def enqueue_singly(self, count: int) -> None:
-        """Enqueue tasks with one call each. The nonces of the calls share a name and are numbered, as a client's
-        are."""
+        """Enqueue tasks with one call each. As with a client, the nonces of the calls consist of the same name and a
+        counter.
+        """
         name = uuid.uuid4().hex
         for number in range(count):
             task = NewTask(str(uuid.uuid4()), QUEUE, b'["nothing",[]]')
             self.connection.run(self.store.enqueue(f"{name} {number}", [task]))
 
     def turns(self, limit: int) -> int:
-        """Return the number of instructions per task in a drain of TURNS turns."""
+        """Return the number of instructions per task while TURNS turns drain the queue."""
         [owner] = self.connection.run(self.store.register(LEASE_MS, ["bench:0"]))
         self.fill(TURNS * limit)
         return self._counted(lambda: self.drain(owner, limit)) // (TURNS * limit)
 
     def enqueues(self) -> int:
-        """Return the number of instructions for the enqueue of one task into a queue in which others wait. The queue is
-        drained afterwards."""
+        """Return the number of instructions for enqueuing a task in a queue in which other tasks wait. The queue is
+        drained afterwards.
+        """
         [owner] = self.connection.run(self.store.register(LEASE_MS, ["bench:0"]))
         self.fill(BATCH)
         found = self._counted(lambda: self.enqueue_singly(TURNS)) // TURNS
@@ -123,7 +125,7 @@ def measure(kind: str, binary: str, keep: int) -> None:
             bench = Bench(server, connection, Store("bench"), pack_tiers([domain_of([QueueShare(QUEUE)])]))
             connection.run(bench.store.announce("bench", b"{}", LEASE_MS, [QUEUE], Announced(ends=keep)))
             bench.fill(BATCH)
-            # This drain makes the server load the scripts.
+            # The first drain makes the server load the scripts.
             bench.drain(connection.run(bench.store.register(LEASE_MS, ["bench:1"]))[0], 1)
             counts = [f"{bench.turns(limit):,} in {name}" for name, limit in LIMITS.items()]
             counts.append(f"{bench.enqueues():,} in enqueues of 1")

@@ -1,4 +1,4 @@
-"""The limits of the server, as measured by its own program redis-benchmark, if that is installed."""
+"""The limits of the server, measured with redis-benchmark, which comes with Redis, if this program is installed."""
 
 import csv
 import shutil
@@ -46,6 +46,6 @@ def parse(shown: str) -> dict[str, float]:
 
 
 def table(results: list[Result]) -> str:
-    """Return a title, and a line with the rate for each command and setting."""
+    """Return a title, and a line with the rate for each command and number of clients."""
     values = next((one.values for one in results if one.measure == NAME), {})
     return "\n".join([TITLE, *(f"  {name:40}{rate:>12,.0f} 1/s" for name, rate in values.items())])

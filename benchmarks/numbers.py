@@ -1,4 +1,4 @@
-"""Medians, quantiles and ratios of measured numbers. No I/O."""
+"""Medians, quantiles and ratios of measured numbers. This module does no I/O."""
 
 import statistics
 from collections.abc import Iterable, Sequence
@@ -34,15 +34,17 @@ def spread(numbers: Sequence[float]) -> Spread | None:
 
 
 def quantile(numbers: Iterable[float], share: float) -> float:
-    """Return the quantile for this share: the smallest of the numbers that at least this share of them does not
-    exceed."""
+    """Return the quantile for this share, which is the smallest number that at least this share of the numbers does not
+    exceed.
+    """
     ordered = sorted(numbers)
     return ordered[max(0, -(-round(share * 1_000_000) * len(ordered) // 1_000_000) - 1)]
 
 
 def summary(prefix: str, numbers: Sequence[float]) -> Values:
-    """Return p50, p99 and the maximum of the numbers, and at most 300 of the numbers, evenly chosen by rank. The names
-    of these values begin with `prefix`."""
+    """Return p50, p99 and the maximum of the numbers, and a sample of at most 300 numbers with evenly spaced ranks. The
+    names of these values begin with `prefix`.
+    """
     ordered = sorted(numbers)
     steps = min(len(ordered), KEPT)
     kept = [ordered[(rank + 1) * len(ordered) // steps - 1] for rank in range(steps)]
@@ -65,7 +67,7 @@ def read_results(recorded: dict[str, Any]) -> list[Result]:
 
 
 def of(results: Iterable[Result], measure: str, contender: str, key: str) -> dict[int, float]:
-    """Return the number `key` of a contender by round. Rounds without this number are omitted."""
+    """Return the value `key` of a contender in each round. Rounds without this value are omitted."""
     return {
         one.round: one.values[key]
         for one in results
@@ -74,13 +76,14 @@ def of(results: Iterable[Result], measure: str, contender: str, key: str) -> dic
 
 
 def ratios(numbers: dict[int, float], references: dict[int, float]) -> list[float]:
-    """Return each number divided by the number of the reference in the same round, because other work on the machine
-    affects both numbers alike."""
+    """Return each number divided by the number of the reference in the same round. Other work on the machine affects
+    both numbers alike, and hardly affects their ratio.
+    """
     return [number / references[turn] for turn, number in numbers.items() if references.get(turn)]
 
 
 def rotated(names: Sequence[str], turn: int) -> list[str]:
-    """Return the names in the order for round `turn`. In each round, another contender comes first."""
+    """Return the names in the order for round `turn`. In each round, a different contender comes first."""
     if not names:
         return []
     first = turn % len(names)

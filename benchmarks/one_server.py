@@ -1,9 +1,9 @@
-"""The capacity of one server: `PYTHONPATH=tests python -m benchmarks.one_server`. Only Rota is measured. The server has
-a processor to itself, and all other processes share the rest. The report shows how much time of that processor a task
-costs: for its enqueue, with one and with 500 tasks per call, and from its claim to its end. Tasks of different lengths
-are measured, because a worker claims many empty tasks at once, several tasks of 1 ms, but only one task of 10 ms.
-Longer tasks cost the same as tasks of 10 ms. The report derives the rate that keeps the processor 70 % busy, and the
-number of workers that this rate keeps busy.
+"""`PYTHONPATH=tests python -m benchmarks.one_server`: measures the capacity of one server. Only Rota is measured. The
+server has a processor to itself, and all other processes share the other processors. The report shows how much time a
+task costs the server's processor, both for the enqueue (with one and with 500 tasks per call) and from the claim to the
+end of the task. Tasks of different lengths are measured, because a worker claims many empty tasks at once, several
+tasks of 1 ms, but only one task of 10 ms. Longer tasks cost the same as tasks of 10 ms. The report also contains the
+rate of tasks at which the server's processor is 70 % busy, and the number of workers that this rate keeps busy.
 """
 
 import argparse
@@ -27,7 +27,7 @@ SHARE: Final = 0.7
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of task, and how many tasks and workers are used to measure it."""
+    """A kind of task, and with how many tasks and workers it is measured."""
 
     title: str
     name: str
@@ -68,8 +68,9 @@ def _measure(testbed: Testbed) -> None:
 
 
 def _enqueue_us(testbed: Testbed) -> float:
-    """Measure the enqueue with 500 tasks and with one task per call. Return the server's processor time per task for
-    the latter, in microseconds."""
+    """Measure the enqueue with 500 tasks and with one task per call. Return the server's processor time per task with
+    one task per call, in microseconds.
+    """
     with running(ROTA, testbed, KINDS[0].workers) as run:
         run.contender.hold(run)
         for title, enqueue in (("500 per call", run.producer.many), ("one per call", run.producer.each)):
@@ -84,7 +85,7 @@ def _enqueue_us(testbed: Testbed) -> float:
 def _run_us(testbed: Testbed, kind: Kind) -> float:
     """Return the server's processor time for one task of this kind, from its claim to its end, in microseconds."""
     with running(ROTA, testbed, kind.workers) as run:
-        drain(run, kind.name, kind.tasks // 5)  # this drain warms up all processes
+        drain(run, kind.name, kind.tasks // 5)  # warms up all processes
         took = drain(run, kind.name, kind.tasks)
     each_us = took.server_seconds / kind.tasks * 1_000_000
     busy = took.server_seconds / took.seconds

@@ -1,7 +1,7 @@
-"""The generated tables of docs/performance.md: `PYTHONPATH=tests python -m benchmarks.page [RESULT.json]`.
+"""`PYTHONPATH=tests python -m benchmarks.page [RESULT.json]`: generates the tables of docs/performance.md.
 
-The text between `<!-- table: NAME -->` and `<!-- table: end -->` is replaced. The contenders come from the code, and
-the numbers come from a recorded run, by default benchmarks/results/reference.json.
+The text between `<!-- table: NAME -->` and `<!-- table: end -->` is replaced. The contenders are taken from the code,
+and the numbers from a recorded run, by default benchmarks/results/reference.json.
 """
 
 import json
@@ -18,11 +18,11 @@ from benchmarks.contenders import CONTENDERS, rivals
 from benchmarks.measures import MEASURES, Metric
 from benchmarks.numbers import Result, of, read_results, shown
 
-_FEW = 2  # up to this number of missing measurements, the missing ones are listed; beyond it, the existing ones
+_FEW = 2  # if at most this many measurements are missing, these are listed, and otherwise the others
 PAGE = ROOT / "docs" / "performance.md"
 REFERENCE = ROOT / "benchmarks" / "results" / "reference.json"
 
-# Each column of a table has a heading, a measurement, and the name of a number of that measurement.
+# Each column of a table has a heading, a measurement, and the name of one of the numbers that this measurement yields.
 Columns = Sequence[tuple[str, str, str]]
 RATES: Columns = (
     ("drain, 1/s", "drain", "rate"),
@@ -64,7 +64,7 @@ def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def contenders(_results: Sequence[Result]) -> str:
-    """Return the table of contenders, with their settings and measurements."""
+    """Return the table of contenders, with their settings and the measurements that each supports."""
     rows = [(one.name, one.settings, _measured_in(one)) for one in CONTENDERS.values()]
     return _markdown(("contender", "set up as", "measured in"), rows)
 
@@ -92,8 +92,9 @@ def goals(results: Sequence[Result]) -> str:
 
 
 def _beside(columns: Columns) -> Callable[[Sequence[Result]], str]:
-    """Return a function that makes a table with these columns. The table has a line for each contender that has a
-    result in at least one of the columns."""
+    """Return a function that makes a table with these columns. The table has a line for each contender with a result in
+    at least one column.
+    """
 
     def write(results: Sequence[Result]) -> str:
         rows = [(name, *(_cell(results, name, measure, key) for _, measure, key in columns)) for name in CONTENDERS]

@@ -1,7 +1,7 @@
-"""Plots of a recorded run: `python -m benchmarks.plot RESULT.json FOLDER`, in the interpreter that has matplotlib.
+"""`python -m benchmarks.plot RESULT.json FOLDER`: plots a recorded run. The interpreter must have matplotlib.
 
-The files are drain.svg, lag.svg, crash.svg and growth.svg. If a measurement was not part of the run, the plot of this
-measurement is left out.
+The files are drain.svg, lag.svg, crash.svg and growth.svg. If a measurement was not part of the run, its plot is left
+out.
 """
 
 import json
@@ -19,7 +19,7 @@ from benchmarks.numbers import Result, of, ratios, read_results
 OURS = "#b03a2e"
 KEEPS = "#2e6da4"
 LOSES = "#a9a9a9"
-EARLY_MS = 0.05  # where early starts are shown, because a logarithmic axis has no negative values
+EARLY_MS = 0.05  # early starts are drawn here, because a logarithmic axis has no negative values
 WIDTH = 7.5
 AXES = {
     "depth": "tasks waiting",
@@ -42,7 +42,9 @@ def _middle(results: Sequence[Result], measure: str, name: str, key: str) -> flo
 
 
 def _bars(axes: Any, rows: Sequence[tuple[str, float, str, str]]) -> None:
-    """Draw a horizontal bar for each row of name, length, colour and label, with the first row at the top."""
+    """Draw a horizontal bar for each row, with the first row at the top. A row has a name, a length, a colour and a
+    label.
+    """
     for row_index, (_, length, colour, words) in enumerate(rows):
         axes.barh(row_index, length, color=colour, height=0.7)
         axes.annotate(words, (length, row_index), xytext=(4, 0), textcoords="offset points", va="center", fontsize=8)
@@ -76,7 +78,7 @@ def drain(results: Sequence[Result], recorded: dict[str, Any]) -> Any:
 
 
 def lag(results: Sequence[Result], recorded: dict[str, Any]) -> Any:
-    """Plot which share of the tasks had started within a given time after their due time."""
+    """Plot the share of tasks that had started by each time after their due time."""
     figure, axes = plt.subplots(figsize=(WIDTH, 3.8))
     for name in recorded["contenders"]:
         late = sorted(
@@ -142,7 +144,7 @@ PLOTS: dict[str, Callable[[Sequence[Result], dict[str, Any]], Any]] = {
 
 
 def main(recorded_at: str, folder: str) -> None:
-    """Draw the plots of everything that was measured."""
+    """Draw the plots of all measurements in a recorded run."""
     mpl.use("svg")
     mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "rota", "font.size": 9, "font.family": "sans-serif"})
     recorded = json.loads(Path(recorded_at).read_text())

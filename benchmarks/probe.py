@@ -1,10 +1,10 @@
-"""The tasks of the benchmarks, which are the same for every contender. They count their calls, work, and record their
-start.
+"""The tasks of the benchmarks, which are the same for every contender. Each counts its calls, and may work and record
+its start.
 
-Counting and recording need no round trip and cost every contender the same. A count is two words of shared memory (0.3
-us), and a start is one line that is appended to an open file (2 us). Starts are recorded by this machine's clock, which
-is also the server's TIME, because the server runs on this machine. The module imports only the standard library,
-because it runs in each contender's own interpreter.
+Counting and recording need no round trip and cost every contender the same. A call is counted in two words of shared
+memory (0.3 us), and a start is recorded as one line that is appended to an open file (2 us). The times are from this
+machine's clock. TIME of the server returns the same clock, because the server runs on this machine. This module imports
+only the standard library, because it runs in each contender's own interpreter.
 """
 
 import functools
@@ -59,7 +59,7 @@ def words(folder: Path) -> "array[int]":
 
 
 def write(event: str, label: int, at_ns: int) -> None:
-    """Append a line in a single write, so that lines of several processes do not mix."""
+    """Append a line with a single write, so that lines of several processes do not mix."""
     os.write(_journal(), f"{event} {label} {at_ns} {os.getpid()}\n".encode())
 
 
@@ -89,7 +89,7 @@ def work(_number: int) -> None:
 
 
 def mark(label: int) -> None:
-    """Record the start, and count one call. The label is the planned start in microseconds."""
+    """Record the start, and count one call. `label`: the planned start in microseconds."""
     write("mark", label, time.time_ns())
     count_of_calls.add()
 

@@ -21,8 +21,8 @@ def adopt_orphans() -> None:
 
 
 def give_a_processor_to(pid: int) -> None:
-    """Reserve a processor for a process. The calling process, and all processes that it starts later, run on the
-    others. If there is only one processor, for example under `taskset -c 0`, all processes share it.
+    """Reserve a processor for a process. The calling process, and all processes that it starts later, run on the other
+    processors. If there is only one processor, for example under `taskset -c 0`, all processes share this processor.
     """
     *others, last = sorted(os.sched_getaffinity(0))
     for thread in Path(f"/proc/{pid}/task").iterdir():
@@ -54,7 +54,9 @@ def send(processes: Iterable[psutil.Process], number: int) -> None:
 
 
 def kill_tree(roots: list[psutil.Process], spared: set[int]) -> None:
-    """Kill the roots, their descendants, and orphans that this process adopted, except the processes in `spared`."""
+    """Kill the roots, their descendants, and the orphans that this process has adopted. Processes in `spared` are not
+    killed.
+    """
     while True:
         orphans = [child for child in psutil.Process().children() if child.pid not in spared]
         living = tree([*roots, *orphans])
@@ -67,8 +69,9 @@ def kill_tree(roots: list[psutil.Process], spared: set[int]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """The memory of a set of processes in bytes: their total proportional set size, and the unique set size of each by
-    pid."""
+    """The memory of a set of processes, in bytes: the sum of their proportional set sizes, and the unique set size of
+    each process by pid.
+    """
 
     pss: int
     uss: dict[int, int]

@@ -1,4 +1,6 @@
-"""The record of a run, as it is stored in a file: command, machine, versions, and every number of every round."""
+"""The record of a run that is stored in a file: the command, the machine, the versions, and all numbers of all
+rounds.
+"""
 
 import dataclasses
 import os

@@ -1,4 +1,4 @@
-"""The tables that a run prints. No I/O."""
+"""The tables that a run prints. This module does no I/O."""
 
 from collections.abc import Iterator, Sequence
 
@@ -7,8 +7,9 @@ from benchmarks.numbers import Result, Spread, of, ratios, shown, spread
 
 
 def table(measure: Measure, names: Sequence[str], results: Sequence[Result]) -> str:
-    """Return a table with a line for each contender and metric: the median over all rounds, the range, and the ratio to
-    the reference within a round."""
+    """Return a table with a line for each contender and metric. A line has the median over all rounds, the range, and
+    the ratio to the reference in the same round.
+    """
     lines = [f"{measure.title}  (ratios to {measure.reference})"]
     lines += [line for metric in measure.metrics for line in _lines(measure, metric, names, results)]
     return "\n".join(lines)

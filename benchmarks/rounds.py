@@ -50,7 +50,7 @@ def _run_once(measure: Measure, contender: Contender, testbed: Testbed, effort: 
     try:
         with running(contender, testbed, measure.workers) as run:
             values = measure.run(run, effort)
-    # These are failures of a fleet, so the other contenders are still measured.
+    # These exceptions mean that one contender has failed, so the others are still measured.
     except (Failed, OSError, psutil.Error) as failure:
         say(f"  {measure.name} {turn + 1}: {contender.name}: FAILED: {failure}")
         return Failure(measure.name, turn, contender.name, str(failure) or repr(failure))

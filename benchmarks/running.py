@@ -16,13 +16,14 @@ from benchmarks.testbed import Failed, Testbed, wait_until
 
 START_SECONDS = 40.0
 _AGAIN_SECONDS = 0.7
-_MOST_MEETING = 80  # tasks per worker; some workers prefetch this many before they run the first one
+_MOST_MEETING = 80  # tasks per worker, because some workers prefetch this many before they run the first one
 _SHOWN_CHARACTERS = 2000
 
 
 class Running:
-    """A running contender: a fleet with `workers` workers, and a producer. `popens`: the processes that were started
-    for the fleet."""
+    """A running contender, which is a fleet with `workers` workers and a producer. `popens`: the processes that were
+    started for the fleet.
+    """
 
     def __init__(self, contender: Contender, testbed: Testbed, workers: int) -> None:
         self.contender = contender
@@ -68,9 +69,10 @@ class Running:
         self.popens.clear()
 
     def _meet(self) -> None:
-        """Wait until every worker has been seen in a task. For this, enqueue tasks that do not end before every worker
-        runs one. More tasks are sent as long as a worker has none, because another worker may have prefetched
-        several."""
+        """Wait until every worker has been seen in a task. For this purpose, enqueue tasks that end only when every
+        worker runs one. While a worker has no task, more tasks are enqueued, because another worker may have prefetched
+        several.
+        """
         sent = 0
         again_at = 0.0
 
@@ -91,7 +93,7 @@ class Running:
         self.testbed.wait_for_lines("met", sent, START_SECONDS)
 
     def roots(self) -> list[psutil.Process]:
-        """Return those of the started processes that still run, as psutil objects."""
+        """Return the started processes that are still running, as psutil objects."""
         return [psutil.Process(popen.pid) for popen in self.popens if popen.poll() is None]
 
     def processes(self) -> list[psutil.Process]:

@@ -1,8 +1,9 @@
-"""The time that a scrape takes, its number of series, and the cost of recording a value: `python benchmarks/scrape.py`.
+"""`python benchmarks/scrape.py`: measures how long a scrape takes, how many series it has, and what recording a value
+costs.
 
-Times are processor times, which other work on the machine does not change. They are measured for an idle fleet and for
-a fleet under load. The workers are simulated: they write into shared memory as workers of a fleet do, as if they had
-run every task of every queue. The defaults are `--queues 200 --tasks 20 --workers 32`. No server is needed.
+Times are processor times, because other work on the machine hardly changes these. They are measured for an idle fleet
+and for a fleet under load. The workers are simulated. Like the workers of a fleet, they write into shared memory, as if
+they had run every task of every queue. The defaults are `--queues 200 --tasks 20 --workers 32`. No server is needed.
 """
 
 import argparse
@@ -30,8 +31,7 @@ MILLISECONDS = 1000
 
 
 def settings_for(queues: int) -> ExporterSettings:
-    """Return the settings of an exporter with this number of queues, and otherwise with the defaults of the
-    configuration."""
+    """Return the settings of an exporter with this number of queues and the default configuration."""
     return ExporterSettings(
         server=ServerSettings("redis://127.0.0.1:1", "bench"),
         queues=tuple(QueueSettings(f"queue-{number}", 1, 1.0, 1.0, 0.99) for number in range(queues)),
@@ -76,8 +76,9 @@ def scrape(observer: Observer, what: str) -> None:
 
 
 def under_load(observer: Observer, recorders: list[Recorder], queues: int, tasks: int) -> None:
-    """Print how much processor time the exporter's periodic work takes while tasks start, and the cost of a scrape
-    after that."""
+    """Print how much processor time the exporter's periodic work takes while tasks start, and how much a scrape takes
+    after that.
+    """
     chance = random.Random(1)
     seconds = 0.0
     for _ in range(10):
@@ -97,7 +98,9 @@ def under_load(observer: Observer, recorders: list[Recorder], queues: int, tasks
 
 
 def observing() -> None:
-    """Print the cost of recording one value in a histogram and in a peak, which are looked up beforehand."""
+    """Print the cost of recording one value in a histogram and in a peak. The lookup of the histogram and the peak is
+    not included.
+    """
     recorder = Recorder(SlotMemory.create(1).slot(0).metrics)
     histogram = recorder.histogram(m.TASK_LAG, "q", "delayed")
     peak = recorder.peak(m.TASK_LAG_WORST, "q")

@@ -1,13 +1,14 @@
-"""The cost of supervision: `python -m benchmarks.supervision`. Only Rota is measured, with an application that takes
-100 MB of memory.
+"""`python -m benchmarks.supervision`: measures the cost of supervision. Only Rota is measured, with an application that
+takes 100 MB of memory.
 
 1. The memory of each of 8 workers, before and after a full garbage collection in all of them.
-2. The time from the SIGKILL of a worker until its replacement has started, and until its task runs again there, while
-   all 8 workers are busy.
+2. The time from the SIGKILL of a worker until its replacement has started, and until the replacement runs the killed
+   worker's task, while all 8 workers are busy.
 3. The processor time of the master and of the whole fleet while they are idle.
 4. The time from the request for a reload until new workers have taken over. The reload changes the settings of all
    workers, but not the code.
-5. The response time of the control socket, with and without a server. It shows how long the master's loop is blocked.
+5. The response time of the control socket, with and without a Redis server. This time shows for how long the master's
+   loop is blocked.
 """
 
 import argparse
@@ -35,7 +36,7 @@ WORKERS: Final = 8
 RELOADS: Final = 10
 POLL_SECONDS: Final = 0.001
 _MB: Final = 1_000_000
-# The application holds many objects, as real ones do. Each has a reference count and is tracked by the garbage
+# Like a real application, this one holds many objects that have reference counts and are tracked by the garbage
 # collector.
 _APPLICATION: Final = """
 import gc
@@ -135,7 +136,7 @@ def _replacement(fleet: RunningFleet, kills: int) -> None:
         fleet.wait_for("end", label=label)
         held.append(f"held {WORKERS + number}")
         fleet.hold(held[-1])
-        time.sleep(0.02 + 0.003 * (number % 10))  # so that kills hit different phases of periodic work
+        time.sleep(0.02 + 0.003 * (number % 10))  # so that each kill hits another phase of the periodic work
     for label in held:
         fleet.release(label)
     fleet.wait_for("end", len(held))
@@ -144,8 +145,9 @@ def _replacement(fleet: RunningFleet, kills: int) -> None:
 
 
 def _kill_the_worker_of(label: str, fleet: RunningFleet) -> tuple[float, float]:
-    """Return the milliseconds until the replacement is ready and until its task runs. The replacement records both
-    times, so the master does not have to reply to queries in the meantime."""
+    """Return how many milliseconds pass until the replacement is ready, and until the task runs again. The replacement
+    records both times, so the master is not disturbed by queries in the meantime.
+    """
     [first] = fleet.journal("start", label=label)
     at = time.time()
     os.kill(first.pid, signal.SIGKILL)
@@ -160,7 +162,7 @@ def _print_spread(what: str, numbers: Sequence[float]) -> None:
     print(f"{what}, ms: p50 {p50:.1f}  p90 {p90:.1f}  p99 {p99:.1f}  most {ordered[-1]:.1f}")
 
 
-# Cost while idle
+# The cost of an idle fleet
 
 
 def _idle(fleet: RunningFleet, seconds: float) -> None:

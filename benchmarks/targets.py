@@ -1,5 +1,6 @@
-"""Rota's performance targets, and whether a run meets them. A target is a ratio between contenders or a number of
-Rota's own. No I/O."""
+"""Rota's performance targets, and whether a run meets them. A target is a limit for a ratio between contenders, or for
+one of Rota's own numbers. This module does no I/O.
+"""
 
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,7 +16,7 @@ Results = Sequence[Result]
 
 @dataclass(frozen=True, slots=True)
 class Rivals:
-    """The names of all other systems, and of the Python systems that run a task again if its process dies."""
+    """The names of all other systems, and of those in Python that run a task again if its process dies."""
 
     every: Sequence[str]
     python: Sequence[str]
@@ -26,8 +27,9 @@ Find = Callable[[Results, Rivals], Found]
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A target. The value that `find` returns for a run must be at least the limit, or at most the limit, depending on
-    `at_least`."""
+    """A target. The value that `find` returns for a run must not be lower than the limit if `at_least` is set, and
+    otherwise not higher.
+    """
 
     text: str
     find: Find
@@ -51,7 +53,9 @@ def _middle(numbers: Iterable[float]) -> Found:
 
 
 def ratio(measure: str, key: str, reference: str, ours: str = "rota") -> Find:
-    """Return a function that finds the median ratio of Rota's number to the reference's number in the same round."""
+    """Return a function that computes, for each round, the ratio of Rota's number to that of the reference, and returns
+    the median ratio.
+    """
 
     def find(results: Results, _rivals: Rivals) -> Found:
         return _middle(ratios(of(results, measure, ours, key), of(results, measure, reference, key)))
@@ -72,8 +76,9 @@ def python(rivals: Rivals) -> Sequence[str]:
 def ratio_to_best(
     among: Callable[[Rivals], Sequence[str]], measure: str, key: str, ours: str = "rota", *, least: bool = False
 ) -> Find:
-    """Return a function that finds the median ratio of Rota's number to that of the best rival: the one with the
-    highest median, or with the lowest if `least` is set."""
+    """Return a function that finds the median ratio of Rota's number to the number of the best rival. The best rival is
+    the one with the highest median, or with the lowest if `least` is set.
+    """
 
     def find(results: Results, rivals: Rivals) -> Found:
         found = {name: of(results, measure, name, key) for name in among(rivals)}
@@ -89,7 +94,7 @@ def _median(numbers: dict[int, float]) -> float:
 
 
 def number(measure: str, key: str) -> Find:
-    """Return a function that finds the median of a number of Rota's own."""
+    """Return a function that finds the median of one of Rota's own numbers."""
 
     def find(results: Results, _rivals: Rivals) -> Found:
         return _middle(of(results, measure, "rota", key).values())
@@ -98,8 +103,9 @@ def number(measure: str, key: str) -> Find:
 
 
 def steepest(*axes: str) -> Find:
-    """Return a function that finds the highest ratio between a point on these growth axes and the first point of its
-    axis."""
+    """Return a function that finds the highest ratio of the cost at a point on these growth axes to the cost at the
+    first point of the same axis.
+    """
 
     def find(results: Results, _rivals: Rivals) -> Found:
         keys = dict.fromkeys(key for one in results if one.measure == "growth" for key in one.values)

@@ -1,4 +1,6 @@
-"""The environment of a measurement: the server, and the folder with the journal in which tasks record their starts."""
+"""The environment of a measurement: the server, and a folder that contains the journal in which tasks record their
+starts.
+"""
 
 import os
 import time
@@ -16,7 +18,7 @@ POLL_SECONDS = 0.002
 
 
 class Failed(Exception):
-    """Raised if a contender fails. The failure is reported, and the other contenders continue."""
+    """Raised if a contender fails. The failure is reported, and the other contenders are still measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +32,7 @@ class Line:
 
     @property
     def late_ms(self) -> float:
-        """How long after the time in the label the line was written, in milliseconds."""
+        """The milliseconds from the time in `label` to the time of the event."""
         return (self.at - self.label) / 1000
 
 
@@ -42,7 +44,9 @@ def parse_journal(text: str) -> list[Line]:
 
 
 def wait_until(done: Callable[[], bool], what: str, seconds: float, poll_seconds: float = POLL_SECONDS) -> None:
-    """Check every 2 ms until `done` returns True. Raises Failed after the deadline."""
+    """Call `done` every 2 ms until it returns True. Raises Failed if it has not done so within `seconds`. `what`
+    describes the condition for the error message.
+    """
     deadline = time.monotonic() + seconds
     while not done():
         if time.monotonic() > deadline:
@@ -60,8 +64,9 @@ class Testbed:
         self.client: Any = redis.Redis.from_url(server.url, socket_timeout=None)
 
     def clear(self) -> None:
-        """Delete everything: the data of the server, the journal and the call counts of the tasks, and the files that
-        signal tasks to continue."""
+        """Delete the data of the server, the journal, the call counts of the tasks, and the files that signal tasks to
+        continue.
+        """
         self.client.flushall()
         for name in ("journal", "places"):
             (self.folder / name).write_bytes(b"")
@@ -75,18 +80,20 @@ class Testbed:
         (self.folder / word).touch()
 
     def environment(self) -> dict[str, str]:
-        """Return the environment variables for the processes of a contender: those of this process without the settings
-        of Rota, and those that the tasks need. They let Python write bytecode files, as in an installation."""
+        """Return the environment variables for the processes of a contender: the variables of this process without the
+        settings of Rota, and the variables that the tasks need. Python may write bytecode files, as in an
+        installation.
+        """
         left_out = ("ROTA_", "REDIS_", "PYTHONDONTWRITEBYTECODE")
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(left_out)}
         return inherited | {"BENCH_URL": self.url, "BENCH_FOLDER": str(self.folder)}
 
     def counted(self) -> int:
-        """Return the number of calls of tasks since `clear`, in all processes."""
+        """Return how many tasks have been called since `clear`, in all processes."""
         return sum(words(self.folder)[0::2])
 
     def busy_seconds(self) -> float:
-        """Return the total duration, in seconds, of all calls of tasks that record their duration."""
+        """Return the sum of the durations that tasks have recorded, in seconds."""
         return sum(words(self.folder)[1::2]) / 1_000_000
 
     def journal(self, event: str) -> list[Line]:
@@ -98,11 +105,15 @@ class Testbed:
         os.truncate(self.folder / "journal", 0)
 
     def wait_for_lines(self, event: str, count: int, seconds: float) -> list[Line]:
-        """Wait until the journal has `count` lines of this event. Raises Failed after the deadline."""
+        """Wait until the journal has `count` lines of this event, and return them. Raises Failed if this takes longer
+        than `seconds`.
+        """
         wait_until(lambda: self._told(event) >= count, f"{count} x {event}", seconds, poll_seconds=0.05)
         return self.journal(event)
 
     def _told(self, event: str) -> int:
-        """Return the number of complete lines of this event, without parsing them, which would slow the tasks down."""
+        """Return the number of complete lines of this event. The lines are not parsed, because this would slow the
+        tasks down.
+        """
         text = b"\n" + (self.folder / "journal").read_bytes()
         return text[: text.rfind(b"\n")].count(b"\n" + event.encode() + b" ")

@@ -1,8 +1,8 @@
-"""The delay with which waiting threads receive a result: `python -m benchmarks.waiting [THREADS] [WORKERS]`.
+"""`python -m benchmarks.waiting [THREADS] [WORKERS]`: measures with what delay waiting threads receive a result.
 
 The program starts its own server. Many threads of one process each wait for the result of their own task. The result is
-the time at which the task's function ended, so the thread can compute the delay. The delay consists of the worker's
-turn, the wake-up of the client, the query for the result, and the time until the thread runs.
+the time at which the task's function ended, so the thread can compute the delay. The delay includes the call with which
+the worker settles the task, the wake-up of the client, the query for the result, and the time until the thread runs.
 """
 
 import sys
@@ -29,7 +29,7 @@ def measure(fleet: RunningFleet, threads: int, seconds: float) -> list[float]:
     waiting thread has the result."""
     client = fleet.client
     waits = list[float]()
-    client.pause("default")  # no task runs until all threads wait
+    client.pause("default")  # so that no task runs before all threads wait
     handles = [client.enqueue("tell_end", args=[seconds], queue="default") for _ in range(threads)]
 
     def wait(handle: Handle[float]) -> None:

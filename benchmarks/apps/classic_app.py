@@ -1,7 +1,7 @@
 """The classic loop: the producer calls RPUSH, and each worker calls BLPOP, decodes the task, finds its function and
 calls it.
 
-Nothing is settled, so if a worker dies, its task is lost. Run as a program, this module is one worker.
+Tasks are not acknowledged, so if a worker dies, its task is lost. If this module is run as a program, it is one worker.
 """
 
 import json

@@ -1,7 +1,8 @@
-"""The upper limit for a worker that makes one round trip per task. Instead of claiming tasks, the worker sends a PING
-to the server before each task.
+"""The upper limit for a worker that makes one round trip per task. The worker does not claim tasks from the server, but
+sends a PING to the server before each task.
 
-Run as a program, this module is one worker. The producer sends each worker its share of the tasks in one message.
+If this module is run as a program, it is one worker. The producer sends each worker its share of the tasks in one
+message.
 """
 
 import json
@@ -20,7 +21,7 @@ client = redis.Redis.from_url(os.environ["BENCH_URL"], socket_timeout=None)
 
 
 def enqueue(task: str, *args: Any) -> None:
-    """Send a share that consists of one task to a worker."""
+    """Send one task to a worker."""
     client.rpush(SHARES, json.dumps([task, [args]]))
 
 

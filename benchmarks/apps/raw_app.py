@@ -1,4 +1,4 @@
-"""The minimal producer with redis-py. It pushes a constant text with RPUSH, singly and in pipelines."""
+"""The simplest possible producer with redis-py. It pushes a constant text with RPUSH, either singly or in pipelines."""
 
 import os
 from collections.abc import Sequence

@@ -17,7 +17,9 @@ CONTENDERS = {one.name: one for one in (*OWN, *PEERS)}
 
 
 def rivals(names: Collection[str]) -> Rivals:
-    """Return which of these contenders are rivals: all other systems, and those in Python that run a task again."""
+    """Return the rivals among these contenders: all other systems, and among them the Python systems that run a task
+    again if its process dies.
+    """
     return Rivals(
         every=[one.name for one in PEERS if one.name in names],
         python=[one.name for one in PYTHON_PEERS if one.at_least_once and one.name in names],

@@ -1,5 +1,6 @@
-"""The classic loop, which settles nothing and has neither schedules nor counters. The speed of all other contenders is
-given relative to it."""
+"""The classic loop, which does not acknowledge tasks and has neither schedules nor counters. The speed of all other
+contenders is given relative to this loop.
+"""
 
 from benchmarks.contender import UNSCHEDULED, Contender, Plain
 

@@ -15,11 +15,12 @@ NODE = shutil.which("node")
 
 @dataclass(frozen=True)
 class OnNode(Plain):
-    """A contender whose `app` is a Node.js script. Run as a program, the script is a worker. The producer also loads it
-    as a module, to enqueue."""
+    """A contender whose `app` is a Node.js script. If the script is run as a program, it is a worker. The producer
+    loads the script as a module, and enqueues with it.
+    """
 
     copies: bool = True
-    measures: frozenset[str] = EVERYTHING - {"load"}  # only the Python producer has random arrivals
+    measures: frozenset[str] = EVERYTHING - {"load"}  # only the Python producer can enqueue at random times
 
     def producer(self) -> list[str]:
         """Return the command of a producer that reads the same requests as `benchmarks.drive`."""

@@ -1,5 +1,6 @@
-"""A worker that only pings the server between tasks. The results of systems whose workers claim one task at a time are
-compared with it."""
+"""A worker that only pings the server between tasks. It is the reference for systems whose workers claim one task at a
+time.
+"""
 
 from benchmarks.contender import Contender, Plain
 

@@ -1,7 +1,7 @@
 """Well-known systems from the Python Package Index. Each is set up as its documentation recommends for production.
 
-Each system has one process per worker, and a process runs one task at a time unless noted otherwise. All systems import
-the same tasks, which only need the standard library.
+Each worker is a process, which runs one task at a time unless noted otherwise. All systems import the same tasks, which
+need only the standard library.
 """
 
 import dataclasses
@@ -68,7 +68,7 @@ ARQ = Plain(
         "one process for each worker, ten tasks at once in each, which is the default (with one, it starts two a "
         "second), no results"
     ),
-    measures=EVERYTHING - {"work"},  # its processes run ten tasks at once, so their time in tasks is not comparable
+    measures=EVERYTHING - {"work"},  # a process runs ten tasks at once, so its time in tasks is not comparable
     python=OLDER_PYTHON,
     copies=True,
 )

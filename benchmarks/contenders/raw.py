@@ -1,4 +1,4 @@
-"""The limits of redis-py with one connection: single RPUSHes, and RPUSHes in pipelines."""
+"""The limits of redis-py with one connection, for single RPUSH commands and for RPUSH commands in pipelines."""
 
 from benchmarks.contender import Contender, Plain
 

@@ -18,7 +18,7 @@ REPLY_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class Rota(OnPython):
-    """A fleet with default settings, except for the log lines of tasks."""
+    """A fleet with default settings, except for the logging of tasks."""
 
     name: str
     settings: str
@@ -70,7 +70,7 @@ class Rota(OnPython):
             _client(running.testbed.url).resume(queue)
 
     def settled(self, testbed: Testbed) -> int:
-        """Return the number of tasks that were done, according to the counters of the namespace."""
+        """Return how many tasks are done, according to the counters of the namespace."""
         return int(testbed.client.hget(f"{{{NAMESPACE}}}:totals", "done") or 0)
 
     def ready_workers(self, running: StartedFleet) -> set[int]:
@@ -86,8 +86,9 @@ def _client(url: str) -> rota.Client:
 
 
 def _status(path: Path) -> dict[str, Any]:
-    """Return the data of `rota status`. They are read from the control socket, because the command takes half a second
-    to start."""
+    """Return the data of `rota status`. This function reads the control socket directly, because the command takes half
+    a second to start.
+    """
     with socket.socket(socket.AF_UNIX) as asking:
         asking.settimeout(REPLY_SECONDS)
         asking.connect(str(path))

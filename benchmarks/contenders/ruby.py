@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from benchmarks.contender import ROOT, UNSCHEDULED, Contender, Plain
 
 SCRIPTS = ROOT / "benchmarks" / "peers" / "ruby"
-# By default, the YJIT of Ruby 3.1 takes 256 MB of memory for its code at the start. Ruby 3.1 also warns that the shared
-# memory of its standard library is experimental.
+# By default, YJIT in Ruby 3.1 reserves 256 MB of memory for its code. The other option disables the warning that the
+# shared memory of the standard library is experimental.
 OPTIONS = "--yjit --yjit-exec-mem-size=16 -W:no-experimental"
-EXTRA = {"RUBYOPT": OPTIONS, "MALLOC_ARENA_MAX": "2"}  # Sidekiq recommends this, because threads then use less memory
+EXTRA = {"RUBYOPT": OPTIONS, "MALLOC_ARENA_MAX": "2"}  # Sidekiq recommends two malloc arenas to save memory
 _INSTALLED = """
 require "hiredis"; require "redis"; require "sidekiq"
 print({sidekiq: Sidekiq::VERSION, redis: Redis::VERSION, hiredis: Hiredis::VERSION, ruby: RUBY_VERSION}.to_json)
@@ -48,7 +48,7 @@ def _worker(threads: int) -> list[list[str]]:
 
 SIDEKIQ = OnRuby(
     name="sidekiq",
-    measures=UNSCHEDULED - {"load"},  # only the Python producer has random arrivals
+    measures=UNSCHEDULED - {"load"},  # only the Python producer can enqueue at random times
     app=str(SCRIPTS / "sidekiq_app.rb"),
     argv=_worker(1),
     settings=(

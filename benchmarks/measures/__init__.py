@@ -11,7 +11,7 @@ from benchmarks.running import Running
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A number that a measurement yields. `better` says which direction is better: "more" or "less"."""
+    """A number that a measurement yields. `better` is "more" or "less", depending on which is better."""
 
     key: str
     title: str

@@ -1,5 +1,6 @@
-"""The consequences of a SIGKILL of the process that runs a task: how long it takes until the task starts again, and
-until the pool is complete."""
+"""The recovery from a SIGKILL to the process that runs a task: how long it takes until the task starts again, and until
+the pool has all its workers again.
+"""
 
 import os
 import signal
@@ -19,8 +20,9 @@ _LOST_SECONDS = 10.0
 
 
 def measure(running: Running, effort: Effort) -> Values:
-    """Kill a worker several times, but stop after the first kill whose task does not start again within a second. If
-    the contender does not promise that the task starts again, the wait for it is shorter."""
+    """Kill a worker several times, but stop after the first kill after which the task does not start again within a
+    second. If the contender does not promise to start the task again, wait for a shorter time.
+    """
     patience = effort.crash_seconds if running.contender.at_least_once else min(effort.crash_seconds, _LOST_SECONDS)
     again: list[float | None] = []
     whole: list[float | None] = []
@@ -42,7 +44,7 @@ def _kill_once(running: Running, patience_seconds: float, number: int) -> tuple[
     (testbed.folder / "let-go").unlink(missing_ok=True)
     running.producer.each("hold", 1)
     [first] = testbed.wait_for_lines("hold", 1, _START_SECONDS)
-    time.sleep(0.1 + 0.037 * number)  # so that kills hit different phases of the fleet's periodic work
+    time.sleep(0.1 + 0.037 * number)  # so that each kill hits another phase of the fleet's periodic work
     killed = time.time()
     os.kill(first.pid, signal.SIGKILL)
     whole_ms = _until_whole(running, first.pid, killed)
@@ -55,7 +57,9 @@ def _kill_once(running: Running, patience_seconds: float, number: int) -> tuple[
 
 
 def _until_whole(running: Running, killed_pid: int, killed: float) -> float | None:
-    """Return the milliseconds until all workers are ready again, or None if the contender does not report this."""
+    """Return how many milliseconds it took until all workers were ready again, or None if the contender does not report
+    this.
+    """
     ready_workers = running.contender.ready_workers
     if ready_workers(running) is None:
         return None

@@ -1,9 +1,9 @@
 """The rate at which workers process waiting tasks. Two workers run empty tasks and tasks of 10 ms, and one worker runs
-tasks that wait.
+tasks that only wait.
 
-The time is measured from the release of the workers until the last call has returned. Each process counts its calls in
-shared memory. For Rota, the time ends when the counters show that the last task is settled. For the others,
-acknowledgements that are still missing at the end do not count.
+The time is measured from the moment at which the workers may start until the last call has returned. Each process
+counts its calls in shared memory. For Rota, the time ends only when the counters show that the last task is settled.
+For other contenders, the time may end before the last tasks are acknowledged.
 """
 
 import time
@@ -35,8 +35,8 @@ def measure_waits(running: Running, effort: Effort) -> Values:
 
 
 def _measure_rate(running: Running, task: str, effort: Effort) -> Values:
-    """Measure the tasks per second, and the processor time of fleet and server per task, because a busy machine affects
-    this time less.
+    """Measure the tasks per second. Also measure the processor time that fleet and server take per task, which a busy
+    machine affects less.
 
     Two trials determine how many tasks take the desired time.
     """
@@ -60,13 +60,14 @@ def measure_work(running: Running, effort: Effort) -> Values:
 
 
 def drain_seconds(running: Running, task: str, count: int) -> float:
-    """Return the seconds that the fleet needs for this number of waiting tasks."""
+    """Return how many seconds the fleet takes to run this number of waiting tasks."""
     return drain(running, task, count).seconds
 
 
 class Drained(NamedTuple):
-    """The cost of a drain: its duration, the processor time of fleet and server together, and that of the server
-    alone."""
+    """The cost of a drain: its duration, the processor time of fleet and server together, and the processor time of the
+    server alone.
+    """
 
     seconds: float
     cpu_seconds: float

@@ -1,7 +1,8 @@
-"""The rate at which one producer enqueues without a running fleet: one task per call, and 500 per call.
+"""The rate at which one producer enqueues without a running fleet, with one task and with 500 tasks per call.
 
 On a small machine, the rate of a single client has two typical values, depending on whether the client shares a
-processor with the server. So the result of a round is the median of several repetitions, and rounds are compared.
+processor with the server. So the result of a round is the median of several repetitions, and results are compared
+within a round.
 """
 
 import statistics
@@ -18,7 +19,7 @@ _MOST_TASKS = 60_000
 
 
 def measure(running: Running, effort: Effort) -> Values:
-    """Measure the tasks per second that are enqueued singly and in bulk. The two alternate."""
+    """Measure how many tasks per second are enqueued singly and in bulk. Both ways are measured alternately."""
     ways = {"single": running.producer.each, "bulk": running.producer.many}
     counts = {name: _count(enqueue, effort) for name, enqueue in ways.items()}
     rates: dict[str, list[float]] = {name: [] for name in ways}
@@ -31,7 +32,7 @@ def measure(running: Running, effort: Effort) -> Values:
 
 
 def _count(enqueue: Callable[[str, int], float], effort: Effort) -> int:
-    """Return how many tasks take the desired time, rounded to whole batches."""
+    """Return how many tasks can be enqueued in the desired time, rounded to whole batches."""
     enqueue("nothing", _TRIAL_TASKS)
     rate = _TRIAL_TASKS / enqueue("nothing", _TRIAL_TASKS)
     batches = round(rate * effort.enqueue_seconds / BATCH)

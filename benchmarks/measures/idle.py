@@ -1,4 +1,4 @@
-"""The cost of an idle fleet of eight workers: commands at the server, and processor time."""
+"""The cost of an idle fleet of eight workers: the commands that the server receives, and processor time."""
 
 import time
 
@@ -9,7 +9,7 @@ from benchmarks.processes import cpu_seconds
 from benchmarks.running import Running
 
 WORKERS = 8
-_REST_SECONDS = 3.0  # leaves time for the work that follows a start
+_REST_SECONDS = 3.0  # time for the work that follows a start
 
 
 def measure(running: Running, effort: Effort) -> Values:

@@ -1,5 +1,5 @@
 """The lag of tasks. An idle fleet of four workers runs delayed tasks, tasks that are all due at once, and tasks that
-are enqueued singly. One process that runs many tasks at once gets tasks at a steady rate.
+are enqueued singly. A process that runs many tasks at once receives tasks at a steady rate.
 
 A task records its start before it does anything else. A start before the due time is counted as early, because it is
 worse than a late start.
@@ -27,7 +27,7 @@ def measure_lag(running: Running, effort: Effort) -> Values:
 
 
 def measure_burst(running: Running, effort: Effort) -> Values:
-    """Measure the lag of many tasks that are due at one instant. The maximum shows when the last of them starts."""
+    """Measure the lag of many tasks that are due at one instant. The maximum shows when the last task starts."""
     return _lateness(running, [time.time() + effort.burst_ahead_seconds] * effort.burst_tasks)
 
 
@@ -40,8 +40,8 @@ def measure_wake(running: Running, effort: Effort) -> Values:
 
 
 def measure_steady(running: Running, effort: Effort) -> Values:
-    """Measure the time from the enqueue call to the start of tasks that wait for 10 ms. Also measure the rate of
-    arrivals, because a producer that cannot keep up puts less load on its fleet.
+    """Measure the time from the enqueue call to the start of tasks that wait for 10 ms. Also measure the rate at which
+    the tasks were enqueued, because a producer that cannot keep up puts less load on its fleet.
     """
     running.testbed.forget_journal()
     seconds = running.producer.steadily("linger", effort.steady_tasks, effort.steady_rate)

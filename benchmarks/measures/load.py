@@ -1,8 +1,8 @@
-"""The lag of tasks under load. Two workers run at a share of their capacity, which is measured first.
+"""The lag of tasks under load. Two workers run at a share of their capacity, and the capacity is measured first.
 
 The capacity is the number of tasks per second that the workers run while a producer on the same machine keeps them
 busy. After that, tasks arrive randomly, whether or not the fleet keeps up (a Poisson process). The lag is measured from
-the planned arrival, so a delay of the producer counts too.
+the planned arrival, so it includes delays of the producer.
 """
 
 import time
@@ -32,8 +32,9 @@ def measure(running: Running, effort: Effort) -> Values:
 
 
 def highest_rate(running: Running, seconds: float) -> float:
-    """Return how many tasks per second the fleet runs if it always has work, measured for about `seconds` seconds after
-    trials that warm it up."""
+    """Return how many tasks per second the fleet runs while it always has work. The fleet is warmed up by trials and
+    then measured for about `seconds`.
+    """
     rate = _rate(running, _TRIAL_BATCHES)
     for wanted_seconds in (_TRIAL_SECONDS, seconds):
         rate = _rate(running, max(_TRIAL_BATCHES, round(rate * wanted_seconds / BATCH)))

@@ -18,7 +18,9 @@ _MB = 1_000_000
 
 
 def measure(running: Running, _effort: Effort) -> Values:
-    """Measure the fleet's proportional set size per worker, and the unique set size of an additional worker."""
+    """Measure the fleet's memory per worker (proportional set size), and the memory that an additional worker takes
+    (unique set size).
+    """
     ran = _run_some(running)
     workers = running.contender.ready_workers(running) or ran
     memory = memory_of(running.processes())
@@ -31,7 +33,9 @@ def measure(running: Running, _effort: Effort) -> Values:
 
 
 def measure_held(running: Running, _effort: Effort) -> Values:
-    """Measure the unique set size of a process that runs a hundred tasks, and how much each task adds to it."""
+    """Measure the unique set size of a process that runs a hundred tasks at once, and how much each task adds to this
+    size.
+    """
     [worker] = _run_some(running)
     before = memory_of(running.processes()).uss[worker]
     running.producer.each("hold", _HELD_TASKS)

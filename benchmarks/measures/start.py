@@ -11,10 +11,10 @@ WORKERS = 2
 
 
 def measure(running: Running, effort: Effort) -> Values:
-    """Measure the time from the spawn of a fleet's processes until the task writes its first line. The result is the
+    """Measure the time from the spawn of a fleet's processes until the task writes its first line. The results are the
     median and the maximum of several starts.
 
-    The fleet has run before, so its code is already compiled, as in an installation.
+    The fleet has run before, so its bytecode files exist, as in an installation.
     """
     found_ms = [_start_ms(running) for _ in range(effort.starts)]
     return {"start_ms": statistics.median(found_ms), "start_ms_max": max(found_ms)}

@@ -1,4 +1,6 @@
-"""arq: each process runs ten jobs at once (the default), or the number in the environment. Results are not kept."""
+"""arq: each process runs ten jobs at once (the default), or as many as a variable in the environment sets. Results are
+not kept.
+"""
 
 import os
 from collections.abc import Callable

@@ -1,5 +1,5 @@
-"""Celery. It acknowledges a task when the task has ended, rejects a task whose process was lost, and prefetches 64
-tasks per process. Results are not stored.
+"""Celery. It acknowledges a task only when the task has ended, returns a task to the queue if the process dies, and
+prefetches 64 tasks per process. Results are not stored.
 """
 
 import os

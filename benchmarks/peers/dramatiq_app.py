@@ -1,4 +1,4 @@
-"""Dramatiq: processes with one thread each. The environment of its workers sets how many tasks they prefetch."""
+"""Dramatiq: each process has one thread. How many tasks a worker prefetches is set by its environment."""
 
 import os
 import time

@@ -1,6 +1,7 @@
-"""RQ: it retries jobs whose process died, and keeps no results. This module is also the settings module of the workers.
+"""RQ, which retries jobs whose process died, and keeps no results. This module is also the settings module of the
+workers.
 
-`rq worker-pool -c` imports it before the workers are forked, so that no job has to import modules.
+`rq worker-pool -c` imports the settings module before it forks the workers, so that no job has to import modules.
 """
 
 import os

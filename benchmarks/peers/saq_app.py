@@ -1,5 +1,6 @@
-"""SAQ: each process runs one job at a time, or the number in the environment. Lost jobs are retried. Results are not
-kept."""
+"""SAQ: each process runs one job at a time, or as many as a variable in the environment sets. Lost jobs are retried.
+Results are not kept.
+"""
 
 import math
 import os
@@ -39,5 +40,5 @@ async def enqueue(task: str, number: int) -> None:
 
 
 async def enqueue_at(task: str, due: float, number: int) -> None:
-    """Enqueue one job for a later time. Due times are rounded up to whole seconds, so no job is early."""
+    """Enqueue one job for a later time. Due times are rounded up to whole seconds, so that no job starts early."""
     await queue.enqueue(task, number=number, scheduled=math.ceil(due), **OPTIONS)

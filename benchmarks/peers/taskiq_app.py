@@ -1,4 +1,6 @@
-"""taskiq with taskiq-redis. It uses the broker with acknowledgements (streams) and schedules in Redis."""
+"""taskiq with taskiq-redis. It uses the broker based on streams, which has acknowledgements, and stores schedules in
+Redis.
+"""
 
 import os
 from datetime import UTC, datetime

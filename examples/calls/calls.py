@@ -1,5 +1,4 @@
-"""Many HTTP calls at once with a library that blocks. Each call has its own thread, and one worker makes all of
-them."""
+"""Many HTTP calls at once with a library that blocks. One worker makes all calls, each in its own thread."""
 
 import asyncio
 import json

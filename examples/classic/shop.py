@@ -1,6 +1,6 @@
-"""A shop that writes its queues by hand: python shop.py [--orders N].
+"""A shop that pushes to its queues with plain Redis commands: python shop.py [--orders N].
 
-The shop uses Redis and JSON, but not Rota. Its code does not have to change when a fleet adopts its keys.
+The shop uses Redis and JSON, but not Rota. Its code does not have to change when a fleet adopts its lists.
 """
 
 import argparse
@@ -16,7 +16,7 @@ DELAYED = "delayed:"
 
 
 def queue_mail(server: "redis.Redis", seller: int, item: int, price: int, buyer: int) -> None:
-    """Push a mail as a JSON object, for a worker that only sends mails."""
+    """Push a mail as a JSON object, for a worker that does nothing but send mails."""
     mail = {"seller": seller, "item": item, "price": price, "buyer": buyer, "time": time.time()}
     server.rpush("queue:email", json.dumps(mail))
 

@@ -1,4 +1,4 @@
-"""The work of the shop's former workers, as tasks. Each appends a line to done.jsonl, in the folder of the fleet."""
+"""Tasks that do the work of the shop's former workers. Each appends a line to done.jsonl in the folder of the fleet."""
 
 import json
 import os
@@ -9,7 +9,7 @@ import rota
 
 
 def _done(what: str, *about: Any) -> None:
-    """Append one line in a single write, because several workers may write at once."""
+    """Append one line with a single write, because several workers may write at the same time."""
     task = rota.current_task()
     line = {"what": what, "about": about, "queue": task.queue, "lag_seconds": round(task.lag_seconds, 6)}
     file = os.open(Path("done.jsonl"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)

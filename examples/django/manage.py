@@ -1,4 +1,4 @@
-"""Django's command line for this project; `python manage.py rota ...` is Rota's."""
+"""Django's command line for this project. `python manage.py rota ...` runs Rota's commands."""
 
 import os
 import sys

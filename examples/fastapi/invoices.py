@@ -1,4 +1,4 @@
-"""Invoices in FastAPI: a request enqueues a task that makes the invoice, without blocking the event loop."""
+"""Invoices with FastAPI. A request enqueues the task that makes the invoice, without blocking the event loop."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -23,8 +23,9 @@ app = FastAPI(lifespan=lifespan)
 
 @app.post("/invoices/{order_id}", status_code=202)
 async def request_invoice(order_id: int) -> dict[str, str]:
-    """Enqueue the task that makes an invoice. Its id depends only on the order, so a repeated request enqueues no
-    second task while the first is live."""
+    """Enqueue the task that makes an invoice. The id of the task depends only on the order, so a repeated request does
+    not enqueue a second task while the first one is live.
+    """
     handle = await make_invoice.using(id=f"invoice-{order_id}").aenqueue(order_id)
     return {"task": handle.id}
 
@@ -39,6 +40,7 @@ async def progress(task_id: str) -> dict[str, Any]:
 @app.exception_handler(rota.Unavailable)
 @app.exception_handler(rota.Uncertain)
 async def unavailable(_request: Request, error: Exception) -> JSONResponse:
-    """Report an outage. Either nothing was enqueued, or it is not known because no reply arrived. In both cases, the
-    client may repeat the request."""
+    """Report an outage. Either nothing was enqueued, or this is not known because no reply arrived. In both cases, the
+    client may repeat the request.
+    """
     return JSONResponse({"error": str(error)}, status_code=503)

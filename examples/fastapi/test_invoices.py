@@ -1,4 +1,4 @@
-"""The application's own tests. The first needs no server; the others start one of their own."""
+"""The application's own tests. The first test needs no server. The others start their own."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,6 @@
-"""A gallery in Flask: an upload enqueues a task that makes the thumbnail, and another endpoint returns its state."""
+"""A gallery with Flask. An upload enqueues a task that makes the thumbnail, and another endpoint returns the state of
+the task.
+"""
 
 from flask import Flask, request
 from flask.typing import ResponseReturnValue
@@ -8,8 +10,9 @@ from gallery_tasks import make_thumbnail
 
 
 def create_app() -> Flask:
-    """Return the application. It connects to Redis at the first enqueue, so each process of the web server has its own
-    connections, whether or not the server forks."""
+    """Return the application. A process connects to Redis when it first enqueues a task, so each process of the web
+    server has its own connections, whether or not the server forks.
+    """
     app = Flask(__name__)
     app.add_url_rule("/pictures", view_func=upload, methods=["POST"])
     app.add_url_rule("/tasks/<task_id>", view_func=progress)
@@ -32,6 +35,7 @@ def progress(task_id: str) -> ResponseReturnValue:
 
 
 def unavailable(error: Exception) -> ResponseReturnValue:
-    """Report an outage. Either nothing was enqueued, or it is not known because no reply arrived. In both cases, the
-    client may repeat the request, because a second thumbnail does no harm."""
+    """Report an outage. Either nothing was enqueued, or this is not known because no reply arrived. In both cases, the
+    client may repeat the request, because a second thumbnail does no harm.
+    """
     return {"error": str(error)}, 503

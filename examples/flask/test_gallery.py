@@ -1,4 +1,4 @@
-"""The gallery's own tests. The first two need no server; the others start a fleet with a server of its own."""
+"""The gallery's own tests. The first two tests need no server. The others start a fleet and a server."""
 
 import pytest
 from flask.testing import FlaskClient

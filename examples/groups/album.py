@@ -12,15 +12,17 @@ from album_tasks import complain, invite, publish, shrink
 
 def upload(album: str, pictures: Iterable[str]) -> rota.GroupHandle:
     """Enqueue a task for each picture. When all pictures have been shrunk, the album is published, and then friends are
-    invited. If one of the tasks is dead, the owner is notified instead."""
+    invited. If one of the tasks becomes dead, the owner is notified instead.
+    """
     members = [shrink.call(f"{album}/{picture}") for picture in pictures]
     following = rota.chain(publish.call(album), invite.call(album))
     return rota.group(members, then=following, on_dead=complain.call(album)).enqueue()
 
 
 def archive(name: str, pictures: Iterator[str]) -> rota.GroupHandle:
-    """Enqueue a task for each picture. There may be any number of pictures. At most 200 of the tasks wait at a time. If
-    the program is interrupted, a second call with the same name continues the group."""
+    """Enqueue a task for each picture. There may be any number of pictures, but at most 200 tasks wait at a time. If
+    the program is interrupted, the next call with the same name continues the group.
+    """
     return rota.map(shrink, pictures, max_waiting=200, id=name, then=publish.call(name))
 
 

@@ -1,4 +1,4 @@
-"""The album's own tests, with a fleet and a server of their own. Run them in this folder with `python -m pytest`."""
+"""The album's own tests, which start a fleet and a server. Run them in this folder with `python -m pytest`."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,7 @@
 """Give the mail service something to do: python produce.py [--sold N].
 
-The first half enqueues as an application does that imports the tasks. The second half uses plain Redis commands, as a
-program in any other language would, with the format of the classic delayed queue.
+The first half enqueues like an application that imports the tasks. The second half uses plain Redis commands and the
+format of the classic delayed queue, like a program in another language.
 """
 
 import argparse

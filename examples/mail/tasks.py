@@ -1,6 +1,7 @@
-"""The tasks of the mail service. "Sending" appends one JSON line to an outbox file, so that you can watch it.
+"""The tasks of the mail service. Instead of sending a mail, a task appends one JSON line to an outbox file, so that you
+can watch the mails.
 
-The file is outbox.jsonl in the folder where the fleet was started, unless MAIL_OUTBOX names another.
+The file is outbox.jsonl in the folder where the fleet was started, unless MAIL_OUTBOX names another file.
 """
 
 import json
@@ -12,7 +13,7 @@ import rota
 
 
 def _send(recipient: str, subject: str) -> None:
-    """Append one mail to the outbox in a single write, because several workers may write at once."""
+    """Append one mail to the outbox with a single write, because several workers may write at the same time."""
     task = rota.current_task()
     mail = {
         "to": recipient,

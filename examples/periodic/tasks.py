@@ -9,7 +9,7 @@ LINES = Path("occurrences.jsonl")
 
 
 def note(what: str) -> None:
-    """Append a line in a single write, so that the lines of several processes do not mix."""
+    """Append a line with a single write, so that the lines of several processes do not mix."""
     task = rota.current_task()
     line = {"what": what, "due_at": task.due_at.isoformat(), "lag_seconds": task.lag_seconds}
     with LINES.open("a") as file:

@@ -1,8 +1,8 @@
 """A scheduler with three operations: enqueue an alarm for a time, remove an alarm, and pop a due alarm under a lock.
 
-The classic implementation keeps all alarms in a sorted set, whose scores are times. Its pop sets the score of the alarm
-to the end of the lock, so that the alarm fires again, in another process, if this process fails. Here, each alarm is a
-task: its time is the due time of the task, and its lock is a lease.
+The classic implementation keeps all alarms in a sorted set, whose scores are times. Its pop operation sets the score of
+the alarm to the end of the lock. If the process fails, the alarm therefore fires again in another process. Here, each
+alarm is a task. The time of the alarm is the due time of the task, and the lock is a lease.
 """
 
 import os
@@ -34,11 +34,13 @@ class Scheduler:
         return self._client.enqueue("alarm", args=[what], queue=QUEUE, delay=delay).id
 
     def remove(self, alarm_id: str) -> bool:
-        """Remove an alarm. Return False if it is already firing or has ended."""
+        """Remove an alarm. Return False if the alarm is already firing or has ended."""
         return self._client.cancel(alarm_id) == "cancelled"
 
     def pop(self) -> rota.LeasedTask:
-        """Wait for the next due alarm, and lock it. It fires again if this process fails before the alarm is done."""
+        """Wait for the next due alarm, and lock this alarm. If this process fails before the alarm is done, the alarm
+        fires again.
+        """
         return next(self._consumer)
 
 

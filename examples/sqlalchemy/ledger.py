@@ -1,4 +1,4 @@
-"""A ledger of transfers in SQLAlchemy: a session for each task, and tasks that are sent after the commit."""
+"""A ledger of transfers with SQLAlchemy. Each task has its own session, and tasks are sent after the commit."""
 
 import os
 from collections.abc import Callable, Generator
@@ -15,7 +15,7 @@ class Base(DeclarativeBase):
 
 
 class Transfer(Base):
-    """A transfer. The application requests it, and a task books it."""
+    """A transfer, which the application requests and a task books."""
 
     __tablename__ = "transfers"
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -23,12 +23,13 @@ class Transfer(Base):
     state: Mapped[str] = mapped_column(default="requested")
 
 
-# An engine connects at its first use. Do not use it while this module is imported: workers are forked afterwards.
+# An engine connects when it is first used. Do not use this engine while the module is imported, because workers are
+# forked afterwards and would share the connection.
 engine = create_engine(os.environ.get("LEDGER_URL", "sqlite:///ledger.sqlite3"), connect_args={"timeout": 20})
 new_session = sessionmaker(engine)
 
 
-# A session for each task
+# The session of each task
 
 _session: ContextVar[Session] = ContextVar("session")
 
@@ -50,14 +51,14 @@ def session_per_task(_task: rota.CurrentTask) -> Generator[None, None, None]:
             _session.reset(token)
 
 
-# Tasks that wait for the commit
+# The hook that sends tasks after the commit
 
 Callback = Callable[[], None]
 _WAITING = "rota: what waits for the commit"
 
 
 def on_commit(of: Session) -> Callable[[Callback], None]:
-    """Return a hook for `using(on_commit=...)`: it sends the task when the session's outermost transaction commits.
+    """Return a hook for `using(on_commit=...)`, which sends the task when the session's outermost transaction commits.
 
     The task is not sent if that transaction, or the savepoint in which it was enqueued, is rolled back. A session
     begins a transaction only with its first statement. If no transaction has begun yet, the hook begins one, so that
@@ -73,7 +74,7 @@ def on_commit(of: Session) -> Callable[[Callback], None]:
 
 @event.listens_for(Session, "after_commit")
 def _send(committed: Session) -> None:
-    if not committed.in_nested_transaction():  # because SQLAlchemy reports the end of a savepoint as a commit too
+    if not committed.in_nested_transaction():  # SQLAlchemy reports the end of a savepoint as a commit too
         for _, callback in committed.info.pop(_WAITING, ()):
             callback()
 
@@ -103,11 +104,12 @@ def book(transfer_id: int) -> None:
 
 
 def request_transfer(amount: int) -> tuple[int, str]:
-    """Store a transfer and enqueue the task that books it. Either both happen or neither. Return the ids of the
-    transfer and the task."""
+    """Store a transfer, and enqueue the task that books the transfer. Either both happen or neither. Return the ids of
+    the transfer and the task.
+    """
     with new_session.begin() as opened:
         transfer = Transfer(amount=amount)
         opened.add(transfer)
-        opened.flush()  # now the database assigns the id
+        opened.flush()  # makes the database assign the id
         task = book.using(on_commit=on_commit(opened)).enqueue(transfer.id)
         return transfer.id, task.id

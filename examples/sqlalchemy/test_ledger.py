@@ -1,4 +1,4 @@
-"""The ledger's own tests. They need no Redis: `rota_capture` collects the enqueued tasks and runs them."""
+"""The ledger's own tests. They need no Redis, because `rota_capture` collects the enqueued tasks and can run them."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -5,7 +5,7 @@ from ledger import Base, Transfer, engine, new_session, request_transfer
 
 
 def main() -> None:
-    """Create the tables, then request three transfers one after the other, and wait until each is booked."""
+    """Create the tables. Then request three transfers, and wait until each is booked before requesting the next."""
     Base.metadata.create_all(engine)
     for amount in (10, 20, 30):
         transfer_id, task_id = request_transfer(amount)

@@ -1,4 +1,4 @@
-"""The only task of the service. "Making a report" appends a line to reports.txt."""
+"""The only task of the service. Instead of making a report, it appends a line to reports.txt."""
 
 import os
 import time
@@ -14,6 +14,6 @@ def make_report(number: int) -> None:
     line = f"{task.queue} report {number}, {task.lag_seconds:.3f} s after it was requested\n"
     file = os.open("reports.txt", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     try:
-        os.write(file, line.encode())  # in a single write, because several workers may write at once
+        os.write(file, line.encode())  # a single write, because several workers may write at the same time
     finally:
         os.close(file)

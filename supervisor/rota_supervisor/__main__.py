@@ -1,8 +1,8 @@
 """The entry point of `rota`, and of `python -m rota_supervisor`.
 
-Before its heavy imports, `rota run` blocks the signals that its master handles. Otherwise, a TERM that arrives during
-the imports would be lost if this process is process 1 of a container, and would end any other process before its start
-is complete. The kernel keeps blocked signals until the master's loop reads them.
+Before its heavy imports, `rota run` blocks the signals that the master handles. The kernel keeps blocked signals until
+the master's loop reads them. Otherwise, a TERM that arrives during the imports would be lost if this process is process
+1 of a container, and would kill any other process before its start is complete.
 """
 
 import io
@@ -21,7 +21,9 @@ _OPTIONS_WITH_A_VALUE = ("-c", "--config")
 
 
 def command_of(arguments: Sequence[str]) -> str:
-    """Return the command on a command line: its first word that is neither an option nor an option's value."""
+    """Return the command in these arguments, which is the first word that is neither an option nor an option's
+    value.
+    """
     words = iter(arguments)
     for word in words:
         if word in _OPTIONS_WITH_A_VALUE:
@@ -32,8 +34,9 @@ def command_of(arguments: Sequence[str]) -> str:
 
 
 def open_closed_descriptors() -> None:
-    """Open the standard descriptors that the parent has closed. Otherwise, the next files that this process opens would
-    get these descriptor numbers, and the log would be written into those files."""
+    """Open the standard descriptors that the parent has closed. Otherwise, the first files that this process opens
+    would get these descriptor numbers, and log lines would be written into those files.
+    """
     for fd, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None and os.open(os.devnull, os.O_RDWR) == fd:
             os.set_inheritable(fd, True)
@@ -41,16 +44,18 @@ def open_closed_descriptors() -> None:
 
 
 def escape_unencodable_output() -> None:
-    """Escape characters that the encoding of an output cannot represent. By default, such a character ends the
-    command."""
+    """Make the standard output and standard error escape characters that their encoding cannot represent. By default,
+    such a character ends the command with an error.
+    """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
 def environment_fault() -> str:
-    """Return the reason why no command can run in this environment, or "" if commands can run. The imports need more
-    than 64 kB of stack, and the fleet reads facts about its processes from /proc."""
+    """Return the reason why no command can run in this environment, or "" if commands can run. It must have more than
+    64 kB of stack, which the imports need, and /proc, from which the fleet reads data about its processes.
+    """
     soft, _ = resource.getrlimit(resource.RLIMIT_STACK)
     if soft != resource.RLIM_INFINITY and soft < LEAST_STACK_BYTES:
         return f"the stack is limited to {soft >> 10} kB: allow at least {LEAST_STACK_BYTES >> 10} kB (ulimit -s)"
@@ -63,7 +68,7 @@ def main() -> None:
     escape_unencodable_output()
     if fault := environment_fault():
         sys.stderr.write(f"rota: error: {fault}\n")
-        sys.exit(78)  # This is ExitCode.CONFIG, but importing that enum would need more stack.
+        sys.exit(78)  # ExitCode.CONFIG, whose import would need more stack
     if command_of(sys.argv[1:]) == "run":
         signal.pthread_sigmask(signal.SIG_BLOCK, MASTER_SIGNALS)
     from rota_supervisor.exits import ExitCode, print_crash  # noqa: PLC0415 - after the signals are blocked

@@ -1,4 +1,4 @@
-"""The limits of a process's control group, version 1 or 2, from the files below /sys/fs/cgroup."""
+"""The limits of a process's control group (version 1 or 2), read from the files below /sys/fs/cgroup."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -8,20 +8,21 @@ from typing import Final, NamedTuple
 MOUNTED: Final = Path("/sys/fs/cgroup")
 _MICROSECONDS: Final = 1_000_000
 _NANOSECONDS: Final = 1_000_000_000
-_NO_LIMIT_V1: Final = 1 << 62  # version 1 shows a huge number instead of "no limit"
+_NO_LIMIT_V1: Final = 1 << 62  # version 1 represents "no limit" by a number at least this large
 
 
 @dataclass(frozen=True, slots=True)
 class CgroupReading:
-    """The limits of a control group. Each limit is the lowest one that is set for the group or for a group above it.
-    None means no limit."""
+    """The limits of a control group. Each limit is the lowest one that is set for the group or any group above. None
+    means no limit.
+    """
 
     version: int = 0  # 1 or 2, or 0 if the kernel has no control groups or the version could not be read
     path: str = ""
     memory_limit: int | None = None
-    memory_used: int | None = None  # without droppable page cache, in the group with `memory_limit`
-    kills_together: bool = False  # whether the kernel ends all processes of the group when its memory is used up
-    cpu_limit: float | None = None  # the limit in processors
+    memory_used: int | None = None  # in the group that has `memory_limit`, without the droppable page cache
+    kills_together: bool = False  # whether the kernel kills all processes of the group if memory runs out
+    cpu_limit: float | None = None  # the limit of processor time, in processors
     cpu_seconds: float | None = None  # the processor time that the group with `cpu_limit` has used so far
     processes_limit: int | None = None
     processes_used: int | None = None  # the number of processes in the group with `processes_limit`
@@ -43,7 +44,7 @@ def read_cgroup(groups: str, mounted: Path = MOUNTED) -> CgroupReading:
 
 
 def _own_groups(groups: str) -> Iterator[tuple[str, str]]:
-    """Yield each controller with the path of its group. The controller "" stands for version 2."""
+    """Yield each controller with the path of the process's group. The controller "" stands for version 2."""
     for line in groups.splitlines():
         _, names, path = line.split(":", 2)
         yield from ((name, path) for name in names.split(","))
@@ -52,7 +53,8 @@ def _own_groups(groups: str) -> Iterator[tuple[str, str]]:
 def _levels(mounted: Path, path: str) -> list[Path]:
     """Return the folders of a group and of the groups above it.
 
-    In a container, the path may be valid only on the host. In that case, the group is at the mount point itself.
+    In a container, the path may be valid only on the host. In that case, the container's group is at the mount point
+    itself.
     """
     folder = mounted / path.lstrip("/")
     if ".." in folder.parts or not folder.is_dir():
@@ -122,8 +124,9 @@ def _whole(limit: _Limit | None) -> int | None:
 
 
 def _used(limit: _Limit | None, file: str, droppable: str) -> int | None:
-    """Return the memory that the group with the limit uses, without the inactive page cache, which the kernel can
-    drop."""
+    """Return the memory used by the group that has the limit. The inactive page cache does not count, because the
+    kernel can drop it.
+    """
     used = None if limit is None else _number(limit.folder / file)
     if limit is None or used is None:
         return None

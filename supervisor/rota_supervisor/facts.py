@@ -1,4 +1,4 @@
-"""Facts about tasks as JSON, for the command line and the exporter's pages, and as text for people."""
+"""Facts about tasks, as JSON and as text for people. They are shown on the command line and on the exporter's pages."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -39,14 +39,15 @@ def fields_of(found: TaskStatus) -> dict[str, object]:
     death = facts.pop("death", {})
     crash = facts.pop("last_crash", {})
     extra = {"progress": progress} if progress else {}
-    lines = "\n".join(printable(str(moment)) for moment in timeline_of(found))  # printable() escapes line breaks
+    lines = "\n".join(printable(str(moment)) for moment in timeline_of(found))  # printable() would escape line breaks
     return {**facts, **extra, **death, **{f"last_crash.{key}": crash[key] for key in crash}, "timeline": lines}
 
 
 @dataclass(frozen=True, slots=True)
 class TimelineRow:
-    """An event in the life of a task. The times of failed attempts are from the node's clock. All other times are Redis
-    time."""
+    """An event in the life of a task. The times of failed attempts were measured by the clock of the node, and all
+    others by the clock of Redis.
+    """
 
     at: datetime
     what: str
@@ -57,16 +58,18 @@ class TimelineRow:
 
 
 def timeline_of(found: TaskStatus) -> list[TimelineRow]:
-    """Return all known events of a task, in order of time. The reason for the end of a dead task is taken from its
-    death record."""
+    """Return all known events in the life of a task, in order of time. The reason for the end of a dead task is taken
+    from its death record.
+    """
     moments = [*_beginning(found), *(moment for each in found.attempts for moment in _of_attempt(each)), *_end(found)]
     return sorted(moments, key=attrgetter("at"))  # The sort is stable, so events of the same time keep their order.
 
 
 def _beginning(found: TaskStatus) -> Iterator[TimelineRow]:
-    """Yield the time at which the next attempt is due, and the time at which the task became ready for it. If the task
-    was enqueued to run at once, and was never retried or given back, its due time is the time of its enqueue. In all
-    other cases, the time of the enqueue is not known."""
+    """Yield when the next attempt is due, and when the task became ready for this attempt. If the task was enqueued to
+    run at once, and was never retried or given back, its due time is also the time at which it was enqueued. In all
+    other cases, the time of the enqueue is not known.
+    """
     attempt = f"attempt {found.attempts[-1].attempt + 1}" if found.attempts else ""
     if found.due_at and found.kind == Kind.RECOVERED.label:
         yield TimelineRow(found.due_at, "given back", attempt)

@@ -1,6 +1,6 @@
-"""A client for the HTTP server of a node's exporter, for commands and the demo.
+"""A client for the HTTP server of a node's exporter, used by commands and the demo.
 
-It does not use urllib, because urllib would use a proxy from the environment.
+It does not use urllib, because urllib would send requests through a proxy that is set in the environment.
 """
 
 import contextlib
@@ -15,11 +15,11 @@ _EVERY_ADDRESS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1", "*": "127.0.0.1"} 
 
 
 class NodeUnreachable(Exception):
-    """Raised if no server replies. The message states the address and the reason."""
+    """Raised if no server replies. The message contains the address and the reason."""
 
 
 class NodeResponse(NamedTuple):
-    """A reply: its HTTP status, its text, and the text's media type."""
+    """The response of a node: its HTTP status, its text, and the media type of the text."""
 
     status: int
     text: str
@@ -27,7 +27,7 @@ class NodeResponse(NamedTuple):
 
     @property
     def line(self) -> str:
-        """The text if it is a single line of plain text, or "" if it is anything else, such as a page."""
+        """The text if it is a single line of plain text, or "" if it is anything else, for example an HTML page."""
         text = self.text.strip()
         return text if self.kind.startswith("text/plain") and "\n" not in text else ""
 
@@ -39,7 +39,7 @@ class NodeHttp(NamedTuple):
     host: str
     port: int
     token: str = ""  # the bearer token to send, or "" for none
-    certificate: str = ""  # the file with the expected certificate, or "" to use the system's trust store
+    certificate: str = ""  # the file with the certificate to trust, or "" to use the system's trust store
 
     @property
     def url(self) -> str:
@@ -72,7 +72,9 @@ class NodeHttp(NamedTuple):
 
 
 def token_in(file: Path) -> str:
-    """Return the bearer token in a file. Raises OSError, and ValueError if the contents are not a valid token."""
+    """Return the bearer token in a file. Raises OSError if the file cannot be read, and ValueError if its contents are
+    not a valid token.
+    """
     text = file.read_bytes()
     if not text.isascii() or len(text.split()) != 1:
         raise ValueError("expected one word of ASCII characters, the token")
@@ -92,7 +94,9 @@ def _what_to_do(error: Exception) -> str:
 
 
 def node_at(listen: str, token: str = "", certificate: str = "") -> NodeHttp:
-    """Return the address of a node, based on its `[http] listen` (`host:port`) and `tls_cert`. Raises ValueError."""
+    """Return the address of a node that has these values of `[http] listen` (`host:port`) and `tls_cert`. Raises
+    ValueError if `listen` is not valid.
+    """
     host, _, port = listen.rpartition(":")
     host = host.strip("[]")
     return NodeHttp("https" if certificate else "http", _EVERY_ADDRESS.get(host, host), int(port), token, certificate)

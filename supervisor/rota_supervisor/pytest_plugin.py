@@ -18,7 +18,7 @@ _SHOWN_CHARACTERS = 20_000
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option `rota_redis_url` to pytest's configuration. It names the server to test with."""
+    """Add the option `rota_redis_url` to pytest's configuration. It contains the URL of the server to test with."""
     parser.addini(_URL, "The URL of the Redis server for tests (default: start an embedded server)", default="")
 
 
@@ -42,9 +42,9 @@ def rota_eager() -> "Iterator[list[Ran]]":
 
 @pytest.fixture(scope="session")
 def rota_server_url(pytestconfig: pytest.Config) -> Iterator[str]:
-    """Yield the URL of the server to test with: the server that `rota_redis_url` names in pytest's configuration, or
-    otherwise an embedded server for this session. With pytest-xdist, each of its workers has its own embedded
-    server."""
+    """Yield the URL of the server to test with. This is `rota_redis_url` from pytest's configuration, or otherwise the
+    URL of an embedded server for this session. Each pytest-xdist worker has its own embedded server.
+    """
     named: str = pytestconfig.getini(_URL)
     if named:
         yield named
@@ -71,14 +71,14 @@ def rota_client(rota_server_url: str) -> "Iterator[Client]":
 
     namespace = f"test-{uuid.uuid4().hex}"
     with warnings.catch_warnings(), default_client_set(rota_server_url, namespace) as client:
-        warnings.simplefilter("ignore", UnseenNamespace)  # There is no fleet yet.
+        warnings.simplefilter("ignore", UnseenNamespace)  # The client warns because no fleet serves this namespace yet.
         yield client
     erase(rota_server_url, namespace)
 
 
 @pytest.fixture
 def rota_fleet_settings() -> dict[str, Any]:
-    """Return additional settings for `rota_fleet`. Override this fixture to change them."""
+    """Return additional settings for `rota_fleet`. Override this fixture to change the settings."""
     return {}
 
 
@@ -86,7 +86,7 @@ def rota_fleet_settings() -> dict[str, Any]:
 def rota_fleet(
     rota_client: "Client", rota_server_url: str, rota_fleet_settings: dict[str, Any]
 ) -> "Iterator[FleetOfTest]":
-    """Yield a fleet that runs the tasks of `rota_client` and the default client, until the test ends."""
+    """Yield a fleet that runs the tasks enqueued with `rota_client` or the default client, until the test ends."""
     from rota_supervisor.testing import FleetFailed, fleet, fleet_settings  # noqa: PLC0415
 
     settings = fleet_settings(rota_server_url, rota_client.namespace, rota_fleet_settings)

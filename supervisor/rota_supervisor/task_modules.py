@@ -1,8 +1,9 @@
 """The import of the task modules in the zygote, and the check for threads and connections that workers must not share.
 
-`python -P -m rota_supervisor.task_modules FOLDER MODULE...` serves queries of `rota_supervisor.code_probe`: the
-definitions in the modules, for `rota check`, or the login from a provider. It reads the query from a file on its
-standard input, and writes one JSON object to a separate pipe, because modules may print to stdout.
+`python -P -m rota_supervisor.task_modules FOLDER MODULE...` replies to a query from `rota_supervisor.code_probe`,
+either for the definitions in the modules (for `rota check`) or for the login from a credentials provider. The process
+reads the query from a file on its standard input. It writes one JSON object to a separate pipe, because modules may
+print to stdout.
 """
 
 import gc
@@ -35,7 +36,7 @@ _OWN = tuple(str(Path(module.__file__ or "").parent) for module in (rota, rota_s
 
 
 def make_importable(folders: Iterable[str]) -> None:
-    """Put folders after the standard library and before installed packages.
+    """Insert folders into `sys.path` after the standard library and before installed packages.
 
     With this order, a user's `selectors.py` does not shadow the standard library's module, but a user's `tasks.py`
     takes precedence over an installed module.
@@ -72,22 +73,25 @@ def _read_annotations() -> ImportFailed | None:
 
 
 def _text_of(error: BaseException) -> str:
-    """Return the kind and the text of an error, without the location that a SyntaxError adds, because Rota adds its
-    own."""
+    """Return the class and the message of an error. The location in the message of a SyntaxError is omitted, because
+    Rota adds the location itself.
+    """
     text = error.msg if isinstance(error, SyntaxError) and error.filename else error
     return f"{type(error).__name__}: {text}"
 
 
 def _advice(error: BaseException, module: str) -> str:
-    # Give the hint only if the missing module is one that `imports` names, and not a module that the application
-    # imports.
+    # The hint only helps if the missing module is named in `imports`. It would mislead if the application imports the
+    # missing module.
     if not isinstance(error, ModuleNotFoundError) or not f"{module}.".startswith(f"{error.name}."):
         return ""
     return f"; modules are searched for in the folder where rota is started ({Path.cwd()}), and in installed packages"
 
 
 def _location_of(error: BaseException) -> str:
-    """Return the last line of the user's code in the traceback, as `file:line`, or "" if there is none."""
+    """Return where in the user's code the error was raised, as `file:line`, or "" if the traceback contains no user
+    code.
+    """
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"
     frames = traceback.extract_tb(error.__traceback__)
@@ -101,7 +105,7 @@ def tasks_and_queues() -> list[tuple[str, str]]:
 
 
 def declared_schedules() -> list[tuple[str, str]]:
-    """Return the schedules that the registered tasks declare, each with its definition."""
+    """Return the name and the definition of each schedule that a registered task declares."""
     found = [schedule for task in default_registry for schedule in task.schedules]
     if not found:
         return []
@@ -111,7 +115,7 @@ def declared_schedules() -> list[tuple[str, str]]:
 
 
 def misfits(calls: ScheduledCalls) -> Iterator[str]:
-    """Yield a fault for each schedule of the configuration with arguments that do not fit its task."""
+    """Yield a message for each schedule in the configuration whose arguments do not fit its task."""
     for schedule, (name, args, kwargs) in calls.items():
         task = default_registry.get(name)
         try:
@@ -122,29 +126,31 @@ def misfits(calls: ScheduledCalls) -> Iterator[str]:
 
 
 def warm_up() -> None:
-    """Create objects that otherwise every worker would create at its start, so that all workers share them.
+    """Create objects that every worker needs at its start, so that all workers share them.
 
-    An import after the fork writes to pages all over the heap, which the worker then no longer shares. Measured with
-    CPython 3.11, per worker: the digest of a script takes 0.5 MB, mostly for starting OpenSSL, and the codec for
-    looking up host names, which connections of tasks need as well, takes 1.4 MB.
+    A worker that imports a module after the fork writes to pages all over the heap, and so no longer shares these
+    pages. With CPython 3.11, each worker would need 0.5 MB for the digest of a script, mostly for starting OpenSSL, and
+    1.4 MB for the codec that looks up host names, which the connections of tasks need as well.
     """
     load_script("turn")
     importlib.import_module(_HOST_NAME_CODEC)
 
 
 def warm_up_for(concurrency: int) -> None:
-    """Load the additional modules of concurrent workers (5 MB) once for all workers that are forked from now on."""
+    """Load the additional modules of concurrent workers (5 MB), so that all workers that are forked from now on share
+    them.
+    """
     if concurrency > 1 and _FOR_MANY_TASKS not in sys.modules:
         importlib.import_module(_FOR_MANY_TASKS)
         freeze()
 
 
 def freeze() -> int:
-    """Collect garbage, and exempt the remaining objects from further collections, so that workers keep sharing their
-    pages.
+    """Collect garbage, and exempt the remaining objects from later collections, so that workers keep sharing the pages
+    of these objects.
 
-    Returns the number of these objects. With 100 MB of imports, a worker's private memory stays at 4.4 MB during its
-    collections, compared with 71 MB without this function.
+    Returns the number of exempted objects. If imports take 100 MB, a worker's private memory stays at 4.4 MB during its
+    collections. Without this function, it grows to 71 MB.
     """
     give_memory_back()
     _forget_lookups()
@@ -155,8 +161,8 @@ def freeze() -> int:
 def _forget_lookups() -> None:
     """Clear the interpreter's cache of attribute lookups, which holds a reference to each cached name.
 
-    The imports have filled this cache. Each worker would replace the entries, and would therefore write to the pages of
-    the cached names all over the heap (0.13 MB).
+    The imports have filled this cache. Each worker would replace its entries, and so write to the pages of the cached
+    names all over the heap, which it would no longer share (0.13 MB).
     """
     if sys.version_info >= (3, 13):
         sys._clear_internal_caches()  # noqa: SLF001 - documented
@@ -200,12 +206,12 @@ def _connected_sockets(expected: frozenset[int]) -> Iterator[str]:
 def _is_socket(fd: int) -> bool:
     try:
         return stat.S_ISSOCK(os.fstat(fd).st_mode)
-    except OSError:  # This is the descriptor of the listing itself.
+    except OSError:  # This descriptor listed the folder, and is closed now.
         return False
 
 
 def main() -> None:
-    """Reply to one query and exit."""
+    """Reply to the query on the command line and standard input, and exit."""
 
     os.set_inheritable(REPLY_FD, False)
     folder, *modules = sys.argv[1:]

@@ -1,4 +1,6 @@
-"""A server and a fleet for the tests of applications. The fixtures `rota_client` and `rota_fleet` are based on them."""
+"""A Redis server and a fleet for the tests of applications. The fixtures `rota_client` and `rota_fleet` use this
+module.
+"""
 
 import contextlib
 import json
@@ -30,13 +32,15 @@ _DEFAULTS: Final = {"workers": 2, "http": {"listen": ""}, "log": {"format": "jso
 
 
 class FleetFailed(RuntimeError):
-    """Raised if the fleet of a test did not start. The message contains the end of its log."""
+    """Raised if the fleet of a test did not start. The message contains the end of the fleet's log."""
 
 
 @contextlib.contextmanager
 def server() -> Iterator[str]:
-    """Run an embedded server for the duration of the block, and yield its URL. Raises Failure."""
-    # Use a short path, because the path of a socket is limited to about a hundred characters.
+    """Run an embedded server for the duration of the block, and yield its URL. Raises Failure if the server cannot be
+    started.
+    """
+    # The path must be short, because the path of a socket is limited to about a hundred characters.
     with tempfile.TemporaryDirectory(prefix="rota-") as folder:
         url = f"unix://{folder}/server"
         with embedded_server(url, Path(folder)):
@@ -73,8 +77,9 @@ def fleet_settings(client_url: str, namespace: str, own: Mapping[str, Any]) -> d
 
 
 class FleetOfTest:
-    """A master with its workers, as `rota run` starts them. `client` enqueues tasks for the fleet, and `folder`
-    contains its `rota.toml` and its log."""
+    """A master with its workers, started by `rota run`. `client` enqueues tasks for the fleet. `folder` contains the
+    fleet's `rota.toml` and log.
+    """
 
     def __init__(self, client: Client, folder: Path, settings: Mapping[str, Any]) -> None:
         self.client = client
@@ -92,8 +97,9 @@ class FleetOfTest:
         return (self.folder / _LOG).read_text(encoding="utf-8", errors="replace")
 
     def start(self, *launcher: str, new_session: bool = False) -> None:
-        """Start the fleet, and wait until its workers are ready. `launcher` contains arguments for Python before the
-        command, for example the arguments of `rota_supervisor.process`. Raises FleetFailed."""
+        """Start the fleet, and wait until its workers are ready. `launcher`: arguments for Python that precede the
+        command, for example those that start `rota_supervisor.process`. Raises FleetFailed.
+        """
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notified:
             notified.bind(str(self.folder / "notify"))
             with (self.folder / _LOG).open("ab") as log:
@@ -112,7 +118,7 @@ class FleetOfTest:
         return None if self._process is None else self._process.poll()
 
     def reload(self, settings: Mapping[str, Any]) -> None:
-        """Change the configuration and send SIGHUP."""
+        """Write new settings to the configuration, and send SIGHUP to the master."""
         assert self._process is not None, "a fleet that runs"
         self._configure(settings)
         self._process.send_signal(signal.SIGHUP)
@@ -155,7 +161,7 @@ class FleetOfTest:
 
 @contextlib.contextmanager
 def fleet(client: Client, settings: Mapping[str, Any]) -> Iterator[FleetOfTest]:
-    """Run a fleet for the duration of the block. Raises FleetFailed."""
+    """Run a fleet for the duration of the block. Raises FleetFailed if the fleet does not start."""
     with tempfile.TemporaryDirectory(prefix="rota-") as folder:
         made = FleetOfTest(client, Path(folder), settings)
         try:
@@ -166,7 +172,9 @@ def fleet(client: Client, settings: Mapping[str, Any]) -> Iterator[FleetOfTest]:
 
 
 def _wait_until_ready(notified: socket.socket, pid: int) -> bool:
-    """Wait until the master reports that it is ready. Returns False if it ends before that or takes too long."""
+    """Wait until the master reports that it is ready. Returns False if the master ends before it is ready or takes too
+    long.
+    """
     ended = os.pidfd_open(pid)
     poller = select.poll()
     poller.register(notified, select.POLLIN)
@@ -185,7 +193,7 @@ def _wait_until_ready(notified: socket.socket, pid: int) -> bool:
 
 
 def _toml(settings: Mapping[str, Any], path: str = "") -> str:
-    """Return settings as TOML. Values are written as in JSON, and nested mappings as tables."""
+    """Return settings as TOML. Nested mappings become tables, and all other values are written as JSON."""
     plain = [f"{key} = {json.dumps(value)}" for key, value in settings.items() if not isinstance(value, Mapping)]
     tables = [
         f"[{path}{json.dumps(key)}]\n{_toml(value, f'{path}{json.dumps(key)}.')}"

@@ -1,4 +1,4 @@
-"""The shop's own tests: python manage.py test. They need neither Redis nor a fleet."""
+"""The shop's own tests, which need neither Redis nor a fleet: python manage.py test."""
 
 from django.test import TestCase
 
@@ -12,7 +12,7 @@ class PlacingAnOrder(TestCase):
     """Tests of the tasks that a request enqueues."""
 
     def test_an_order_is_confirmed_once_its_request_is_committed(self) -> None:
-        # TestCase never commits, so the test has it run the callbacks that a commit would run.
+        # TestCase never commits, so the test makes it run the callbacks that a commit would run.
         with rota.testing.capture() as captured, self.captureOnCommitCallbacks(execute=True):
             placed = self.client.post("/orders/", {"customer": "Ann", "amount": "7"}).json()
         captured.assert_enqueued(confirm_order, args=[placed["order"]])
@@ -29,7 +29,7 @@ class PlacingAnOrder(TestCase):
 
 
 class ConfirmingAnOrder(TestCase):
-    """Tests of the task, which can be called like any function."""
+    """Tests of the task, which they call like any function."""
 
     def test_a_placed_order_is_confirmed(self) -> None:
         order = Order.objects.create(customer="Ann", amount=7)

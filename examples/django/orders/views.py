@@ -1,4 +1,4 @@
-"""Two views: one places an order, the other returns its state."""
+"""Two views: one places an order, and the other returns the state of an order."""
 
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import get_object_or_404
@@ -11,12 +11,14 @@ LIMIT = 1000
 
 
 class TooExpensive(Exception):
-    """Raised if an order exceeds the limit. Because of this exception, the request's transaction is rolled back."""
+    """Raised if an order exceeds the limit. Because of this exception, Django rolls the request's transaction back."""
 
 
 @require_POST
 def create(request: HttpRequest) -> HttpResponse:
-    """Place an order and enqueue its confirmation. The task is sent when the request is committed, or not at all."""
+    """Place an order, and enqueue the task that confirms the order. The task is sent only if the request's transaction
+    is committed.
+    """
     order = Order.objects.create(customer=request.POST["customer"], amount=int(request.POST["amount"]))
     task = confirm_order.enqueue(order.pk)
     if order.amount > LIMIT:

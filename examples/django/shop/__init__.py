@@ -1,1 +1,1 @@
-"""The project: settings and URLs."""
+"""The Django project: its settings and URLs."""

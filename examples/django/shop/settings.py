@@ -1,4 +1,4 @@
-"""Settings of a small shop: one database, a transaction around each request, and Rota."""
+"""The settings of a small shop, with one database, a transaction around each request, and Rota."""
 
 import os
 from pathlib import Path
@@ -33,8 +33,8 @@ DATABASES = {
     "default": {
         "ENGINE": "django.db.backends.sqlite3",
         "NAME": BASE_DIR / "shop.sqlite3",
-        "ATOMIC_REQUESTS": True,  # tasks that a view enqueues are sent when its request is committed
-        "OPTIONS": {"timeout": 20, "transaction_mode": "IMMEDIATE"},  # several workers write to one file
+        "ATOMIC_REQUESTS": True,  # tasks that a view enqueues are sent when the transaction commits
+        "OPTIONS": {"timeout": 20, "transaction_mode": "IMMEDIATE"},  # several processes write to the SQLite file
     }
 }
 

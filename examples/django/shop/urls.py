@@ -1,4 +1,4 @@
-"""The URLs: two of the shop, the admin, and Rota's page in it."""
+"""The URLs: two of the shop, the Django admin, and Rota's page in the admin."""
 
 from django.contrib import admin
 from django.urls import include, path

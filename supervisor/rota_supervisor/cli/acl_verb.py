@@ -28,7 +28,7 @@ _NOT_SAVED: Final = (
 
 
 class AclUser(NamedTuple):
-    """A user for one role, with its rules after `reset on` and without a password."""
+    """A user for one role. `rules` are the rules that follow `reset on` and the password."""
 
     role: AclRole
     name: str
@@ -83,7 +83,9 @@ def acl(
 def users_of(
     config: Config, roles: Iterable[AclRole], prefix: str | None = None, *, on_sentinels: bool = False
 ) -> list[AclUser]:
-    """Return the users of the roles for this configuration. The prefix of their names is by default the namespace."""
+    """Return the users for these roles in this configuration. The names of the users begin with the prefix, by default
+    the namespace.
+    """
     before = f"{config.namespace}-" if prefix is None else prefix
     failover = has_sentinels(config)
     return [
@@ -115,7 +117,7 @@ def _apply(state: command.CliState, config: Config, users: list[AclUser], folder
 
 
 def _set_user(connection: Connection, user: AclUser, hashes: dict[AclRole, str]) -> None:
-    # The server joins the words of a selector, which is in parentheses.
+    # A selector in parentheses can be split at its spaces, because the server joins these words again.
     words = " ".join(_rules(user, hashes)).split(" ")
     try:
         connection.execute("ACL", "SETUSER", user.name, "reset", "on", *words)
@@ -138,7 +140,7 @@ def _hash_of(password: str) -> str:
 
 
 def _password_at(file: Path) -> str:
-    """Return the password in a file. If there is no such file, generate a password and write it there."""
+    """Return the password in a file. If the file does not exist, generate a password and write it to the file."""
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _MODE)

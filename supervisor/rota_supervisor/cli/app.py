@@ -13,8 +13,8 @@ from rota_supervisor.cli import command, output
 from rota_supervisor.config.errors import suggestion
 from rota_supervisor.exits import MEANINGS, ExitCode, Failure
 
-# The module of each command, and its summary for `rota --help`. The help imports none of the modules, so it is shown
-# quickly.
+# The module of each command, and the summary of the command for `rota --help`. The summaries are listed here so that
+# the help imports none of the modules and appears quickly.
 COMMANDS = {
     "init": ("config_verbs", "Write a commented rota.toml and tasks.py."),
     "run": ("run_verbs", "Run a fleet: the master, workers, pollers and the exporter."),
@@ -46,10 +46,10 @@ COMMANDS = {
     "import": ("backup_verbs", "Write an exported file into an empty namespace, and check it."),
     "audit": ("audit_verb", "Check that every accepted task is accounted for and can be found."),
 }
-INTERRUPTED = 130  # the code that a shell reports for a process that Ctrl-C ended
+INTERRUPTED = 130  # the exit code with which a shell reports that Ctrl-C ended a process
 
 
-# The command of Rota that users need, with the names under which users of other systems look for it.
+# Each command of Rota, with the names under which users of other systems may look for it.
 _FOREIGN_COMMANDS = {
     "run": "worker workers work start server serve up",
     "status": "ps info inspect stats list",
@@ -72,7 +72,8 @@ _FOREIGN_COMMANDS = {
     "--help": "help",
     "--version": "version",
 }
-# Options of other systems: the command of Rota ("" for any) with which they are used, the options, and the advice.
+# Options of other systems. Each row has the command of Rota with which users may write them ("" for any command), the
+# options, and advice.
 _FOREIGN_OPTIONS = (
     ("run", "-A --app", "Name only the modules that define the tasks, as in `rota run shop.tasks`"),
     ("run", "--concurrency --processes --workers --num-workers", "Set the number of workers with -w 4"),
@@ -96,7 +97,7 @@ _VARIABLE = "_ROTA_COMPLETE"  # the environment variable with which click's comp
 
 
 class _Rota(command.RotaGroup):
-    """The group of all commands. It imports only the command that is called."""
+    """The group of all commands. Only the module of the called command is imported."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's interface
         return list(COMMANDS)
@@ -129,7 +130,7 @@ def app() -> None:
 def run_app(arguments: Sequence[str]) -> int:
     """Run a command line, and return the exit code."""
     state = command.CliState()
-    state.no_color |= "--no-color" in arguments  # set early, for errors in the arguments themselves
+    state.no_color |= "--no-color" in arguments  # set before parsing, because parsing can fail
     state.json = "--json" in arguments
     messages: Sequence[str] = ()
     try:
@@ -149,7 +150,7 @@ def run_app(arguments: Sequence[str]) -> int:
         messages = [error.format_message()]
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
-    except (output.ReaderGoneError, BrokenPipeError):  # A flush raises BrokenPipeError.
+    except (output.ReaderGoneError, BrokenPipeError):  # BrokenPipeError is raised when a stream is flushed.
         output.discard(sys.stdout)
         return ExitCode.CLEAN
     except OSError as error:
@@ -173,8 +174,7 @@ def _error_text(error: click.UsageError) -> str:
 
 
 def _advice(error: click.UsageError, path: str) -> str:
-    """Return advice on what to write instead of an option of another system, or "" if there is no advice for the
-    option."""
+    """Return advice for a user who wrote an option of another system, or "" if there is no advice for the option."""
     name = error.option_name if isinstance(error, click.NoSuchOption) else ""
     meant = path.removeprefix("rota ")
     found = (advice for of, names, advice in _FOREIGN_OPTIONS if of in ("", meant) and name in names.split())
@@ -215,7 +215,7 @@ def _page(root: click.Context) -> Iterator[str]:
 
 
 def _commands(context: click.Context) -> Iterator[click.Context]:
-    """Yield the commands of a group and its subgroups, each with the context of a call."""
+    """Yield a context for each command of a group and its subgroups."""
     assert isinstance(context.command, click.Group)
     for name in context.command.list_commands(context):
         found = context.command.get_command(context, name)
@@ -236,7 +236,6 @@ def _section(context: click.Context) -> Iterator[str]:
 
 
 def _text(text: str | None) -> str:
-    """Return a text with escapes for troff, so that no line begins with a request and no hyphen becomes a minus
-    sign."""
+    """Escape a text for troff, so that no line is read as a request and no hyphen is shown as a minus sign."""
     flat = " ".join((text or "").split()).replace("\\", "\\e").replace("-", "\\-")
     return f"\\&{flat}" if flat.startswith((".", "'")) else flat

@@ -97,8 +97,9 @@ def audit(*, heal: bool, files: tuple[Path, ...]) -> None:
 
 
 def _evidence_of(files: Iterable[Path]) -> Evidence:
-    """Read the files of --against, and return the fates of their tasks. Raises Failure with code 1 if a file cannot be
-    used."""
+    """Read the files of --against, and return what they record about each task. Raises Failure with code 1 if a file
+    cannot be used.
+    """
     evidence = Evidence()
     for file in files:
         try:
@@ -144,8 +145,9 @@ def _some_of(ids: Sequence[str]) -> str:
 
 
 def _unplaced(store: Store, connection: Connection) -> list[str]:
-    """Return the ids of live tasks that are in no lane or set. Each step is a separate call, so that the server can
-    serve other clients in between."""
+    """Return the ids of live tasks that are in no lane or set. The search consists of many calls, so that the server
+    can serve other clients in between.
+    """
     scan = find_unplaced(store, lambda _: set())
     reply: Any = None
     while True:
@@ -208,8 +210,8 @@ def _items_of(strays: Sequence[StrayKey]) -> int | str:
 def find_strays(config: Config, connection: Connection, most_scans: float = math.inf) -> list[StrayKey]:
     """Return the lists whose keys look like lanes of this namespace but are not.
 
-    The client finds the lists by SCAN, because scripts do not scan keys. It stops after `most_scans` calls of
-    SCAN_COUNT keys. Raises ServerError.
+    The lists are found with SCAN from the client, because scripts do not scan keys. The search stops after `most_scans`
+    calls, each for SCAN_COUNT keys. Raises ServerError.
     """
     found: dict[str, StrayKey] = {}
     cursor = b""
@@ -229,12 +231,12 @@ def find_strays(config: Config, connection: Connection, most_scans: float = math
 def _length(connection: Connection, key: bytes) -> int | None:
     try:
         return int(connection.execute("LLEN", key))
-    except Refused:  # The ACL may permit only the keys of the namespace.
+    except Refused:  # This user may be permitted only the namespace's keys.
         return None
 
 
 def warn_of_strays(strays: Iterable[StrayKey]) -> None:
-    """Warn of each list, with the number of its items and how to turn it into a queue."""
+    """Warn of each list. The warning contains the number of items and how to turn the list into a queue."""
     for stray in strays:
         waiting = "an unknown number of items" if stray.items is None else output.counted(stray.items, "item")
         output.print_warning(

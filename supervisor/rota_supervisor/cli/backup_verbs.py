@@ -1,4 +1,4 @@
-"""`rota export` and `rota import`: a namespace as a file of JSON lines."""
+"""`rota export` and `rota import`, which write a namespace to a file of JSON lines and read it back."""
 
 import contextlib
 import os
@@ -20,7 +20,7 @@ from rota_supervisor.exits import ExitCode, Failure
 from rota_supervisor.server_check import parse_info, version_of
 
 _STANDARD_OUTPUT: Final = Path("-")
-_MODE: Final = 0o600  # the file contains the arguments of all tasks
+_MODE: Final = 0o600  # readable only by its owner, because it contains the arguments of all tasks
 _NAMED_LINES: Final = 20
 
 
@@ -56,8 +56,9 @@ def export(file: Path, *, exact: bool) -> None:
 
 @contextlib.contextmanager
 def _new_file(path: Path) -> Iterator[BinaryIO]:
-    """Yield a file `PATH.part`, which is renamed to `path` when it is complete. If a file with that name is left from
-    an earlier export, it is overwritten."""
+    """Yield the open file `PATH.part`, which is renamed to `path` when it is complete. A `PATH.part` that an earlier
+    export has left is overwritten.
+    """
     if path == _STANDARD_OUTPUT:
         yield sys.stdout.buffer
         return
@@ -146,7 +147,7 @@ def _import(file: Path) -> None:
 
 
 def _check(file: Path) -> CheckedFile:
-    """Check a whole file. If lines are not valid, raises Failure with code 1, which lists their numbers."""
+    """Check a whole file. If any lines are not valid, raises Failure with code 1, which lists their line numbers."""
     size = file.stat().st_size
     try:
         with file.open("rb") as lines, output.progress_bar("checking") as report:

@@ -1,4 +1,6 @@
-"""The shared parts of all commands: common options, configuration, server, and output as data or text."""
+"""The parts that all commands share: common options, access to the configuration and the server, and output as data or
+text.
+"""
 
 import contextlib
 import os
@@ -36,12 +38,14 @@ class UsableConfig(NamedTuple):
 
     config: Config
     faults: Sequence[str] = ()
-    master: "FoundMaster | None" = None  # the master that was started with the file, if the file has faults
+    master: "FoundMaster | None" = None  # if the file has faults: the running master that was started with it
 
 
 @dataclass(slots=True)
 class CliState:
-    """The common options, which can be anywhere on the command line, and whether this process became a master."""
+    """The common options, which may be written anywhere on the command line, and whether this process became a
+    master.
+    """
 
     config_file: str | None = None
     json: bool = False
@@ -49,8 +53,9 @@ class CliState:
     is_master: bool = False  # whether this process became a master
 
     def hints_of_folder(self) -> list[str]:
-        """Return hints for an error message of a failed connection, for example that this folder has no configuration
-        file."""
+        """Return hints to add to the error message when a connection fails, for example that this folder has no
+        configuration file.
+        """
         if sources_of(self.config_file).file.exists():
             return []
         return [f"there is no {DEFAULT_FILE} in this folder: name it with -c FILE if it is elsewhere"]
@@ -72,12 +77,12 @@ class CliState:
         return loaded
 
     def load_usable(self) -> "UsableConfig":
-        """Return a configuration with which this node can be reached, even if its file has faults, because the fleet
-        must be reachable while someone repairs the file.
+        """Return a configuration with which this node can be reached. The file may have faults, because the fleet must
+        be reachable while someone repairs the file.
 
         If the configuration has faults, the server, the namespace and the control socket are taken from the running
         master that was started with the same file. If there is no such master, the configuration contains only the
-        parts that could be read.
+        parts of the file that could be read.
         """
         sources = sources_of(self.config_file)
         try:
@@ -93,9 +98,9 @@ class CliState:
     def load_to_reach(self) -> Config:
         """Return a configuration with which the fleet's server and namespace can be reached.
 
-        If the file has faults, both are taken from the running master that was started with the file, and a warning is
-        printed. The rest is read from the file as far as possible. If there is no such master, raises Failure with code
-        78, which lists all faults.
+        If the file has faults, a warning is printed, and both are taken from the running master that was started with
+        the file. The other settings are read from the file as far as possible. If there is no such master, raises
+        Failure with code 78, which lists all faults.
         """
         config, faults, found = self.load_usable()
         if not faults:
@@ -120,14 +125,14 @@ class CliState:
             yield config, Store(config.namespace), connection
 
     def table(self, data: Any, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-        """Write the data as JSON for programs, or a table for people."""
+        """Write the data as JSON if --json is given, and otherwise write the rows as a table."""
         if self.json:
             output.put_json(data)
         else:
             output.put_table(header, rows, no_color=self.no_color)
 
     def fields(self, data: Any, shown: Mapping[str, object]) -> None:
-        """Write the data as JSON for programs, or a line per field for people."""
+        """Write the data as JSON if --json is given, and otherwise write each field in `shown` on a line."""
         if self.json:
             output.put_json(data)
         else:
@@ -135,7 +140,7 @@ class CliState:
                 output.put_field(key, value)
 
     def report(self, data: Any, text: str) -> None:
-        """Write the data as JSON for programs, or a text for people."""
+        """Write the data as JSON if --json is given, and otherwise write the text."""
         if self.json:
             output.put_json(data)
         else:
@@ -148,10 +153,10 @@ def current_state() -> CliState:
 
 
 def _messages(error: ConfigError, file: Path) -> list[str]:
-    """Return one line per fault, with the file or other source of the fault."""
+    """Return one line per fault, which names the file or other source of the fault."""
     lines = []
     for fault in error.faults:
-        # The path of a fault in an environment variable or a flag is its name.
+        # If the fault is in an environment variable or a flag, its path is the name of the variable or flag.
         is_elsewhere = bool(fault.origin) or fault.path.startswith(("ROTA_", "-"))
         is_of_no_file = is_elsewhere or fault.path == str(file) or not file.exists()
         lines.append(str(fault) if is_of_no_file else f"{file}: {fault}")
@@ -159,25 +164,27 @@ def _messages(error: ConfigError, file: Path) -> list[str]:
 
 
 def warn_without_imports(config: Config, warn: Callable[[str], None] = output.print_warning) -> None:
-    """Warn if the configuration names no modules to import, because the fleet then cannot run any task."""
+    """Warn if the configuration names no modules to import. Without them, the fleet cannot run any task."""
     if not config.imports:
         warn('no modules to import, so no task can run: set imports = ["your.tasks"], or name them after `run`')
 
 
-# Checks that commands make, and how errors end a command
+# The checks that commands make, and the conversion of errors into failures
 
 
 def check_usage(*faults: str | None) -> None:
-    """Raise Failure with code 2 if the command line has faults. The failure lists all faults in `faults` that are
-    neither empty nor None. If there are none, return."""
+    """Raise Failure with code 2 if the command line has faults. The failure lists all `faults` that are neither empty
+    nor None. If there are none, nothing is raised.
+    """
     if found := [fault for fault in faults if fault]:
         raise Failure(ExitCode.USAGE, *found)
 
 
 @contextlib.contextmanager
 def failing(codes: Mapping[type[Exception], ExitCode]) -> Iterator[None]:
-    """Convert the errors in `codes`, if the block raises one, into a Failure with the given exit code and the error's
-    text."""
+    """If the block raises an error whose class is in `codes`, raise a Failure with that exit code and the error's text
+    instead.
+    """
     try:
         yield
     except tuple(codes) as error:
@@ -191,7 +198,7 @@ def check_id(task_id: str) -> None:
 
 
 def require_known(found: "TaskStatus") -> None:
-    """Raise Failure with code 1 if nothing is known about a task. The message names possible reasons."""
+    """Raise Failure with code 1 if nothing is known about a task. The message lists possible reasons."""
     if found.state is State.UNKNOWN:
         raise Failure(ExitCode.NO, f'the server knows nothing about a task "{found.id}": {found.why}')
 
@@ -235,12 +242,12 @@ class RotaCommand(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.UsageError as error:
-            error.ctx = error.ctx or ctx  # makes the message refer to the help of this command
+            error.ctx = error.ctx or ctx  # so that the message refers to this command's help
             raise
 
 
 class RotaGroup(click.Group):
-    """A group of commands with the common options. Without a command, it shows its help."""
+    """A group of commands with the common options. If the group is called without a command, its help is shown."""
 
     command_class = RotaCommand
 
@@ -268,7 +275,7 @@ class RotaGroup(click.Group):
         return suggestion(name, known) or f": {there}"
 
     def advice(self, name: str) -> str:
-        """Return advice about a command of another system, or "" if no other system is known to have this command."""
+        """Return advice for a user who wrote a command of another system, or "" if there is no advice for this name."""
         del name
         return ""
 
@@ -277,7 +284,7 @@ class RotaGroup(click.Group):
 
 
 class WholeNumber(click.IntRange):
-    """A whole number that is at least `min`, and at most `max` if that is not None."""
+    """The type of an option that takes a whole number of at least `min`, and at most `max` unless `max` is None."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         try:
@@ -287,7 +294,7 @@ class WholeNumber(click.IntRange):
 
 
 class DecimalNumber(click.FloatRange):
-    """A number that is at least `min`, and at most `max` if that is not None."""
+    """The type of an option that takes a number of at least `min`, and at most `max` unless `max` is None."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         try:

@@ -114,8 +114,9 @@ def check(*, no_imports: bool) -> None:
 
 
 def require_something_to_run(loaded: Loaded) -> None:
-    """Raise Failure with code 78 if there is neither a configuration file nor a module to import. The command was then
-    probably run in the wrong folder."""
+    """Raise Failure with code 78 if there is neither a configuration file nor a module to import, because the command
+    was then probably run in the wrong folder.
+    """
     if loaded.content is None and not loaded.config.imports:
         raise Failure(
             ExitCode.CONFIG,
@@ -125,7 +126,9 @@ def require_something_to_run(loaded: Loaded) -> None:
 
 
 def check_certificate(config: Config) -> None:
-    """Check that the exporter can load its TLS certificate, if one is configured. Raises Failure if it cannot."""
+    """Check that the exporter can load its TLS certificate, if one is configured. Raises Failure if the certificate
+    cannot be loaded.
+    """
     if not config.http.tls_cert:
         return
     import ssl  # noqa: PLC0415 - TLS is rarely used
@@ -139,8 +142,9 @@ def check_certificate(config: Config) -> None:
 
 
 def _checked_server(config: Config, counts: str) -> str:
-    """Return the server's version, and print warnings about the server. Raises Failure. If the server is not reachable,
-    a message on standard error first states that everything else is usable."""
+    """Return the server's version, and print warnings about the server. Raises Failure if the server cannot be used. If
+    it is not reachable, a message on standard error first states that everything else is usable.
+    """
     try:
         checked = check_server(config, open_namespace=False)
     except Failure as failure:
@@ -153,7 +157,7 @@ def _checked_server(config: Config, counts: str) -> str:
 
 
 def warnings_of_series(config: Config, queues: int) -> list[str]:
-    """Return a warning if the limit on series keeps `/metrics` from showing all queues under their own names."""
+    """Return a warning if the limit on series is too low for `/metrics` to show all queues under their own names."""
     bound = config.metrics.max_series
     workers = sum(size.most for size in pool_sizes(config).values())
     room = queues_with_room(bound, workers)
@@ -187,11 +191,13 @@ class Imports(NamedTuple):
 
     tasks: dict[str, str]  # the queue of each task
     schedules: list[str]  # the names of the schedules
-    misfits: list[str]  # a text for each schedule whose arguments do not fit its task
+    misfits: list[str]  # one message for each schedule whose arguments do not fit its task
 
 
 def probe_imports(imports: Sequence[str], seconds: float, calls: ScheduledCalls) -> Imports:
-    """Import modules in a child process within `seconds`, and return their definitions. Raises Failure with code 78."""
+    """Import modules in a child process, and return their definitions. Raises Failure with code 78 if the import fails
+    or takes longer than `seconds`.
+    """
     if not imports:
         return Imports({}, [], [])
     modules = ", ".join(imports)

@@ -1,5 +1,6 @@
-"""The client of the control socket. It finds the master of a configuration, even if the file has faults, and queries
-it."""
+"""The client of the control socket. It finds the master of a configuration, even if the file has faults, and sends
+requests to this master.
+"""
 
 import contextlib
 import os
@@ -25,7 +26,7 @@ from rota_supervisor.control.port import (
 from rota_supervisor.exits import ExitCode, Failure
 
 REPLY_SECONDS: Final = 10.0
-HIDDEN_POLL_SECONDS: Final = 0.1  # the interval at which to check whether a master without a visible pid has ended
+HIDDEN_POLL_SECONDS: Final = 0.1  # how often to check whether a master whose pid is not visible has ended
 _UCRED: Final = struct.Struct("3i")
 
 
@@ -35,7 +36,7 @@ class ControlClient:
     def __init__(self, connected: socket.socket, path: Path) -> None:
         self._socket = connected
         self._path = path
-        self.master_pid, _ = _peer_of(connected)  # 0 if the master's PID namespace is not visible here
+        self.master_pid, _ = _peer_of(connected)  # 0 if the master is in a PID namespace that is not visible here
 
     def request(self, verb: str, seconds: float = REPLY_SECONDS, **fields: Any) -> dict[str, Any]:
         """Send a request and wait up to `seconds` for the reply. Raises Failure with code 69 if there is no reply, and
@@ -58,7 +59,7 @@ class ControlClient:
         return Failure(ExitCode.UNREACHABLE, f"the master at {self._path} did not reply{reason}")
 
     def wait_for_exit(self, seconds: float) -> bool:
-        """Wait until the master has ended. Returns False if it has not ended in time."""
+        """Wait until the master has ended, for at most `seconds`. Returns whether it has ended."""
         if self.master_pid:
             return _has_exited(self.master_pid, seconds)
         deadline = time.monotonic() + seconds
@@ -91,7 +92,9 @@ def master_of(config: Config) -> Iterator[ControlClient]:
 
 
 def _why_none(paths: list[Path], refused: list[Path]) -> str:
-    """Return why no master was found at these paths. `refused`: the paths that this user may not open."""
+    """Return a text that explains why no master was found at these paths. `refused`: the paths that this user may not
+    open.
+    """
     closed = [path for path in refused if not os.access(path.parent, os.X_OK, effective_ids=True)]
     members = "as root, or, if the fleet is a systemd unit, as a member of the group of that unit"
     for path in refused:
@@ -108,8 +111,10 @@ def _why_none(paths: list[Path], refused: list[Path]) -> str:
 
 
 def _connect(path: Path) -> socket.socket | None:
-    """Return a connection, or None if no process listens there. Raises PermissionError."""
-    if is_of_others(path.parent):  # A process that listens there cannot be this user's master.
+    """Return a connection to the socket at this path, or None if no process of a trusted user listens there. Raises
+    PermissionError.
+    """
+    if is_of_others(path.parent):  # A listener there cannot be this user's master.
         return None
     connecting = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connecting.settimeout(REPLY_SECONDS)
@@ -127,22 +132,23 @@ def _connect(path: Path) -> socket.socket | None:
 
 
 def _is_trusted(user: int, folder: Path) -> bool:
-    """Whether to accept a process of this user that listens in this folder as the master. Root trusts all users."""
+    """Whether a process of this user that listens in this folder may be the master. Root trusts all users."""
     if os.geteuid() == 0 or user in (os.geteuid(), 0):
         return True
     return folder.parent == SERVICES and user == folder.stat().st_uid
 
 
 def _peer_of(connected: socket.socket) -> tuple[int, int]:
-    """Return the pid and the user of the process at the other end of the socket."""
+    """Return the pid and the user id of the process at the other end of the socket."""
     raw = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
     pid, user, _ = _UCRED.unpack(raw)
     return pid, user
 
 
 def _has_exited(pid: int, seconds: float) -> bool:
-    """Wait up to `seconds` for the end of a process, which does not have to be a child of this process. Return whether
-    it has ended."""
+    """Wait up to `seconds` until a process has ended, which need not be a child of this process. Returns whether it has
+    ended.
+    """
     try:
         fd = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -157,7 +163,7 @@ def _has_exited(pid: int, seconds: float) -> bool:
 
 
 class FoundMaster(NamedTuple):
-    """A running master, with the server and the namespace of its fleet."""
+    """A running master, with the Redis server and the namespace of its fleet."""
 
     path: Path
     pid: int
@@ -166,9 +172,10 @@ class FoundMaster(NamedTuple):
     namespace: str
 
     def reached_by(self, config: Config) -> Config:
-        """Return the configuration with this master's socket, and the server and namespace of its fleet.
+        """Return the configuration, with this master's socket and the server and namespace of its fleet filled in.
 
-        If no tiers could be read, the result has no tiers, because the fleet may not have the queue `default`.
+        If no tiers could be read, the result has none instead of the default tier, because the fleet may not have the
+        queue `default`.
         """
         tiers = () if config.tiers == Config().tiers else config.tiers
         control = Control(socket=str(self.path))
@@ -177,8 +184,8 @@ class FoundMaster(NamedTuple):
 
 
 def find_master(file: Path, usable: Config) -> FoundMaster | None:
-    """Return the only master of this node that was started with a configuration file, or None if there are none or
-    several.
+    """Return the master on this node that was started with a configuration file, or None if there is none or more than
+    one.
 
     `usable`: the part of the configuration that could be read. A master with another server or namespace is ignored, so
     that no command reaches a fleet that the user did not name.
@@ -196,7 +203,9 @@ def _sockets(usable: Config) -> list[Path]:
 
 
 def _master_at(path: Path, file: Path) -> FoundMaster | None:
-    """Return the master at a socket, or None if no master replies or if it was started with another file."""
+    """Return the master that listens at a path, or None if no master replies or the master was started with another
+    file.
+    """
     with contextlib.suppress(PermissionError, Failure):
         connected = _connect(path)
         if connected is None:

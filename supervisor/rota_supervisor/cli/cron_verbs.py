@@ -1,4 +1,4 @@
-"""`rota cron`: the schedules of the fleet, wherever they are declared."""
+"""`rota cron`: the schedules of the fleet, whether declared in the code or in the configuration."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, tzinfo

@@ -26,7 +26,7 @@ NO_QUEUE = "unknown"  # the queue under which the scripts count items that name 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The filter with which a command selects dead tasks. An empty field matches all tasks."""
+    """A filter that selects dead tasks. An empty field matches all tasks."""
 
     ids: tuple[str, ...] = ()
     queue: str = ""
@@ -177,7 +177,9 @@ def purge(*, ids: tuple[str, ...], everything: bool, yes: bool, **filters: str) 
 
 
 def _wanted(wanted: Wanted, *, everything: bool) -> Wanted:
-    """Check that the command line selects tasks. Raises Failure with code 2 if it does not."""
+    """Return the filter unchanged. Raises Failure with code 2 if the command line selects no tasks, or both ids and a
+    filter.
+    """
     if wanted.ids and (everything or wanted.queue or wanted.task or wanted.reason):
         raise Failure(ExitCode.USAGE, "pass either ids, or --all with filter options")
     if not wanted.ids and not everything:
@@ -186,8 +188,11 @@ def _wanted(wanted: Wanted, *, everything: bool) -> Wanted:
 
 
 def _choose(wanted: Wanted, store: Store, connection: Connection) -> list[tuple[str, str]]:
-    """Return the ids and queues of the chosen tasks. Bodies are not kept, so that a million tasks fit into memory."""
-    # Choose all tasks before the first one is changed: the list is read in pages, which shift when tasks leave it.
+    """Return the ids and queues of the chosen tasks. The bodies of tasks are not kept, so that a million tasks fit into
+    memory.
+    """
+    # Choose all tasks before the first one is changed, because the list is read in pages, which shift when tasks are
+    # removed from the list.
     return [(task.id, task.queue) for task in wanted.find(store, connection)]
 
 
@@ -197,8 +202,9 @@ def _batches(ids: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 def _raise_for_rest(wanted: Wanted, chosen: Sequence[tuple[str, str]], garbage: Sequence[str]) -> None:
-    """Raise Failure with code 1 if an id on the command line belongs to no dead task, or if one of the chosen items
-    names no queue to which the item can return."""
+    """Raise Failure with code 1 if an id on the command line belongs to no dead task, or if some items (`garbage`) were
+    not revived because they name no queue.
+    """
     found = {name for task_id, _ in chosen for name in (task_id, shown(task_id))}
     faults = [_unknown(task_id) for task_id in wanted.ids if task_id not in found]
     if garbage:

@@ -30,7 +30,7 @@ from rota_supervisor.top.fleet_view import plain
 
 SHORTEST_SECONDS: Final = 5.0
 _SPACE_MB: Final = 8
-_SPACE_MB_PER_SECOND: Final = 0.5  # for journals, log and append-only file: a demo of 30 s writes 8 MB
+_SPACE_MB_PER_SECOND: Final = 0.5  # for journals, the log and the append-only file; a demo of 30 s writes 8 MB
 _GONE_SECONDS: Final = 3.0
 _EXIT_SECONDS: Final = 2.0
 _POLL_SECONDS: Final = 0.5
@@ -57,7 +57,7 @@ def demo(*, seconds: float, keep: bool) -> int:
 
     The fleet has four workers and its own server. The demo also resizes its pool.
     """
-    if not seconds < float("inf"):  # NaN passes the range check.
+    if not seconds < float("inf"):  # The range check of the option accepts NaN.
         raise click.BadParameter("--seconds must be a finite number")
     screen = Screen(command.current_state())
     _check_surroundings(seconds)
@@ -101,14 +101,14 @@ def _folder() -> Iterator[Path]:
     """Yield a temporary folder, and remove it at the end. If the demo fails, the folder is kept, because its journals
     and log show why.
 
-    INT, TERM and HUP raise KeyboardInterrupt, except that HUP stays ignored under nohup. INT is handled even if the
-    shell has started the demo with `&` and therefore ignores it.
+    During the block, INT, TERM and HUP raise KeyboardInterrupt, except that HUP stays ignored under nohup. INT is
+    handled even if the demo was started with `&`, which makes a shell's child ignore INT.
     """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler)
     folder = Path(tempfile.mkdtemp(prefix="rota-demo-"))
-    os.environ[FOLDER_VARIABLE] = str(folder)  # The tasks read this variable.
+    os.environ[FOLDER_VARIABLE] = str(folder)  # The demo's tasks read this variable.
     try:
         yield folder
     except Exception:
@@ -121,7 +121,7 @@ def _folder() -> Iterator[Path]:
 
 
 def _addresses() -> dict[str, Any]:
-    """Return settings with two ports that are currently free."""
+    """Return the settings of the demo's Redis server and exporter, with two ports that are currently free."""
     with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
         redis_port = one.getsockname()[1]
         http_port = other.getsockname()[1]
@@ -131,7 +131,9 @@ def _addresses() -> dict[str, Any]:
 @contextlib.contextmanager
 def _fleet(folder: Path, settings: Mapping[str, Any]) -> Iterator[tuple[FleetOfTest, list[Check]]]:
     """Run the fleet in a separate session, and stop it at the end of the block. If this process dies, the fleet dies
-    too. Yields the fleet and a list, to which the check of the fleet's exit is added. Raises Failure."""
+    too. Yields the fleet, and a list to which the check of the fleet's exit is added at the end. Raises Failure if the
+    fleet ends early or the producer cannot enqueue.
+    """
     ending: list[Check] = []
     with rota.Client(settings["redis_url"], NAMESPACE) as client:
         fleet = FleetOfTest(client, folder, settings)
@@ -170,7 +172,7 @@ def _wait_for_an_interrupt(fleet: FleetOfTest) -> None:
 
 
 class Screen:
-    """The output of the demo: lines of text, and on a suitable terminal the view of `rota top`."""
+    """The output of the demo: lines of text, and also the view of `rota top` if the terminal can show it."""
 
     def __init__(self, state: command.CliState) -> None:
         self._state = state
@@ -179,18 +181,20 @@ class Screen:
         self._buffered: list[str] = []  # lines to write when the view is closed
 
     def write(self, line: str) -> None:
-        """Write a line, or keep it until the view is closed. With --json, stdout contains only the document."""
+        """Write a line. While the view is open, the line is kept until the view is closed. With --json, lines go to
+        standard error, because standard output contains only the document.
+        """
         if self._top is not None:
             self._buffered.append(line)
         else:
             click.echo(line, err=self._state.json, color=False if self._state.no_color else None)
 
     def event(self, what: str) -> None:
-        """Write an event, with the seconds since the start."""
+        """Write an event, with the number of seconds since the demo began."""
         self.write(f"{time.monotonic() - self._started_at:5.1f} s  {printable(what)}")
 
     def watch(self) -> None:
-        """Raise KeyboardInterrupt if the user has closed the view, and Failure if the view failed."""
+        """Raise KeyboardInterrupt if the user has closed the view, or Failure if the view has failed."""
         code = None if self._top is None else self._top.poll()
         if code == 0:
             raise KeyboardInterrupt
@@ -199,7 +203,7 @@ class Screen:
 
     @contextlib.contextmanager
     def picture(self, folder: Path) -> Iterator[None]:
-        """Show the fleet as `rota top` does during the block, if the terminal is suitable."""
+        """Show the view of `rota top` during the block, if the terminal can show it."""
         if not self._can_draw():
             yield
             return
@@ -228,7 +232,7 @@ class Screen:
             self.write(f"  {mark}  {check.name:<20} {printable(check.seen)}")
 
     def conclude(self, play: Demo, checks: Sequence[Check]) -> None:
-        """Write the result, which is one document with --json. If checks failed, raises Failure with their names."""
+        """Write the result, as one JSON document with --json. If checks failed, raises Failure with their names."""
         count = len(play.accepted)
         failed = [f"{check.name}: {check.seen}" for check in checks if not check.ok]
         if self._state.json:

@@ -1,5 +1,6 @@
-"""`rota doctor` finds problems of the configuration, the machine, the server and the fleet, and says what they mean and
-what to do. With `--bundle`, it also writes a support archive."""
+"""`rota doctor` finds problems with the configuration, the machine, the server and the fleet, and reports what they
+mean and what to do. With `--bundle`, it also writes a support archive.
+"""
 
 import dataclasses
 import math
@@ -19,7 +20,7 @@ from rota_supervisor.exits import ExitCode, Failure
 
 _COLUMNS: Final = 100
 _INDENT: Final = 10
-_INFINITE: Final = "infinity"  # written as text, because JSON has no infinite number
+_INFINITE: Final = "infinity"  # infinite numbers are written as this text, because JSON has none
 
 
 @click.command(cls=command.RotaCommand)
@@ -85,7 +86,9 @@ def _report(result: ExaminationResult, code: ExitCode) -> dict[str, Any]:
 
 
 def _facts(found: Examination) -> dict[str, Any]:
-    """Return the facts for the JSON output, without those that other commands show, such as the status of the fleet."""
+    """Return the facts for the JSON output. Facts that other commands show, such as the status of the fleet, are
+    omitted.
+    """
     parts: dict[str, Any] = {
         "process": found.process,
         "machine": found.machine,

@@ -31,12 +31,12 @@ class ExaminationOptions(NamedTuple):
     """The options of an examination."""
 
     no_imports: bool = False
-    unit: str = ""  # the name of the unit, or "" for the unit of the running master
+    unit: str = ""  # the name of the systemd unit, or "" for the unit of the running master
     grace_seconds: float | None = None
 
 
 class ExaminationResult(NamedTuple):
-    """The outcome of an examination."""
+    """The result of an examination."""
 
     found: Examination
     findings: list[Finding]  # the findings, the worst first
@@ -47,13 +47,13 @@ class ExaminationResult(NamedTuple):
 class MasterHere(NamedTuple):
     """The master on this node, if a master replies."""
 
-    pid: int  # the pid, or 0 if it is not visible here
+    pid: int  # the pid of the master, or 0 if it is not visible here
     status: dict[str, Any] | None
     why_not: str
 
 
 def examine(state: command.CliState, options: ExaminationOptions) -> ExaminationResult:
-    """Return the findings and all facts that can be read."""
+    """Examine the node, the server and the fleet. Return the findings and all facts that can be read."""
     unread: list[Unread] = []
     usable = state.load_usable()
     config = usable.config
@@ -75,7 +75,8 @@ def examine(state: command.CliState, options: ExaminationOptions) -> Examination
 
 def _most_workers(config: Config, desired: Mapping[str, int]) -> Iterator[int]:
     """Yield the largest number of workers that each pool can have: the upper end of its range, or its fixed number.
-    `desired`: the number that the running master now wants for each pool, which an operator may have changed."""
+    `desired`: the current target of the running master for each pool, which an operator may have changed.
+    """
     sizes = pool_sizes(config)
     for pool in desired or sizes:
         size = sizes.get(pool)
@@ -111,8 +112,9 @@ def _facts(
 def _check(
     loaded: Loaded, options: ExaminationOptions, unread: list[Unread]
 ) -> tuple[frozenset[str] | None, list[Finding]]:
-    """Make the checks of `rota check`, except the checks of the server. Return the names of the tasks that the modules
-    declare (None if the modules were not imported), and the findings."""
+    """Make the checks of `rota check`, except those of the server. Return the names of the tasks that the modules
+    declare, or None if the modules were not imported, and the findings.
+    """
     config = loaded.config
     warnings = list(loaded.warnings)
     findings: list[Finding] = []
@@ -133,7 +135,9 @@ def _check(
 
 
 def _check_code(loaded: Loaded, warnings: list[str]) -> frozenset[str]:
-    """Import the modules, compare them with the configuration, and return the names of their tasks. Raises Failure."""
+    """Import the modules, compare them with the configuration, and return the names of their tasks. Raises Failure if
+    the modules cannot be used.
+    """
     config = loaded.config
     config_verbs.require_something_to_run(loaded)
     command.warn_without_imports(config, warnings.append)
@@ -144,7 +148,7 @@ def _check_code(loaded: Loaded, warnings: list[str]) -> frozenset[str]:
 
 
 def _of_failure(failure: Failure | None) -> list[Finding]:
-    """Return a finding if the connection to the server failed or was lost, or an empty list if not."""
+    """Return a finding if the connection to the server failed or was lost, and otherwise an empty list."""
     if failure is None:
         return []
     return _all("redis-access" if failure.code == ExitCode.CONFIG else "redis-unreachable", failure.messages)

@@ -20,7 +20,7 @@ from rota_supervisor.facts import facts_of
 
 _ID: Final = click.argument("group_id", metavar="ID")
 _HEADER: Final = ("ID", "STATE", "ENDED", "LEFT", *map(str.upper, ENDS), "OPEN SINCE")
-# The text that `close` writes, by the state of the group before the call.
+# The text that `close` writes, by the state in which the command found the group.
 _CLOSED: Final = {
     GroupStanding.OPEN: "is closed",
     GroupStanding.CLOSED: "was already closed",
@@ -86,7 +86,7 @@ def show(group_id: str) -> None:
 
 
 def _known(found: GroupStatus) -> GroupStatus:
-    """Return the group unchanged if it is known. Raises Failure with code 1 if it is not."""
+    """Return the group unchanged if it is known. Raises Failure with code 1 if the group is not known."""
     if found.state is GroupStanding.UNKNOWN:
         why = "it ended at least 50 s ago, or never existed: `rota group ls` lists the groups that have not ended"
         raise Failure(ExitCode.NO, f'there is no group "{found.id}": {why}')

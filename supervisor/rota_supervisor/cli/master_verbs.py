@@ -12,9 +12,9 @@ from rota_supervisor.cli.control_client import ControlClient, master_of
 from rota_supervisor.config.model import Config
 from rota_supervisor.exits import ExitCode, Failure
 
-STOP_MARGIN_SECONDS = 15.0  # the time after the drain for killing workers, reporting to Redis and ending processes
+STOP_MARGIN_SECONDS = 15.0  # how long it may take after the drain to kill workers, report to Redis and end processes
 RELOAD_MARGIN_SECONDS = 15.0
-_BOOTS: Final = 3  # a reload imports the code once, and starts its first workers up to twice
+_BOOTS: Final = 3  # a reload imports the code once and starts the first workers at most twice
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,9}", re.ASCII)  # Python rejects numbers with very many digits
 _AUTO: Final = "auto"
 
@@ -24,8 +24,9 @@ _AUTO: Final = "auto"
 
 @contextlib.contextmanager
 def _reach() -> Iterator[tuple[Config, ControlClient]]:
-    """Yield the configuration and a connection to its master. If the file has faults, the connection is always
-    to the master that was started with the file, because the namespace in a faulty file may belong to another fleet."""
+    """Yield the configuration and a connection to its master. If the file has faults, only the master that was started
+    with this file is accepted, because the namespace in a faulty file may belong to another fleet.
+    """
     state = command.current_state()
     config, faults, found = state.load_usable()
     if faults and found is None:
@@ -45,7 +46,7 @@ def request(verb: str, **fields: Any) -> dict[str, Any]:
     return reply
 
 
-# The setting is needed for negative numbers, which look like options.
+# Without `ignore_unknown_options`, a negative number would be read as an option.
 @click.command(cls=command.RotaCommand, context_settings={"ignore_unknown_options": True})
 @click.argument("arguments", metavar="[POOL] N|+N|-N|auto", nargs=-1)
 def scale(arguments: tuple[str, ...]) -> None:
@@ -69,7 +70,7 @@ def _order_of(number: str) -> dict[str, int | bool]:
 
 
 def _pool_and_number(arguments: tuple[str, ...]) -> tuple[str | None, str]:
-    """Return the pool, if one was named, and the number. Raises click.UsageError."""
+    """Return the pool (None if none was named) and the number. Raises click.UsageError."""
     for argument in arguments:
         if argument.startswith("-") and not _NUMBER.fullmatch(argument):
             raise click.NoSuchOption(argument)
@@ -115,7 +116,7 @@ def _replace(verb: str, done: str) -> None:
         raise Failure(ExitCode.CONFIG, *outcome["faults"], "the fleet keeps its old configuration and code")
     if not state.json:
         output.print_message(f"{done}: {'; '.join(outcome['changes']) or 'nothing changed'}")
-        for line in outcome.get("differences", ()):  # A master of an older version reports none.
+        for line in outcome.get("differences", ()):  # Masters of older versions report no differences.
             output.print_message(line)
 
 

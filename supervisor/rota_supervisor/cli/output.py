@@ -1,5 +1,6 @@
-"""The output of commands: data on standard output, everything else on standard error. All output is made safe for a
-terminal here, because names and errors can contain anything."""
+"""The output of commands: data on standard output, everything else on standard error. This module makes all output safe
+for a terminal, because names and errors can contain any characters.
+"""
 
 import codecs
 import contextlib
@@ -22,22 +23,25 @@ _PLAIN = "\x1b[0m"
 
 
 # The error codes of writes to a full or broken device. An OSError about another file can have one of these codes too,
-# but it contains the name of that file.
+# but then it contains the name of the file.
 _OF_DEVICES: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF})
 
 
 class ReaderGoneError(Exception):
-    """Raised if the reader of the output, for example `head`, has exited. It is not an OSError, because click would
-    report an OSError."""
+    """Raised if the reader of the output, for example `head`, has exited. This class is not derived from OSError,
+    because click would report an OSError.
+    """
 
 
 def colored(stream: TextIO, *, no_color: bool) -> bool:
-    """Whether to write colors to a stream: only if it is a terminal, and colors are not disabled."""
+    """Whether to write colors to a stream. They are written only to a terminal, and only if colors are not disabled."""
     return not no_color and not os.environ.get("NO_COLOR") and stream.isatty()
 
 
 def has_room(stream: TextIO) -> bool:
-    """Whether a line can be written at once. A master that has ended must not block on a pipe without a reader."""
+    """Whether a line can be written without blocking. A master that has ended must not block on a pipe that nobody
+    reads.
+    """
     room = select.poll()
     room.register(stream.fileno(), select.POLLOUT)
     return bool(room.poll(0))
@@ -46,12 +50,14 @@ def has_room(stream: TextIO) -> bool:
 def is_reader_gone(stream: TextIO) -> bool:
     """Whether the reader of a stream has exited, for example a pager."""
     reader = select.poll()
-    reader.register(stream.fileno(), 0)  # an empty mask, because poll always reports errors
+    reader.register(stream.fileno(), 0)  # no events to wait for: poll reports errors even so
     return bool(reader.poll(0))
 
 
 def print_errors(code: int, messages: Sequence[str], *, as_json: bool = False, no_color: bool = False) -> None:
-    """Write the errors to standard error, one per line, or as one JSON document, which is then the last line."""
+    """Write the errors to standard error, one per line. With `as_json`, write them as one JSON document, which is the
+    last line.
+    """
     if as_json and messages:
         _write(sys.stderr, printable_lines(json.dumps({"code": code, "errors": messages}, ensure_ascii=False)))
         return
@@ -70,18 +76,18 @@ def print_message(message: str, kind: str = "") -> None:
 
 
 def put(text: str) -> None:
-    """Write data, in one line or several."""
+    """Write data of one or more lines to standard output."""
     _write(sys.stdout, printable_lines(text))
 
 
 def put_json(value: Any) -> None:
-    """Write data as one JSON document."""
+    """Write data to standard output as one JSON document."""
     has_all = codecs.lookup(sys.stdout.encoding).name == "utf-8"
     put(json.dumps(value, ensure_ascii=not has_all))
 
 
 def put_field(key: str, value: object) -> None:
-    """Write one field of an object. Further lines of a long text are indented."""
+    """Write one field of an object. If its text has several lines, all but the first are indented."""
     label = f"{key}:"
     for line in str(value).split("\n"):
         put(f"{label:<18} {line}".rstrip())
@@ -143,7 +149,7 @@ def progress_bar(label: str) -> Iterator[Callable[[int, int], object]]:
 
 
 def counted(count: int, what: str) -> str:
-    """Return a number and its noun: `1 task`, `3 tasks`."""
+    """Return a number with its noun, for example `1 task` or `3 tasks`."""
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 

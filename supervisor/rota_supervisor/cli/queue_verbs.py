@@ -1,4 +1,4 @@
-"""`rota queue`: list queues, explain which tasks are claimed next, pause, resume and purge."""
+"""`rota queue`: list, pause, resume and purge queues, and explain which tasks are claimed next."""
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
@@ -35,7 +35,7 @@ from rota_supervisor.exits import ExitCode, Failure
 from rota_supervisor.exporter.queue_watch import Largest
 from rota_supervisor.facts import facts_of
 
-MOST_SCANS: Final = 200  # calls of SCAN for 1,000 keys each, which take tens of milliseconds in total
+MOST_SCANS: Final = 200  # the maximum number of SCAN calls, each for 1,000 keys; all take tens of milliseconds together
 _TRACES = ("served", "accepted", "ready", "scheduled", "inflight", "dead")
 _COUNTS = ("ready", "scheduled", "overdue", "inflight", "dead", "accepted")
 _QUEUES = click.argument("queues", nargs=-1, required=True, metavar="QUEUE...")
@@ -145,11 +145,11 @@ def purge(*, name: str, yes: bool) -> None:
     state.report({"queue": name, "purged": purged}, f'purged {output.counted(purged, "task")} of queue "{name}"')
 
 
-# Warnings about unknown names, most of which are misspelt
+# Warnings about unknown queue names, most of which are misspelt
 
 
 def warn_of_unknown(names: Iterable[str], config: Config, store: Store, connection: Connection) -> None:
-    """Warn of queues that no tier contains, that no fleet serves, and that never had a task."""
+    """Warn of each queue that is in no tier, is served by no fleet, and has never had a task."""
     tiers = served_queues(config)
     unsure = [name for name in names if not is_pattern(name) and served_as(name, tiers) is None]
     if not unsure:
@@ -173,7 +173,7 @@ def _is_known(state: QueueState | None) -> bool:
     return state is not None and any(getattr(state, trace) for trace in _TRACES)
 
 
-# Which tasks are claimed next
+# The explanation of which tasks are claimed next
 
 
 @queue.command("explain")
@@ -216,7 +216,7 @@ def _check_wanted(queue: str | None, task_id: str) -> None:
 
 
 def _put_explanation(found: Explanation, *, no_color: bool) -> None:
-    """Write the explanation of the query, then the claims and the queues of each pool."""
+    """Write the answer to the query, and then the next claims and the queues of each pool."""
     if found.about:
         output.put(f"{found.about}\n")
     if not found.pools and not found.about:
@@ -235,7 +235,7 @@ def _put_explanation(found: Explanation, *, no_color: bool) -> None:
 
 
 def _pools_of(found: Explanation) -> Sequence[PoolOutlook]:
-    """Return the pools to show. If the query names a queue that no pool serves, there are none."""
+    """Return the pools to show. If the query is about a queue that no pool serves, no pools are shown."""
     is_served = any(pool.of_queue(found.queue).outlook is not Outlook.UNSERVED for pool in found.pools)
     return found.pools if is_served or not found.queue else ()
 

@@ -47,10 +47,10 @@ def run(*, burst: bool, reload: bool, embedded: bool, record: str, **of_configur
     """Run a fleet until it is stopped. IMPORTS are the modules that define the tasks [imports]."""
     state = command.current_state()
     sources = sources_of(state.config_file, flags := _flags_of(**of_configuration))
-    loaded = state.load(flags)  # The master logs the warnings later.
+    loaded = state.load(flags)  # The master later logs warnings about the configuration.
     command.warn_without_imports(config := loaded.config)
     folder = _current_folder()
-    # Set the title before the environment changes, because the size of the environment limits the title's length.
+    # Set the title before the environment changes, because the environment determines how long titles may be.
     show_title("master", config.namespace)
     _settle_environment(no_color=state.no_color, reload=reload)
     from rota_supervisor.master.effects.notify_socket import NotifySocket  # noqa: PLC0415 - other commands do not need it
@@ -86,15 +86,17 @@ def run(*, burst: bool, reload: bool, embedded: bool, record: str, **of_configur
 
 
 def _sources_of_reload(sources: Sources, loaded: Loaded) -> Sources:
-    """Return the sources that a reload reads. If the file existed at the start, a reload requires it. Otherwise, a
-    reload without the file would use the defaults, which import no module, and every task would become dead because its
-    name is unknown."""
+    """Return the sources that a reload reads. If the file existed at the start, reloads require the file. If it has
+    been deleted, a reload would otherwise use the defaults, which import no module, and every task would become dead
+    because its name is unknown.
+    """
     return dataclasses.replace(sources, required=sources.required or loaded.content is not None)
 
 
 def _spawner_with_zygote() -> Spawner:
-    """Return a spawner that has already started the zygote, because the zygote takes as long to load its modules as the
-    master."""
+    """Return a spawner that has already started the zygote. The zygote takes as long to load its modules as the master,
+    so both do it at the same time.
+    """
     keep_descriptors_private()
     spawner = Spawner()
     spawner.prestart(Role.ZYGOTE)
@@ -102,7 +104,7 @@ def _spawner_with_zygote() -> Spawner:
 
 
 def _flags_of(*, workers: Sequence[str], tiers: Sequence[str], **others: Any) -> Flags:
-    """Return the values of the flags. Raises click.BadParameter."""
+    """Return the Flags that these options describe. Raises click.BadParameter."""
     in_all: int | str | None = None
     by_pool: list[tuple[str, int | str]] = []
     for text in workers:
@@ -130,12 +132,12 @@ def _settle_environment(*, no_color: bool, reload: bool) -> None:
     """Set the environment that all processes of the fleet inherit. Raises click.UsageError if files cannot be
     watched."""
     if no_color:
-        os.environ["NO_COLOR"] = "1"  # Every process writes log lines itself and reads this variable.
+        os.environ["NO_COLOR"] = "1"  # Every process writes its own log lines, and reads this variable for it.
     if not reload:
         return
     if importlib.util.find_spec("watchfiles") is None:
         raise click.UsageError("--reload needs the library watchfiles: install rota[reload]")
-    # Python would use stale compiled code if a source of the same size is saved twice within a second.
+    # If a source file is saved twice within a second and its size stays the same, Python would use stale compiled code.
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
 
 
@@ -150,8 +152,8 @@ def _server(config: Config, beside: Path, *, embedded: bool) -> Iterator[None]:
         raise Failure(
             ExitCode.CONFIG, "--embedded does not support users: remove redis_credentials from the configuration"
         )
-    # Imported here, because finding the wheel loads importlib.metadata, and the master would keep its 1.9 MB
-    # needlessly.
+    # Imported here, because this module loads importlib.metadata to find the wheel, and the master would keep its 1.9
+    # MB needlessly.
     from rota_supervisor.embedded import embedded_server  # noqa: PLC0415
 
     with embedded_server(config.redis_url, beside) as folder:

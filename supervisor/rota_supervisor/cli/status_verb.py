@@ -1,10 +1,10 @@
-"""`rota status`: the state of the fleet as text, followed by tables for its pools, its processes, all consumers and the
-next schedules. A table has at most 100 columns.
+"""`rota status`: the state of the fleet as text, followed by tables of its pools, its processes, all consumers and the
+next schedules. No table is wider than 100 characters.
 
-The memory of each process is measured here, because measuring 500 processes would block the master's loop for too long.
-If several processes share a page, the RSS of each process includes the whole page, but the PSS includes only a fraction
-of it, so that the PSS of all children adds up to their total use. Private memory is the memory that the process would
-free by ending. Shared memory is the rest.
+This command measures the memory of each process itself, because measuring 500 processes would block the master's loop
+for too long. If several processes share a page, the RSS of each process includes the whole page, but the PSS includes
+only a fraction of it, so that the PSS of all children adds up to their total use. Private memory is the memory that
+would be freed if the process ended. Shared memory is the rest.
 """
 
 import dataclasses
@@ -36,7 +36,7 @@ COLUMNS: Final = 100
 MEGABYTE: Final = 2**20
 _LABEL: Final = 13
 _GAP: Final = 2  # the number of characters between two columns of a table
-_LEAST: Final = 8  # the shortest length to which a name is cut
+_LEAST: Final = 8  # no name is cut to fewer characters than this
 _MAX_NAME: Final = 18
 _MAX_OWNER: Final = 60
 _MAX_SOURCE: Final = 26
@@ -71,7 +71,8 @@ def status() -> None:
 
 def _of_fleet(state: command.CliState, found: Row) -> Mapping[str, Any]:
     """Return the consumers of the whole fleet, the legacy lists with their waiting items, and the next schedules. Each
-    of them is None if the server does not reply."""
+    of these is None if the server does not reply.
+    """
     namespace = found["fleet"]
     try:
         with state.redis(state.load_usable().config) as (_, _, connection):
@@ -156,20 +157,19 @@ def _pools(rows: Sequence[Row]) -> Table:
 
 
 def _ready(pool: Row) -> int:
-    """Return the number of workers that are up and not about to exit, including quiet workers."""
+    """Return the number of workers that have started and are not about to exit. Quiet workers count too."""
     return sum(pool["workers"].get(state, 0) for state in ("running", "quiet"))
 
 
 def _busy(pool: Row) -> object:
-    """Return the number of running tasks. If the workers can run several tasks at once, also return the largest
-    possible number."""
+    """Return the number of running tasks, and also how many could run if a worker runs several tasks at once."""
     busy = pool["busy"]
     concurrency = pool["concurrency"]
     return busy if concurrency == 1 else f"{busy} of {_ready(pool) * concurrency}"
 
 
 def _processes(rows: Sequence[Row]) -> Table:
-    """Return the table of the master's children. A child that runs several tasks has a row per task."""
+    """Return the table of the master's children. A child that runs several tasks has one row per task."""
     has_memory = any(row.get("private_mb") is not None for row in rows)
     memory = ["SHARED MB", "PRIVATE MB"] if has_memory else []
     header = ["SLOT", "PROCESS", "GEN", "PID", "STATE", "BEAT", *memory, "TASK", "FOR"]
@@ -217,7 +217,7 @@ def _adopts(rows: Sequence[Row]) -> Table:
 
 
 def _schedules(rows: Sequence[Row]) -> Table:
-    """Return the table of the next schedules, in order. `rota cron ls` shows all schedules."""
+    """Return the table of the schedules that are due next, in order. `rota cron ls` shows all schedules."""
     header = ["SCHEDULE", "WHEN", "NEXT IN", "TASK"]
     cells: list[list[object]] = [
         [_cut(row["name"], _MAX_OWNER // 2), _cut(row["when"], _MAX_OWNER // 2), _next_in(row), row["task"]]
@@ -231,7 +231,7 @@ def _next_in(row: Row) -> str:
 
 
 def _narrowed(header: list[str], rows: list[list[object]], column: int) -> list[list[object]]:
-    """Return the rows with the texts of one column cut so that each line has at most COLUMNS characters."""
+    """Return the rows, with the texts in one column cut so that no line is longer than COLUMNS characters."""
     widths = [max(len(name), *(len(str(row[at])) for row in rows)) for at, name in enumerate(header)]
     room = max(_LEAST, COLUMNS - sum(widths) + widths[column] - _GAP * (len(widths) - 1))
     for row in rows:
@@ -247,9 +247,10 @@ def _cut(text: str, most: int) -> str:
 
 
 def _with_what_waits(sources: Sequence[Row], connection: Connection) -> list[dict[str, Any]]:
-    """Return the master's rows about legacy lists, with facts from the server added: the fields `type`, `waiting` and
-    `next_due_at` (Unix seconds, or None if no item has a due time), or the field `error` if the server refuses. Raises
-    ServerError."""
+    """Return the master's rows about legacy lists, with data from the server added: the fields `type`, `waiting` and
+    `next_due_at` (Unix seconds, or None if no item has a due time), or else the field `error` if the server refuses the
+    commands. Raises ServerError.
+    """
     return [{**source, **_source_found(source["key"], connection)} for source in sources]
 
 
@@ -265,7 +266,7 @@ def _source_found(key: str, connection: Connection) -> dict[str, Any]:
             found["waiting"] = connection.execute("LLEN", key)
         else:
             found["error"] = "neither a list nor a sorted set"
-    except (Refused, IndexError) as error:  # IndexError: the only member was taken in the meantime.
+    except (Refused, IndexError) as error:  # IndexError means that the only item has just been taken.
         found["error"] = str(error)
     return found
 
@@ -281,7 +282,7 @@ def with_memory(rows: Iterable[Row], master_pid: int) -> list[dict[str, Any]]:
 
 
 def in_megabytes(rows: Iterable[Row]) -> list[dict[str, Any]]:
-    """Return these rows with fields in megabytes for people, for example `rss_mb`."""
+    """Return these rows with additional fields in megabytes, for example `rss_mb`, which are easier to read."""
     sizes = {f"{name}_mb": f"{name}_bytes" for name in _MEMORY}
     return [{**row, **{key: _megabytes(row[size]) for key, size in sizes.items()}} for row in rows]
 

@@ -1,4 +1,6 @@
-"""The parts of the support archive that `rota doctor --bundle` writes, and the secrets that are removed from them."""
+"""Collects the parts of the support archive that `rota doctor --bundle` writes, and the secrets that are removed from
+these parts.
+"""
 
 import importlib.metadata
 import os
@@ -29,7 +31,7 @@ from rota_supervisor.node_http import NodeHttp, NodeUnreachable
 from rota_supervisor.server_check import version_of
 
 LOG_BYTES: Final = 1 << 20
-LOG_LINES: Final = 5000  # the number of lines taken from the journal
+LOG_LINES: Final = 5000  # the number of lines copied from the systemd journal
 _JOURNAL_SECONDS: Final = 20.0
 _MASKED: Final = "***"
 _STDERR: Final = 2
@@ -67,8 +69,9 @@ def _add(bundle: Bundle, name: str, values: Any, why_not: str) -> None:
 
 
 def _secrets_of(result: ExaminationResult) -> set[str]:
-    """Return the secrets that are known here: from the configuration, the files that it names, and the environments of
-    this process and the master."""
+    """Return all secrets that this command can find: in the configuration, in the files that the configuration names,
+    and in the environments of this process and the master.
+    """
     config = result.found.config
     process = result.found.process
     environments = [dict(os.environ)]
@@ -94,18 +97,18 @@ def _secrets_of_url(config: Config) -> Iterator[str]:
 
 
 def _secret_files(config: Config) -> Iterator[str]:
-    """Yield the words in the secret files that the configuration names, and the passwords in their URLs."""
+    """Yield the words in the secret files that the configuration names, and the passwords in any URLs there."""
     for name in (config.http.token_file, config.http.read_token_file, config.redis_url_file):
         try:
             text = Path(name).read_text(errors="replace") if name else ""
-        except OSError:  # This user cannot read the secret, so it is removed only where its name shows that it is one.
+        except OSError:  # Without the value, a secret is removed only where a key names it.
             continue
         yield from text.split()
         yield from secrets_in_url(text)
 
 
 def _environment_of(pid: int) -> dict[str, str]:
-    """Return the environment with which a process was started, or nothing if it cannot be read."""
+    """Return the environment with which a process was started, or {} if it cannot be read."""
     try:
         raw = Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:
@@ -118,8 +121,9 @@ def _environment_of(pid: int) -> dict[str, str]:
 
 
 def _configuration(result: ExaminationResult) -> dict[str, Any]:
-    """Return the configuration with the source of each value. Arguments of schedules belong to the application and are
-    omitted."""
+    """Return the configuration with the source of each value. Arguments of schedules are omitted, because they are data
+    of the application.
+    """
     values = as_values(result.found.config)
     for schedule in values["schedules"].values():
         schedule.update({name: _MASKED for name in ("args", "kwargs") if schedule.get(name)})
@@ -142,7 +146,7 @@ def _versions(result: ExaminationResult) -> dict[str, Any]:
 
 
 def _packages() -> Iterator[tuple[str, str]]:
-    """Yield the installed packages that Rota uses, including those of its extras."""
+    """Yield the name and version of each installed package that Rota uses, including those of its extras."""
     for requirement in importlib.metadata.requires(_MAIN) or ():
         named = _NAME.match(requirement)
         if named is None or _FOR_DEVELOPMENT.search(requirement):
@@ -169,7 +173,7 @@ def _nodes(result: ExaminationResult) -> list[dict[str, Any]] | None:
 
 
 def _add_pages(bundle: Bundle, config: Config) -> None:
-    """Add the metrics and the state of the node, from its exporter."""
+    """Add the metrics and the status of the node, as its exporter serves them."""
     try:
         bundle.add("page.json", _page_of(config))
         bundle.add_text("metrics.txt", _fetched(node_of(config), _METRICS))
@@ -180,9 +184,10 @@ def _add_pages(bundle: Bundle, config: Config) -> None:
 
 
 def _page_of(config: Config) -> dict[str, Any]:
-    """Return the state of the node as its exporter shows it.
+    """Return the status of the node as its exporter serves it.
 
-    Raises NodeUnreachable if no node of this namespace replies, and Failure if the address is not known.
+    Raises NodeUnreachable if no node of this namespace replies, and Failure if the address of the exporter is not
+    known.
     """
     if not config.http.listen:
         raise NodeUnreachable("http.listen turns the exporter off")
@@ -228,7 +233,7 @@ def _file_of_log(pid: int) -> Path | None:
 
 
 def _end_of(file: Path) -> str:
-    """Return the last LOG_BYTES bytes of a file, or fewer, because the text starts at the beginning of a line."""
+    """Return at most the last LOG_BYTES bytes of a file, from the beginning of a line."""
     with file.open("rb") as opened:
         size = opened.seek(0, os.SEEK_END)
         opened.seek(max(0, size - LOG_BYTES))

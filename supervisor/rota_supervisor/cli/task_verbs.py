@@ -1,8 +1,8 @@
-"""Two commands: `rota task` enqueues, shows, lists and cancels tasks. `rota events` prints changes of tasks, one per
-line, from the stored events or live.
+"""Two commands: `rota task` enqueues, shows, lists and cancels tasks. `rota events` prints stored or live task events,
+one per line.
 
-Redis does not know which process runs a task or when the task started, because a worker records this in its own slot,
-at no cost for the server. The master of the worker's node and the node's HTTP server know both.
+Redis does not store which process runs a task or when the task started. A worker records both in its own slot, which
+costs the server nothing. They are read from the master or the HTTP server of the worker's node.
 """
 
 import contextlib
@@ -61,7 +61,7 @@ TASK_ID = click.argument("task_id", metavar="ID")
 
 
 _NOW: Final = "now"
-_POLL_SECONDS: Final = 1.0  # the longest time until the command notices that the reader has exited
+_POLL_SECONDS: Final = 1.0  # how often the command checks whether the reader of its output has exited
 _COLUMNS: Final = ("at", "event", "queue", "task", "task_id")
 
 
@@ -138,7 +138,8 @@ def _refuse_options_among(arguments: tuple[str, ...]) -> None:
 
 def _check_times(options: Mapping[str, Any]) -> None:
     """Check the time options as the client checks its arguments, but with messages that name the options. Raises
-    Failure with code 2."""
+    Failure with code 2.
+    """
     both = options["delay"] is not None and options["at"] is not None
     none = options["expires"] is not None and options["expires"] <= 0
     command.check_usage("use either --delay or --at, not both" * both, "--expires must be more than 0 seconds" * none)
@@ -168,7 +169,7 @@ def _import_tasks(loaded: Loaded, name: str) -> None:
 
     imports = loaded.config.imports
     make_importable([str(Path.cwd())])
-    with contextlib.redirect_stdout(sys.stderr):  # The output of modules at import is not data.
+    with contextlib.redirect_stdout(sys.stderr):  # What modules print while they are imported is not data.
         failure = import_all(imports)
     if failure is not None:
         raise Failure(ExitCode.CONFIG, failure.message())
@@ -250,7 +251,7 @@ def cancel(task_id: str, kill_after: float | None) -> None:
 
 
 def put_end(handle: "Handle[Any]", timeout_seconds: float | None, *, as_json: bool) -> None:
-    """Wait for the task and write its result. Raises Failure if the task does not succeed in time."""
+    """Wait for the task to end and write its result. Raises Failure if the task does not succeed in time."""
     output.print_message(f"waiting for {handle.id}")
     fields: dict[str, Any] = {"id": handle.id, "duplicate": handle.duplicate}
     with command.failing({**_NOT_REACHED, **_NO_RESULT}):
@@ -300,8 +301,9 @@ def list_tasks(*, queue: str | None, state: str, task: str, limit: int) -> None:
 
 
 def table_of(state: State, tasks: Sequence[QueuedTask]) -> Table:
-    """Return the header and the rows of the table of tasks. The column for the age shows the time since a task entered
-    its lane or became dead."""
+    """Return the header and the rows of the table of tasks. The age column shows the time since a task entered its lane
+    or became dead.
+    """
     header = ["ID", "QUEUE", "TASK", "DUE", "DUE IN" if state is State.SCHEDULED else "AGE", "ATTEMPT"]
     return [*header, *_MORE.get(state, ())], [[*_common(task), *_more_of(task)] for task in tasks]
 
@@ -335,7 +337,7 @@ def _none_text(wanted: WantedTasks) -> str:
 
 
 def rest_text(found: TasksFound, limit: int) -> str:
-    """Return a text about the tasks that were not shown, or "" if all tasks were shown."""
+    """Return a text that reports that there are more tasks than were shown, or "" if all tasks were shown."""
     if not found.more:
         return ""
     if len(found.tasks) < limit:
@@ -383,7 +385,7 @@ class RunningAttempt(NamedTuple):
 
 
 def find_run(found: TaskStatus, config: Config, nodes: Iterable["Node"]) -> RunningAttempt | None:
-    """Return the running attempt of a task, or None if neither the master here nor the task's node shows it."""
+    """Return a task's running attempt, or None if neither the master on this machine nor the task's node reports it."""
     url = next((node.report.url for node in nodes if node.name == found.node), None)
     with contextlib.suppress(NodeUnreachable, ValueError):
         runs = _of_this_node(found.node, config) or (_of_another(url, config) if url else ())
@@ -392,7 +394,7 @@ def find_run(found: TaskStatus, config: Config, nodes: Iterable["Node"]) -> Runn
 
 
 def _of_this_node(node: str, config: Config) -> list[RunningAttempt]:
-    """Return the running attempts on `node`, or [] if it is not the node of this machine's master."""
+    """Return the running attempts on `node`, or [] if the master on this machine belongs to another node."""
     try:
         with master_of(config) as master:
             status: Mapping[str, Any] = master.request("status")["status"]
@@ -408,8 +410,7 @@ def _of_this_node(node: str, config: Config) -> list[RunningAttempt]:
 
 
 def _of_another(url: str, config: Config) -> Iterator[RunningAttempt]:
-    """Yield the running attempts on the node at this URL. Raises NodeUnreachable, and ValueError for an invalid
-    status."""
+    """Yield the running attempts on the node at this URL. Raises NodeUnreachable, or ValueError for a bad status."""
     response = node_of_url(url, token_of(config.http.token_file)).get("/status.json")
     if response.status != HTTPStatus.OK:
         return
@@ -466,7 +467,7 @@ def _kept(reader: "TaskEvents") -> Iterator["TaskEvent"]:
 
 
 def _followed(reader: "TaskEvents") -> Iterator["TaskEvent"]:
-    """Yield events until the reader of the output exits. An outage is reported once."""
+    """Yield events until the reader of this command's output exits. Each outage of the server is reported only once."""
     is_away = False
     while not output.is_reader_gone(sys.stdout):
         try:

@@ -1,1 +1,1 @@
-"""The configuration: its structure, how it is read from the file, the environment and flags, and its faults."""
+"""The configuration: its structure, its sources (the file, the environment and flags), and its faults."""

@@ -1,10 +1,10 @@
-"""The conditions under which queues are open: opening hours as people write them, and short pieces of Lua.
+"""The conditions under which queues are open: opening hours in a readable form, or a short piece of Lua.
 
-Hours are written as in `Mon-Fri 08:00-12:00 13:00-17:00, Sat 09:00-12:00 Europe/Zurich`: days, then the times on these
-days, repeated as needed, and the time zone at the end. Commas have no meaning. Times without days before them apply to
-every day. If the end of a time is not after its start, the time continues after midnight, and belongs to the day on
-which it begins. When clocks are put forward, a skipped time means the moment of the change. When clocks are put back, a
-time that occurs twice means its first occurrence.
+Hours are written as in `Mon-Fri 08:00-12:00 13:00-17:00, Sat 09:00-12:00 Europe/Zurich`: some days, then the times on
+these days. More days and times can follow, and the time zone comes last. Commas have no meaning. Times without days
+before them apply to every day. If the end of a time is not after its start, the time continues after midnight, and
+belongs to the day on which it begins. If a time is skipped because clocks are put forward, the moment of the change is
+used instead. If a time occurs twice because clocks are put back, its first occurrence is used.
 """
 
 import re
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 EXAMPLE: Final = '"Mon-Fri 08:00-18:00 Europe/Zurich"'
 KNOWN_AHEAD: Final = timedelta(days=8)  # more than a week, so that each opening time of the week is included
-_KEPT_BEHIND: Final = timedelta(days=1)  # past times are kept in case the server's clock is set back
-_MAX_TIMES: Final = 50  # the limit of time spans in one text, because a script reads the spans of a day one by one
+_KEPT_BEHIND: Final = timedelta(days=1)  # how long past times are kept, in case the server's clock is set back
+_MAX_TIMES: Final = 50  # the maximum number of time spans in one text, because a script reads a day's spans one by one
 _DAY_MINUTES: Final = 24 * 60
 _MONDAY: Final = datetime(2024, 1, 1, tzinfo=UTC)
 _WORD: Final = re.compile(r"[^\s,]+")
@@ -66,7 +66,9 @@ class _Word(NamedTuple):
 
 
 def parse_hours(text: str) -> Hours:
-    """Parse hours. Raises ValueError, which states the position of the fault and what is expected there."""
+    """Parse hours. If the text is not valid, raises ValueError, which states where the fault is and what is expected
+    there.
+    """
     *words, zone = [_Word(match.start(), match[0]) for match in _WORD.finditer(text)] or [_Word(0, "")]
     for word in (*words, zone):
         if word.text[:1].isdigit() and not _TIME_WORD.fullmatch(word.text):
@@ -125,8 +127,8 @@ def _minutes(word: _Word) -> tuple[int, int]:
 def _check_zone(zone: _Word) -> None:
     try:
         _zone(zone.text)
-    # Each of these errors means that there is no such time zone: the name belongs to a folder of zones, is not a valid
-    # file name, or belongs to no file.
+    # Each of these errors means that there is no such time zone. The name is that of a folder, is not a valid file
+    # name, or belongs to no file.
     except (OSError, ValueError, KeyError):
         from zoneinfo import available_timezones  # noqa: PLC0415 - see `_zone`
 
@@ -144,11 +146,12 @@ def _zone(name: str) -> "ZoneInfo":
 
 
 def intervals(hours: Hours, now_us: int) -> tuple[int, list[Interval]]:
-    """Return the time up to which the opening times are known, and the opening times up to then. All times are Unix
-    times in microseconds."""
+    """Return the time up to which the opening times were computed, and the opening times themselves. All times are Unix
+    times in microseconds.
+    """
     now = utc_datetime(now_us)
     zone = _zone(hours.zone)
-    # Times that began on the evening before may not have ended yet.
+    # Opening times that began on the previous evening may not have ended yet.
     first = (now - _KEPT_BEHIND).astimezone(zone).date() - timedelta(days=1)
     days = [first + timedelta(days=ahead) for ahead in range((KNOWN_AHEAD + _KEPT_BEHIND).days + 3)]
     known = _us(now + KNOWN_AHEAD)
@@ -158,7 +161,7 @@ def intervals(hours: Hours, now_us: int) -> tuple[int, list[Interval]]:
 
 
 def longest_closed(hours: Hours) -> timedelta:
-    """Return the longest time in a week for which a queue with these hours is closed."""
+    """Return the longest time for which a queue with these hours is closed without a break."""
     _, found = intervals(Hours(hours.times, "UTC"), _us(_MONDAY))
     return timedelta(microseconds=max((after[0] - before[1] for before, after in pairwise(found)), default=0))
 
@@ -185,8 +188,9 @@ def _merged(found: list[Interval]) -> Iterator[Interval]:
 
 
 def _moment(day: date, minute: int, zone: tzinfo) -> datetime:
-    """Return the time at which the clocks of a zone first show this minute of a day. If they skip it because they are
-    put forward, return the time of that change."""
+    """Return the time at which the clocks of a zone first show this minute of a day. If the clocks skip this minute
+    because they are put forward, return the time of the change.
+    """
     local = datetime.combine(day, time()) + timedelta(minutes=minute)
     earlier, later = sorted(local.replace(tzinfo=zone, fold=fold).astimezone(UTC) for fold in (0, 1))
     if earlier.astimezone(zone).replace(tzinfo=None) == local:
@@ -201,12 +205,12 @@ def _us(moment: datetime) -> int:
     return unix_microseconds(moment, "a time of hours")
 
 
-# Conditions in Lua. These functions check whether a text is accepted, and report the position of an error. Redis cannot
-# interrupt a script, so a condition may contain nothing that takes long: only `local`, `if`, `return`, operators, and
-# five functions of `math`. Loops, other calls, tables and string concatenation are not accepted. The cost of a
-# condition is therefore limited by the length of its text. The text can access only the given names. An accepted text
-# is valid Lua with the same meaning. Comments are not sent, but line breaks are kept, so that line numbers in errors
-# match the text.
+# Conditions in Lua. These functions check whether a text is accepted, and otherwise report where the fault is. Redis
+# cannot interrupt a script, so a condition may contain nothing that takes long: only `local`, `if`, `return`,
+# operators, and five functions of `math`. Loops, other calls, tables and string concatenation are not accepted. So the
+# time that a condition takes is limited by the length of its text. The text can use only the names that Rota gives it.
+# Every accepted text is valid Lua with the same meaning. Comments are not sent, but line breaks are kept, so that line
+# numbers in errors match the text.
 
 GIVEN: Final = ("queue", "ready", "delayed", "running", "now")
 FUNCTIONS: Final = ("floor", "ceil", "min", "max", "abs")
@@ -219,7 +223,8 @@ _BINARY: Final = frozenset(("and", "or", "==", "~=", "<=", ">=", "<", ">", "+", 
 _UNARY: Final = frozenset(("not", "-"))
 _STATEMENTS: Final = frozenset(("local", "if", "return"))
 _BLOCK_ENDS: Final = frozenset(("end", "else", "elseif", ""))
-# Lua's own limits are 200 levels, 200 locals and 250 values at once. An accepted text must stay below them.
+# Lua itself permits at most 200 nested levels, 200 locals and 250 values at once. An accepted text must stay below
+# them.
 _MAX_LEVELS: Final = 20
 _MAX_LOCALS: Final = 100
 _MAX_ARGUMENTS: Final = 50
@@ -252,7 +257,8 @@ class _LuaToken(NamedTuple):
 
 
 def check_chunk(text: str) -> str:
-    """Return the chunk in the form in which it is sent. Raises ValueError, which states the position of the fault.
+    """Return the chunk in the form that is sent to Redis. If the chunk is not accepted, raises ValueError, which states
+    where the fault is.
 
     If the text is an expression, `return` is added before it.
     """
@@ -304,7 +310,7 @@ class _Parser:
     open block."""
 
     def __init__(self, tokens: list[_LuaToken], no_more: str) -> None:
-        self._no_more = no_more  # the fault to report for text after a `return`
+        self._no_more = no_more  # the fault to report if text follows a `return`
         self._tokens = tokens
         self._at = 0
         self._scopes: list[set[str]] = [set(GIVEN)]
@@ -330,7 +336,7 @@ class _Parser:
         self._levels -= 1
 
     def _statement(self) -> bool:
-        """Parse a statement. Returns whether it must be the last one of its block, as `return` is."""
+        """Parse a statement. Returns whether it has to be the last one of its block, like `return`."""
         token = self._next
         if self._accept("return"):
             self._expression()
@@ -366,7 +372,7 @@ class _Parser:
         self._expect("then")
         self._block()
 
-    # Expressions. Lua itself applies the precedence of operators.
+    # Expressions. The parser ignores the precedence of operators, which only matters to Lua.
 
     def _expression(self) -> None:
         self._operand()

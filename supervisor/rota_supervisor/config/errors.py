@@ -1,5 +1,5 @@
-"""The faults of a configuration. All faults are reported at once, each with its path and the value that was found, in a
-form that is safe to show.
+"""The faults of a configuration. All faults are reported at once. Each has its path and the value that was found,
+without possible secrets.
 """
 
 import json
@@ -18,9 +18,9 @@ SHOWN_CHARACTERS = 60
 class Fault:
     """One fault of a configuration."""
 
-    path: str  # the path, for example `tiers[1]` or `queues.sold-email.weight`, or the name of a variable
+    path: str  # for example `tiers[1]` or `queues.sold-email.weight`, or the name of an environment variable
     message: str
-    origin: str = ""  # the source of a value that is not from the file, for example `environment ROTA_WORKERS`
+    origin: str = ""  # where the value came from if not from the file, for example `environment ROTA_WORKERS`
 
     @property
     def top_key(self) -> str:
@@ -35,7 +35,7 @@ class ConfigError(Exception):
     """A configuration that cannot be used."""
 
     faults: tuple[Fault, ...]  # all faults
-    usable: Config  # the part that could be read, with defaults for the rest: enough to find a running master
+    usable: Config  # the part that could be read, with defaults for the rest; used to find a running master
     content: bytes | None  # the contents of the file
 
     def __init__(self, faults: Iterable[Fault], usable: Config | None = None, content: bytes | None = None) -> None:
@@ -46,19 +46,22 @@ class ConfigError(Exception):
 
 
 def shown(value: object) -> str:
-    """Return a value for "got ..." in a fault, as it was written but shortened and without possible secrets."""
+    """Return a value for the words "got ..." in a fault. The value appears as it was written, but shortened and without
+    possible secrets.
+    """
     if isinstance(value, list | Mapping):
         return "a list" if isinstance(value, list) else "a table"
     try:
         text = quoted(value) if isinstance(value, str) else json.dumps(value)
-    except (TypeError, ValueError):  # The value is a date, or a number with thousands of digits.
+    except (TypeError, ValueError):  # JSON has no dates, and Python does not print thousands of digits.
         text = value.isoformat() if isinstance(value, date | time) else "a number too long to show"
     return text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 3] + "..."
 
 
 def suggestion(name: str, known: Iterable[str], likeness: float = 0.6) -> str:
-    """Return `, did you mean "X"?` for the most similar known word, or "" if no similarity reaches `likeness` (0 to
-    1)."""
+    """Return `, did you mean "X"?` for the known name that is most similar, or "" if no similarity reaches `likeness`
+    (0 to 1).
+    """
     import difflib  # noqa: PLC0415 - 0.2 MB that a master needs only if there are faults
 
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=likeness)

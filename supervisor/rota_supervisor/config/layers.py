@@ -1,8 +1,8 @@
 """The sources of a configuration as layers: the file and the environment. Each layer overrides the layers before it.
 
 A variable's name is `ROTA_` followed by the path, joined by `__` and with `_` instead of hyphens. Lists are written as
-JSON. The server is `redis_url` or the contents of the file in `redis_url_file`, taken from the highest layer that sets
-one of the two.
+JSON. The server is given by `redis_url`, or by the contents of the file that `redis_url_file` names. The highest layer
+that sets one of the two is used.
 """
 
 import json
@@ -24,24 +24,24 @@ from rota_supervisor.config.typed_config import SECRET_PATHS, example_of, expect
 
 CONFIG_VARIABLE: Final = "ROTA_CONFIG"
 TIMEOUT_VARIABLE: Final = "ROTA_TIMEOUT_SECONDS"
-FALLBACK_URL_VARIABLE: Final = "REDIS_URL"  # set by hosting platforms; the file takes precedence, as in applications
+FALLBACK_URL_VARIABLE: Final = "REDIS_URL"  # set by hosting platforms; the configuration file overrides it
 # The least similarity at which a setting is suggested for an unknown variable. It is high, because Kubernetes sets
 # variables such as ROTA_SERVICE_HOST for a Service named `rota`.
 LIKENESS: Final = 0.8
 MAX_URL_CHARACTERS: Final = 4096
 MAX_CHUNK_CHARACTERS: Final = 16_384  # including comments
 CHUNK_SUFFIX: Final = ".lua"
-MOST_LEVELS: Final = 8  # the limit of nested tables and lists; no setting has more than three levels
+MOST_LEVELS: Final = 8  # how deep tables and lists may be nested; no setting needs more than three levels
 _PREFIX: Final = "ROTA_"
-# Variables that are not settings of the fleet, because other code reads them: the path of the file, the owner of a task
-# in the processes that it starts, and a setting of clients.
+# Variables that other code reads, so they are not settings of the fleet. They contain the path of the configuration
+# file, the owner of a running task (set for its subprocesses), and the timeout of clients.
 _OTHER_VARIABLES: Final = frozenset({CONFIG_VARIABLE, "ROTA_OWNER", TIMEOUT_VARIABLE})
 _TOO_DEEP: Final = f"has tables and lists nested more than {MOST_LEVELS} levels deep: no setting needs that"
 _TRUTHS: Final = dict.fromkeys(("true", "1", "yes", "on"), True) | dict.fromkeys(("false", "0", "no", "off"), False)
 _URL = "redis_url"
 _URL_FILE = "redis_url_file"
 _UNCLOSED: Final = "a quote is opened but not closed"
-# The most common cause of each error of tomllib. The key is the beginning of the error's text.
+# The most common cause of each tomllib error, by the beginning of the error message.
 _CAUSES: Final = {
     **dict.fromkeys(("Expected '='", "Invalid statement"), "each line must be KEY = VALUE, [TABLE] or # COMMENT"),
     "Expected ']' at the end of a table": (
@@ -60,7 +60,7 @@ _VALUE_CAUSES: Final = (
     (re.compile(r"(?i)(?:null|none|nil)\b"), "TOML has no value for this: leave the key out"),
     (re.compile(""), 'put text into quotes, as in namespace = "shop"'),
 )
-_TWICE: Final = ("Cannot overwrite a value", "Cannot declare")  # how tomllib's errors about a repeated key begin
+_TWICE: Final = ("Cannot overwrite a value", "Cannot declare")  # how tomllib's messages about a repeated key begin
 _LINE: Final = re.compile(r"at line (\d+)")
 _PLACE: Final = re.compile(r"at line (\d+), column (\d+)")
 _STATEMENT: Final = re.compile(r"""\[(?P<table>[\w."'-]+)\]\s*(?:#.*)?$|\s*(?P<key>[\w."'-]+)\s*=""")
@@ -81,12 +81,12 @@ class Layer:
 
 
 def layer_of(values: dict[str, Any], origin: str) -> Layer:
-    """Return a layer in which all values have one origin."""
+    """Return a layer in which all values have the same origin."""
     return Layer(values, {path: origin for path, _ in leaves(values)})
 
 
 def leaves(values: Mapping[str, Any], at: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the dotted path of each value that is not a table, and the value."""
+    """Yield each value that is not a table, after its dotted path."""
     for key, value in values.items():
         if isinstance(value, Mapping):
             yield from leaves(value, f"{at}{key}.")
@@ -133,7 +133,9 @@ def _inside(value: Any) -> Iterable[Any]:
 
 
 def read_file(file: Path, *, required: bool) -> tuple[bytes | None, Layer]:
-    """Return the contents of the file and its values. There are no values if the file as a whole has a fault."""
+    """Return the contents of the file, and the layer of its values. The layer has no values if the file cannot be read
+    or parsed.
+    """
     if may_hold_credentials(str(file)):
         return None, Layer(faults=[Fault("-c, ROTA_CONFIG", "expected the path of a file, got a URL")])
     content = None
@@ -157,7 +159,9 @@ def read_file(file: Path, *, required: bool) -> tuple[bytes | None, Layer]:
 
 
 def _with_cause(content: bytes | None, error: str) -> str:
-    """Return the parser's error, followed by its most common cause in plain words, if that is known."""
+    """Return the parser's error, followed by the most common cause of this error in plain words, if the cause is
+    known.
+    """
     if error.startswith("Invalid value"):
         rest = _rest_of_line(content or b"", error)
         cause = next(cause for pattern, cause in _VALUE_CAUSES if pattern.match(rest))
@@ -169,14 +173,16 @@ def _with_cause(content: bytes | None, error: str) -> str:
 def _rest_of_line(content: bytes, error: str) -> str:
     """Return the text of the file from the position of an error to the end of the line."""
     place = _PLACE.search(error)
-    if place is None:  # The error is at the end of the file.
+    if place is None:  # The message has no position, because the error is at the end of the file.
         return ""
     # Split only at the line ends that tomllib recognizes, because its errors contain line numbers.
     return content.decode().replace("\r\n", "\n").split("\n")[int(place[1]) - 1][int(place[2]) - 1 :]
 
 
 def _set_twice(content: bytes | None, error: str) -> str:
-    """Return which key or table a file sets twice, and on which lines, or "" if the error has another cause."""
+    """Return a text that names the key or table that the file sets twice, and the lines, or "" if the error has another
+    cause.
+    """
     if content is None or not error.startswith(_TWICE):
         return ""
     at = _LINE.search(error)
@@ -193,7 +199,7 @@ def _set_twice(content: bytes | None, error: str) -> str:
 
 
 def origin_of_file(file: Path) -> str:
-    """Return the text that names a file as the origin of a value."""
+    """Return the text that describes a file as the origin of a value."""
     return f"file {file}"
 
 
@@ -201,14 +207,17 @@ def origin_of_file(file: Path) -> str:
 
 
 def fallback_layer(environment: Mapping[str, str]) -> Layer:
-    """Return the lowest layer. The layer contains only the server's address, if the hosting platform has set one in
-    REDIS_URL."""
+    """Return the lowest layer. It contains the server's address if the hosting platform has set REDIS_URL, and nothing
+    else.
+    """
     url = environment.get(FALLBACK_URL_VARIABLE)
     return layer_of({_URL: url}, f"environment {FALLBACK_URL_VARIABLE}") if url else Layer()
 
 
 def read_environment(environment: Mapping[str, str], names: Mapping[str, Iterable[str]]) -> Layer:
-    """Read every `ROTA_` variable. An unknown variable causes a warning. `names`: the names of each table's entries."""
+    """Read every `ROTA_` variable. An unknown variable causes a warning. `names`: by table, the names that entries can
+    have, for example the names of pools.
+    """
     layer = Layer()
     for variable in sorted(environment):
         if variable.startswith(_PREFIX) and variable not in _OTHER_VARIABLES:
@@ -250,8 +259,9 @@ def _read_variable(layer: Layer, variable: str, text: str, names: Mapping[str, I
 
 
 def _variables() -> Iterator[str]:
-    """Yield the name of the variable for each setting, except for settings with a chosen name in their path, such as
-    the name of a queue."""
+    """Yield the name of the variable for each setting. Settings whose path contains a name that users choose, such as
+    the name of a queue, are omitted.
+    """
     for key, kind in fields_of(schema()).items():
         table = without_none(kind)
         inner = [f"__{each}" for each in fields_of(table)] if isinstance(table, inspect.StructType) else [""]
@@ -279,8 +289,8 @@ def _find(parts: Sequence[str], names: Mapping[str, Iterable[str]]) -> tuple[lis
 
 
 def _folded(name: str) -> str:
-    # `*` and the hyphen before it are dropped from the end of a pattern, because two underscores would separate words
-    # of the path.
+    # `*` and the hyphen before it are dropped from the end of a pattern. They would become two underscores, which
+    # separate the parts of a path.
     return "".join(letter if letter.isalnum() else "_" for letter in name.lower()).rstrip("_")
 
 
@@ -305,8 +315,9 @@ def _value(text: str, kind: inspect.Type) -> Any:
 
 
 def _put(values: dict[str, Any], path: Sequence[str], value: Any) -> None:
-    """Set a value at a path. On the way, missing tables are created, and values that are not tables are replaced by
-    tables."""
+    """Set a value at a path. Tables that are missing on the way are created, and other values on the way are replaced
+    with tables.
+    """
     *tables, key = path
     for table in tables:
         if not isinstance(values.get(table), dict):
@@ -319,7 +330,9 @@ def _put(values: dict[str, Any], path: Sequence[str], value: Any) -> None:
 
 
 def choose_server_url(layers: Sequence[Layer], merged: Layer, folder: Path) -> list[Fault]:
-    """Set `redis_url` in the merged values, and return the faults. `folder`: the base of relative paths in the file."""
+    """Set `redis_url` in the merged values, and return the faults found. `folder`: the folder to which relative paths
+    in the file refer.
+    """
     highest = (layer.values for layer in reversed(layers) if _URL in layer.values or layer.values.get(_URL_FILE))
     values = next(highest, None)
     if values is None:
@@ -330,7 +343,7 @@ def choose_server_url(layers: Sequence[Layer], merged: Layer, folder: Path) -> l
         return []
     if _URL in values:
         return [Fault(_URL_FILE, "set either redis_url or redis_url_file, not both")]
-    if not isinstance(path, str) or may_hold_credentials(path):  # The later check of types reports the fault.
+    if not isinstance(path, str) or may_hold_credentials(path):  # The type check reports this fault later.
         return []
     return _read_url(merged, folder / path)
 
@@ -348,7 +361,7 @@ def _read_url(merged: Layer, file: Path) -> list[Fault]:
 
 
 def _text_of(file: Path) -> tuple[str, str]:
-    """Return the text of a file and "", or "" and the reason why the file cannot be read."""
+    """Return the text of a file, and the reason why the file cannot be read. One of the two is ""."""
     try:
         return read_settings_file(file).decode(), ""
     except (OSError, ValueError) as error:
@@ -360,8 +373,9 @@ def _text_of(file: Path) -> tuple[str, str]:
 
 
 def read_chunks(merged: Layer, folder: Path) -> list[Fault]:
-    """Replace each file path in `conditions.NAME.lua` with the contents of the file. A path is one line that ends in
-    `.lua`."""
+    """Replace each file path in `conditions.NAME.lua` with the contents of the file. A value is a path if it is a
+    single line that ends in `.lua`.
+    """
     conditions = merged.values.get("conditions")
     faults: list[Fault] = []
     for name, table in conditions.items() if isinstance(conditions, Mapping) else ():
@@ -382,12 +396,13 @@ def _read_chunk(merged: Layer, table: dict[str, Any], at: str, file: Path) -> li
     return []
 
 
-# The files for TLS and for the token. The processes that use these files read them, and read them again after changes.
+# The TLS files and the token files. They are read, and read again after changes, by the processes that use them.
 
 
 def resolve_files(merged: Layer, folder: Path) -> list[Fault]:
-    """Make the paths in the merged values absolute, relative to `folder`, and return the faults of the files. The rule
-    of `[signing]` checks the files with keys."""
+    """Make the paths in the merged values absolute, and return a fault for each file that cannot be used. Relative
+    paths refer to `folder`. The files with signing keys are not checked here, but by the rule of `[signing]`.
+    """
     signing = merged.values.get("signing")
     keys = signing.get("keys") if isinstance(signing, dict) else None
     if isinstance(keys, dict):

@@ -1,4 +1,6 @@
-"""Load the configuration from defaults < file < environment < flags, report all faults at once, and write it out."""
+"""Loads the configuration from the defaults, the file, the environment and flags, of which each overrides those before.
+Reports all faults at once. Also prints a loaded configuration.
+"""
 
 import json
 import os
@@ -26,10 +28,10 @@ TIERS_VARIABLE = "ROTA_TIERS"
 
 @dataclass(frozen=True, slots=True)
 class Flags:
-    """The settings on the command line."""
+    """The settings given on the command line."""
 
     workers: int | str | None = None  # `-w N`, a number or a range
-    pool_workers: tuple[tuple[str, int | str], ...] = ()  # each `-w POOL=N`
+    pool_workers: tuple[tuple[str, int | str], ...] = ()  # one for each `-w POOL=N`
     pools: tuple[str, ...] = ()  # each `--pool`
     tiers: tuple[tuple[str, ...], ...] = ()  # each `-Q`
     imports: tuple[str, ...] = ()
@@ -44,14 +46,14 @@ class Sources:
     """The sources of a configuration."""
 
     file: Path = Path(DEFAULT_FILE)
-    required: bool = False  # whether a missing file is a fault, because the file was named
+    required: bool = False  # whether a missing file is a fault, as it is if the user named the file
     environment: Mapping[str, str] = field(default_factory=dict)
     flags: Flags = NO_FLAGS
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A configuration that can be used."""
+    """A configuration without faults, and where its values came from."""
 
     config: Config
     origins: Mapping[str, str]  # the source of each value, by its dotted path
@@ -60,7 +62,9 @@ class Loaded:
 
 
 def sources_of(file: str | None, flags: Flags = NO_FLAGS) -> Sources:
-    """Return the sources of this process. The file is the given one, or the one in ROTA_CONFIG, or ./rota.toml."""
+    """Return the sources of this process. The configuration file is `file`, or else the file that ROTA_CONFIG names, or
+    else ./rota.toml.
+    """
     chosen = file or os.environ.get(layers.CONFIG_VARIABLE)
     return Sources(Path(chosen or DEFAULT_FILE), chosen is not None, dict(os.environ), flags)
 
@@ -93,8 +97,9 @@ def load_config(sources: Sources) -> Loaded:
 
 
 def _names(of_file: Mapping[str, Any], sources: Sources) -> dict[str, list[str]]:
-    """Return the names that environment variables can contain, by table, for example the names of pools. Queue names
-    are taken from the tiers of all sources."""
+    """Return the entry names that can be part of an environment variable's name, by table, for example the names of
+    pools. Queue names are taken from the tiers of all sources.
+    """
     names = {key: list(table) for key, table in of_file.items() if isinstance(table, dict)}
     variable = {key: text for key, text in sources.environment.items() if key == TIERS_VARIABLE}
     of_environment = layers.read_environment(variable, {}).values
@@ -106,7 +111,9 @@ def _names(of_file: Mapping[str, Any], sources: Sources) -> dict[str, list[str]]
 
 
 def _with_origin(fault: Fault, origins: Mapping[str, str], file: Path) -> Fault:
-    """Return the fault with the origin of its value, or of all values of its table, if the origin is not the file."""
+    """Return the fault, completed with the origin of its value if this is not the file. If the fault is about a table,
+    all values of the table must have this origin.
+    """
     of_file = layers.origin_of_file(file)
     found = {origin for path, origin in origins.items() if _holds(path, fault.path) or _holds(fault.path, path)}
     return Fault(fault.path, fault.message, found.pop()) if len(found) == 1 and of_file not in found else fault
@@ -120,7 +127,7 @@ def _holds(outer: str, inner: str) -> bool:
 
 
 def _flag_layer(flags: Flags, lower: Mapping[str, Any]) -> layers.Layer:
-    """Return the flags as the highest layer. `lower`: the values of the layers below, which can contain pools."""
+    """Return the flags as the highest layer. `lower`: the merged values of the layers below, which can define pools."""
     pools = lower.get("pools")
     workers = flags.workers
     sizes = {}
@@ -156,7 +163,9 @@ def _others(known: Iterable[str]) -> str:
 
 
 def _without_unserved(flags: Flags, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values without queues that `-Q` omits, and without pools and sources that only use omitted queues."""
+    """Return the values without the queues that `-Q` leaves out, and without the pools and legacy lists that use only
+    such queues.
+    """
     narrowed = dict(values)
     served = {queue for tier in flags.tiers for queue in tier}
     queues = values.get("queues")
@@ -172,7 +181,9 @@ def _without_unserved(flags: Flags, values: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _feeds(key: str, source: Any) -> str:
-    """Return the only queue that a source feeds, or "" if it can feed any queue or its queue is not valid."""
+    """Return the only queue that a legacy list feeds, or "" if the list can feed any queue or the queue is not
+    valid.
+    """
     queue = source.get("queue") if isinstance(source, Mapping) else ""
     return queue if queue and isinstance(queue, str) else queue_in_key(key)
 
@@ -180,7 +191,7 @@ def _feeds(key: str, source: Any) -> str:
 def _with_queues(pool: Any, served: set[str]) -> Any:
     queues = pool.get("queues") if isinstance(pool, Mapping) else None
     if not isinstance(queues, list) or EVERY_QUEUE in queues or not all(isinstance(each, str) for each in queues):
-        return pool  # A queue that is not text is reported later, with its own path.
+        return pool  # Values that are not text are reported later, each with its own path.
     kept = [queue for queue in queues if queue in served]
     return {**pool, "queues": kept} if kept else None
 
@@ -233,7 +244,7 @@ def _literal(value: Any) -> str:
         return "{" + ", ".join(f"{_key(key)} = {_literal(inner)}" for key, inner in value.items()) + "}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(_literal, value)) + "]"
-    # A JSON text is valid in TOML, except for DEL, which only JSON allows.
+    # A JSON string is also valid TOML, except that only JSON permits an unescaped DEL character.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 

@@ -1,5 +1,5 @@
-"""The structure of the configuration, with its defaults. Defaults that code without a configuration needs too are
-defined in `rota`.
+"""The structure of the configuration, with its defaults. Defaults that are also needed without a configuration, for
+example by clients, are defined in `rota`.
 
 `rota.toml` is decoded into these classes; docs/configuration.md describes each key. `load` fills them from the file,
 the environment and flags, and reports all faults at once. Times are in seconds unless the name states another unit.
@@ -34,7 +34,7 @@ from rota.tasks.fleet_settings import (
 Count = Annotated[int, Meta(ge=0)]
 Seconds = Annotated[float, Meta(ge=0)]
 Positive = Annotated[float, Meta(ge=0.001)]
-Weight = Annotated[float, Meta(ge=0.001, le=10_000)]  # with other weights, turns would be too costly or too imprecise
+Weight = Annotated[float, Meta(ge=0.001, le=10_000)]  # beyond these limits, fair rotation is too costly or imprecise
 Share = Annotated[float, Meta(gt=0, lt=1)]
 RangeText = Annotated[str, Meta(pattern=r"^[0-9]{1,9}\.\.[0-9]{1,9}$")]  # for example "2..16"
 _LOG = LogSettings()
@@ -46,20 +46,20 @@ class QueueConfig(Struct, frozen=True, forbid_unknown_fields=True):
     weight: Weight = 1.0
     cap: Count = 0  # the limit of running tasks in the whole fleet; 0 means no cap
     rate: str = ""  # the limit of starts in the whole fleet, for example "100/m"
-    condition: str = ""  # the name of a condition
+    condition: str = ""  # the name of the condition under which the queue is open
     lag_objective_seconds: Positive | None = None
     lag_target: Share | None = None
 
 
 class ConditionConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """`[conditions.NAME]`: the condition under which queues that name it are open. Exactly one of the keys is set."""
+    """`[conditions.NAME]`: a condition under which queues are open. Exactly one of the keys is set."""
 
     hours: str = ""  # for example "Mon-Fri 08:00-18:00 Europe/Zurich"
-    lua: str = ""  # the text, or the path of a file, until that file is read
+    lua: str = ""  # the Lua text; before files are read, it can be the path of a file
 
 
 class TaskConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """`[tasks.NAME]`: the operator's overrides of a task's options."""
+    """`[tasks.NAME]`: options with which the operator overrides those in the code of a task."""
 
     retries: Count | None = None
     crash_limit: Annotated[int, Meta(ge=0, le=MOST_CRASHES)] | None = None
@@ -72,7 +72,7 @@ class TaskConfig(Struct, frozen=True, forbid_unknown_fields=True):
 class AdoptConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """`[adopt.NAME]`: a legacy list, which is a list or a sorted set in Redis whose items become tasks."""
 
-    queue: str = ""  # the queue of the items; "" means NAME for a list `queue:NAME`, else the queue that an item names
+    queue: str = ""  # the queue of all items; if "", NAME for a list `queue:NAME`, else the queue that each item names
     task: str = ""  # the task that gets each item as its only argument, or "" if items name their task
 
 
@@ -96,7 +96,7 @@ class ScheduleConfig(Struct, frozen=True, forbid_unknown_fields=True):
 class PoolConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """`[pools.NAME]`: a group of workers."""
 
-    workers: Count | RangeText = 1  # a number, or a range in which the pool is scaled to meet its lag objectives
+    workers: Count | RangeText = 1  # a number, or a range within which the pool is scaled to meet the lag objectives
     queues: tuple[str, ...] = ("*",)  # "*" stands for every queue
     concurrency: Annotated[int, Meta(ge=1, le=MAX_CONCURRENCY)] = 1  # the number of tasks that each worker runs at once
 
@@ -124,7 +124,9 @@ class LeaseConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Restarts(Struct, frozen=True, forbid_unknown_fields=True):
-    """`[restarts]`: the back-off of a crash loop, and the number of crashes or losses after which a task is dead."""
+    """`[restarts]`: the back-off in a crash loop, and the number of crashes or losses after which a task becomes
+    dead.
+    """
 
     backoff_seconds: Positive = 0.1
     backoff_max_seconds: Positive = 30.0
@@ -134,19 +136,19 @@ class Restarts(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Http(Struct, frozen=True, forbid_unknown_fields=True):
-    """`[http]`: the server of metrics, health and the status page."""
+    """`[http]`: the server for metrics, health and the status page."""
 
     listen: str = "127.0.0.1:9477"  # "" turns the server off, and port 0 picks a free port
     allowed_hosts: tuple[str, ...] = ()  # additional host names that requests may use
-    token_file: str = ""  # the file with the token that requests must contain
-    read_token_file: str = ""  # the file with a token for requests that only read
+    token_file: str = ""  # the file with the token that each request must contain
+    read_token_file: str = ""  # the file with a token that admits only read requests
     tls_cert: str = ""
     tls_key: str = ""
     actions: bool = False  # whether the status page may change the fleet
 
 
 class Metrics(Struct, frozen=True, forbid_unknown_fields=True):
-    """`[metrics]`: the lag objective of queues that do not set one, and the limits on series."""
+    """`[metrics]`: the default lag objective of queues, and the limits on the number of series."""
 
     lag_objective_seconds: Positive = 30.0
     lag_target: Share = 0.99
@@ -158,12 +160,12 @@ class Metrics(Struct, frozen=True, forbid_unknown_fields=True):
 class Control(Struct, frozen=True, forbid_unknown_fields=True):
     """`[control]`: the files through which commands and other masters find this master."""
 
-    socket: str = ""  # "" is the default path
+    socket: str = ""  # "" stands for the default path
     pid_file: str = ""  # "" means no pid file
 
 
 class Log(Struct, frozen=True, forbid_unknown_fields=True):
-    """`[log]`: the lines of the log and their format."""
+    """`[log]`: which lines are logged, and in which format."""
 
     level: Level = _LOG.level
     format: Format = _LOG.format
@@ -179,17 +181,17 @@ class Events(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class EndedConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """`[ended]`: the memory of ended tasks."""
+    """`[ended]`: how many ended tasks are remembered."""
 
-    # The number of ended tasks whose outcome the fleet remembers; 0 turns this memory off
+    # The number of ended tasks whose outcomes the fleet remembers, or 0 to remember none
     keep: Annotated[int, Meta(ge=0, le=MOST_ENDED_KEEP)] = DEFAULT_ENDED_KEEP
 
 
 class ScalingConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """`[scaling]`: the limits that all pools with a range have together on a node."""
+    """`[scaling]`: the limits that apply to all pools with a range together, on each node."""
 
-    budget: Count = 0  # the largest number of workers; 0 means no limit
-    # The share of the processors above which no pool grows; 1 turns this limit off
+    budget: Count = 0  # the maximum number of workers on a node; 0 means no limit
+    # If more than this share of the node's processor time is in use, no pool grows; 1 turns this limit off
     max_cpu: Annotated[float, Meta(gt=0, le=1)] = 0.95
 
 
@@ -202,9 +204,9 @@ class Alerts(Struct, frozen=True, forbid_unknown_fields=True):
 class SigningConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """`[signing]`: the keys with which tasks are signed and verified."""
 
-    keys: dict[str, str] = field(default_factory=dict)  # by name, `file:PATH` or `env:NAME`
-    sign_with: str = ""  # the name of the key that signs
-    required: bool = False  # whether unsigned tasks are dead
+    keys: dict[str, str] = field(default_factory=dict)  # by key name: `file:PATH` or `env:NAME`, the source of the key
+    sign_with: str = ""  # the name of the key with which tasks are signed
+    required: bool = False  # whether unsigned tasks become dead instead of being run
 
 
 class DeadConfig(Struct, frozen=True, forbid_unknown_fields=True):
@@ -215,7 +217,7 @@ class DeadConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Config(Struct, frozen=True, forbid_unknown_fields=True):
-    """The contents of `rota.toml`. `workers` and `pools` exclude each other: see `resolution.resolve_pools`."""
+    """The contents of `rota.toml`. Only one of `workers` and `pools` can be set: see `resolution.resolve_pools`."""
 
     namespace: str = DEFAULT_NAMESPACE
     redis_url: str = DEFAULT_REDIS_URL

@@ -27,8 +27,8 @@ from rota_supervisor.config.model import (
 
 EVERY_QUEUE = "*"
 DEFAULT_POOL = "default"
-SHARE_KEYS = ("weight", "cap", "rate", "condition")  # the keys of [queues.NAME] that belong to a share
-LEGACY_LIST_PREFIX = "queue:"  # the prefix of legacy lists with the name of a queue
+SHARE_KEYS = ("weight", "cap", "rate", "condition")  # the keys of [queues.NAME] from which a QueueShare is made
+LEGACY_LIST_PREFIX = "queue:"  # a legacy list whose key has this prefix is named after its queue
 
 
 def served_queues(config: Config) -> tuple[str, ...]:
@@ -37,7 +37,7 @@ def served_queues(config: Config) -> tuple[str, ...]:
 
 
 class WorkerRange(NamedTuple):
-    """The configured number of workers of a pool. It is a range, or a fixed number if both ends are equal."""
+    """The configured range for the number of workers of a pool. The number is fixed if both ends are equal."""
 
     least: int
     most: int
@@ -62,8 +62,9 @@ def worker_range(value: int | str) -> WorkerRange:
 
 
 def pool_sizes(config: Config) -> dict[str, WorkerRange]:
-    """Return the number of workers that each pool should have. Without `workers` and `pools`, it is one per
-    processor."""
+    """Return the range of workers of each pool. If neither `workers` nor `pools` is set, there is one worker per
+    processor.
+    """
     return {name: worker_range(pool.workers) for name, pool in resolve_pools(config).items()}
 
 
@@ -93,8 +94,9 @@ def queue_shares(config: Config) -> tuple[QueueShare, ...]:
 
 
 def pattern_domains(config: Config) -> tuple[Domain, ...]:
-    """Return the domains of all pools that contain patterns, without duplicates. A domain is the queues that a pool
-    serves in one tier."""
+    """Return those domains of all pools that contain patterns, without duplicates. A domain is the set of queues that a
+    pool serves in one tier.
+    """
     domains = {
         tier for pool in resolve_pools(config).values() for tier in domains_of(config, pool) if tier.has_patterns
     }
@@ -121,9 +123,9 @@ def _takes(pool: PoolConfig, queue: str) -> bool:
 def park_seconds(config: Config, pool: PoolConfig) -> float:
     """Return the longest time for which a worker waits at its doorbells.
 
-    A worker normally waits only for PARK_SECONDS, so that it notices early if the server has died. It can wait longer
-    if its lease is renewed at least as often, because each renewal shows that the server replies. A worker that runs
-    many tasks at once always has the short wait.
+    A worker normally waits for only PARK_SECONDS, so that it soon notices if the server has died. If the master renews
+    the lease at short intervals, each renewal shows that the server replies, so the worker can wait for longer. A
+    worker that runs many tasks at once always waits only for PARK_SECONDS.
     """
     is_renewed = config.lease.renew_seconds <= PARK_SECONDS and pool.concurrency == 1
     return min(LONG_PARK_SECONDS if is_renewed else PARK_SECONDS, config.limits.beat_seconds * 2 / 3)
@@ -144,8 +146,9 @@ def _share(config: Config, name: str) -> QueueShare:
 
 
 def conditions_at(conditions: Mapping[str, ConditionConfig], now_us: int) -> list[QueueCondition]:
-    """Return the conditions in the format that the scripts read. Opening hours are computed for some days from
-    `now_us`, the time of Redis."""
+    """Return the conditions in the format that the scripts read. Opening hours are computed for the days after
+    `now_us`, a time by the clock of Redis.
+    """
     return [_condition(name, each, now_us) for name, each in conditions.items()]
 
 
@@ -156,7 +159,7 @@ def _condition(name: str, condition: ConditionConfig, now_us: int) -> QueueCondi
 
 
 def legacy_sources(config: Config) -> tuple[LegacySource, ...]:
-    """Return the keys from which pollers adopt tasks."""
+    """Return the legacy lists from which pollers adopt tasks."""
     return tuple(LegacySource(key, adopt.queue or queue_in_key(key), adopt.task) for key, adopt in config.adopt.items())
 
 
@@ -166,18 +169,19 @@ def server_settings(config: Config) -> ServerSettings:
 
 
 def has_sentinels(config: Config) -> bool:
-    """Whether sentinels name the server."""
+    """Whether the address of the server is obtained from Redis Sentinels."""
     return "+sentinel" in server_settings(config).redis_url.partition("://")[0]
 
 
 def signing_settings(config: Config) -> SigningSettings:
-    """Return the keys that sign and verify tasks."""
+    """Return the settings for signing and verifying tasks."""
     return SigningSettings(**by_name(SigningSettings, config.signing))
 
 
 class AccessOptions(TypedDict):
-    """The options of a client in addition to the URL: the files for TLS, the provider of user and password, and the
-    signing keys."""
+    """The options of a client in addition to the URL: the TLS files, the provider of the user name and password, and
+    the signing keys.
+    """
 
     redis_tls_ca: str
     redis_tls_cert: str
@@ -189,7 +193,7 @@ class AccessOptions(TypedDict):
 
 
 def access_options(config: Config) -> AccessOptions:
-    """Return the options of a command's client in addition to the URL."""
+    """Return the options for the client of a command, in addition to the URL."""
     return AccessOptions(
         redis_tls_ca=config.redis_tls_ca,
         redis_tls_cert=config.redis_tls_cert,
@@ -207,7 +211,9 @@ def log_settings(config: Config) -> LogSettings:
 
 
 def by_name(settings: type[Any], *sections: Struct) -> dict[str, Any]:
-    """Return those fields of some configuration sections that a child's settings also have, under the same names."""
+    """Return the values from some sections of the configuration for the fields of a child's `settings` that have the
+    same names.
+    """
     wanted = {field.name for field in dataclasses.fields(settings)}
     return {name: getattr(each, name) for each in sections for name in each.__struct_fields__ if name in wanted}
 
@@ -222,7 +228,7 @@ def queue_in_key(key: str) -> str:
 
 
 def calls_of(config: Config) -> dict[str, tuple[str, tuple[Any, ...], dict[str, Any]]]:
-    """Return the call of each schedule (task, args and kwargs), by the name of the schedule."""
+    """Return what each schedule calls (the task, args and kwargs), by the name of the schedule."""
     return {name: (given.task, given.args, given.kwargs) for name, given in config.schedules.items()}
 
 

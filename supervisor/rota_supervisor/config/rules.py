@@ -1,7 +1,7 @@
-"""The rules between the keys of a configuration. The type of each key is checked before.
+"""The rules about combinations of keys in a configuration. The type of each key has been checked before.
 
-Each rule is a pure function from Config to faults. It is listed with the keys that it compares. A key that already has
-a fault has its default value, so rules about this key are skipped, and a mistake is reported only once.
+Each rule is a pure function from Config to faults, and is listed with the keys that it compares. A key with a fault has
+been set to its default value. Rules that compare such a key are skipped, so that no mistake is reported twice.
 """
 
 import re
@@ -30,9 +30,9 @@ from rota_supervisor.config.resolution import (
 MAX_WORKERS = 500  # a node has 1,016 slots for workers, and a rolling reload needs two slots for each worker
 MAX_PORT = 65_535
 SOCKET_PATH_BYTES = 107  # sun_path holds 108 bytes, and the last byte is NUL
-MOST_SOURCES = 50  # limited, because the server compares each changed key with all sources
+MOST_SOURCES = 50  # the maximum number of legacy lists, because the server compares each changed key with all of them
 _ADD_IT = ": add it to tiers"
-_ANY_QUEUE = "a-queue"  # stands for a queue that only the code names
+_ANY_QUEUE = "a-queue"  # a stand-in for a queue that is set only in the code
 _HOST_NAME = re.compile(r"(?!-)[a-z0-9_-]+(\.[a-z0-9_-]+)*\.?", re.IGNORECASE | re.ASCII)
 _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 _PROVIDER = re.compile(rf"{_MODULE.pattern}:{_MODULE.pattern}")
@@ -41,8 +41,9 @@ Rule = Callable[[Config], Iterable[Fault]]
 
 
 def broken_rules(config: Config, faulty: Iterable[str]) -> list[Fault]:
-    """Return the faults in the combination of keys. `faulty`: the top-level keys that already have faults, and whose
-    rules are skipped."""
+    """Return the faults in the combination of keys. `faulty`: the top-level keys that already have faults. Rules that
+    compare these keys are skipped.
+    """
     known = set(faulty)
     return [fault for keys, rule in RULES if not known.intersection(keys) for fault in rule(config)]
 
@@ -61,7 +62,7 @@ def _redis_url(config: Config) -> Iterator[Fault]:
 
 
 def _error_of(parse: Callable[..., object], *given: object) -> str:
-    """Return the error of `parse`, or "" if it succeeds."""
+    """Return the message of the error that `parse` raises, or "" if `parse` succeeds."""
     try:
         parse(*given)
     except ValueError as error:
@@ -82,8 +83,9 @@ def _redis_credentials(config: Config) -> Iterator[Fault]:
 
 
 def _tls_key_at_fault(config: Config) -> str:
-    """Return the name of the setting to report. With TLS, if only one of the certificate and the key is set, this is
-    the missing one. Otherwise, it is the first TLS setting that has a value."""
+    """Return the TLS setting to name in the fault. If the server uses TLS and only one of the certificate and the key
+    is set, this is the missing one. Otherwise, it is the first TLS setting that has a value.
+    """
     is_tls = parse_address(config.redis_url).tls
     if is_tls and bool(config.redis_tls_cert) != bool(config.redis_tls_key):
         return "redis_tls_cert" if config.redis_tls_key else "redis_tls_key"
@@ -96,7 +98,7 @@ def _imports(config: Config) -> Iterator[Fault]:
             is_file = name.endswith(".py") or "/" in name
             module = name.removesuffix(".py").strip("./").replace("/", ".")
             hint = f', did you mean "{module}"?' if is_file and _MODULE.fullmatch(module) else ""
-            if _PROVIDER.fullmatch(name):  # `module:name`, as other programs write it; `shown` hides it
+            if _PROVIDER.fullmatch(name):  # other programs write `module:name`; `shown` would redact it
                 hint = ": name only the module, which is the part before the colon"
             yield Fault(f"imports[{number}]", f'expected a module such as "shop.tasks", got {shown(name)}{hint}')
 
@@ -131,7 +133,7 @@ def _queues_in_tiers(config: Config) -> Iterator[Fault]:
 
 
 def _hint(queue: str, served: Iterable[str]) -> str:
-    """Return a suggestion for a queue that is in no tier, or ""."""
+    """Return advice for a queue that is in no tier, or "" if there is none."""
     pattern = None if STAR in queue else served_as(queue, served)
     if pattern is None:
         return suggestion(queue, served)
@@ -347,7 +349,7 @@ def _paths(config: Config) -> Iterator[Fault]:
 
 
 def _schedules(config: Config) -> Iterator[Fault]:
-    """Yield the faults of each schedule that are visible without the code."""
+    """Yield the faults of schedules that can be found without the code of the tasks."""
     for name, given in config.schedules.items():
         at = f"schedules.{name}"
         faults = list(_faults_of_schedule_keys(given)) or list(_faults_of_schedule(name, given))
@@ -415,7 +417,7 @@ RULES: tuple[tuple[tuple[str, ...], Rule], ...] = (
 
 
 def compared_with_code(config: Config, tasks: dict[str, str]) -> tuple[list[Fault], list[Fault]]:
-    """Return the faults of a configuration and the warnings about it, if its code has these tasks.
+    """Compare a configuration with the tasks that its code defines. Return the faults and the warnings.
 
     `tasks`: the queue of each task.
     """
@@ -448,8 +450,9 @@ def unknown_tasks(config: Config, tasks: dict[str, str]) -> list[tuple[str, str]
 
 
 def schedules_without_queue(config: Config, tasks: Collection[str]) -> list[Fault]:
-    """Return a fault for each schedule that sets no queue and whose task no imported module defines. Its queue is
-    unknown."""
+    """Return a fault for each schedule that sets no queue and whose task no imported module defines. Without these
+    tasks, the queues of the schedules are unknown.
+    """
     unknown = _of_unknown_tasks(config, tasks)
     return [
         Fault(path, f"{fault}{' If' if fault.endswith('?') else '; if'} another fleet has it, set its queue")

@@ -1,8 +1,8 @@
-"""The conversion of raw values from TOML or JSON to the classes of `model`. It collects all faults.
+"""Converts raw values from TOML or JSON to the classes of `model`, and collects all faults.
 
-msgspec stops at the first fault, and does not report which key of a `dict` has the fault. This module therefore goes
-through the classes field by field, with the descriptions of `msgspec.inspect`. A field with a fault gets its default,
-and the caller handles the faults.
+msgspec itself stops at the first fault, and does not report which key of a `dict` has the fault. This module therefore
+converts the classes field by field, based on their descriptions from `msgspec.inspect`. A field with a fault is set to
+its default, and the faults are returned to the caller.
 """
 
 import operator
@@ -20,7 +20,8 @@ from rota.foreign_names import FOREIGN_NAMES
 from rota_supervisor.config.errors import Fault, shown, suggestion
 from rota_supervisor.config.model import Config
 
-# Larger counts and durations would overflow after conversion, because 64-bit nanoseconds cover 292 years.
+# Larger counts and durations would overflow when they are converted to nanoseconds, because 64 bits of nanoseconds
+# cover only 292 years.
 GREATEST_COUNT = 10**12
 GREATEST_NUMBER = int(MAX_SECONDS)
 SECRET_PATHS = ("redis_url", "signing", "signing.keys")
@@ -56,7 +57,7 @@ _EXAMPLES: Final = {
 }
 _INDEX: Final = re.compile(r"\[\d+\]$")
 _PLAIN_PATH: Final = re.compile(r"[\w.-]+", re.ASCII)
-_MISSPELT: Final = 0.8  # the similarity of a misspelt key; a less similar key may belong to another table
+_MISSPELT: Final = 0.8  # a key with this similarity counts as misspelt; a less similar key may belong to another table
 _FAILED: Final = object()
 _ABOVE: Final = ": this key belongs to no table: move it above the first [table] of the file"
 _MISPLACED: Final = (
@@ -82,7 +83,7 @@ def fields_of(kind: inspect.StructType) -> dict[str, inspect.Type]:
 
 @cache
 def _full_paths() -> dict[str, str]:
-    """Return the full path of each key in a table and of each top-level key, for hints about misplaced keys."""
+    """Return the full path of each key, whether in a table or at the top level, for hints about misplaced keys."""
     paths: dict[str, str] = {}
     for name, kind in fields_of(schema()).items():
         many = isinstance(kind, inspect.DictType)
@@ -100,7 +101,7 @@ def _in_other_table(key: str) -> str:
 
 
 def without_none(kind: inspect.Type) -> inspect.Type:
-    """Return an optional type without its None. TOML has no None, so a key without a value is omitted."""
+    """Return an optional type without None, which a TOML file cannot contain."""
     if not isinstance(kind, inspect.UnionType):
         return kind
     first, *others = (each for each in kind.types if not isinstance(each, inspect.NoneType))
@@ -108,13 +109,15 @@ def without_none(kind: inspect.Type) -> inspect.Type:
 
 
 def alternatives(kind: inspect.Type) -> tuple[inspect.Type, ...]:
-    """Return the types that a key accepts: one type, or a number and a text of a certain form."""
+    """Return the types that a key accepts: a single type, or a number and a text of a certain form, for example
+    "2..16".
+    """
     found = without_none(kind)
     return found.types if isinstance(found, inspect.UnionType) else (found,)
 
 
 def convert_config(raw: Mapping[str, Any]) -> tuple[Config, list[Fault]]:
-    """Build a Config from the values that can be used, and return it with the faults of the other values."""
+    """Build a Config from the values that are valid, and return it with the faults of the other values."""
     conversion = _Conversion()
     config = conversion.convert(raw, schema(), "")
     assert isinstance(config, Config)
@@ -122,7 +125,7 @@ def convert_config(raw: Mapping[str, Any]) -> tuple[Config, list[Fault]]:
 
 
 class _Conversion:
-    """One conversion and the faults that it found. A value that cannot be converted becomes `_FAILED`."""
+    """A conversion, with the faults found so far. A value that cannot be converted becomes `_FAILED`."""
 
     def __init__(self) -> None:
         self.faults: list[Fault] = []
@@ -179,7 +182,7 @@ class _Conversion:
 
 
 def _fault(raw: Any, kind: inspect.Type, optional: inspect.Type, path: str) -> str:
-    """Return the fault of a value, or "" if there is none. `kind`: the type in `optional` that fits best."""
+    """Return what is wrong with a value, or "" if the value is valid. `kind`: the type in `optional` that fits best."""
     if isinstance(raw, str) and _is_leaf(kind) and path not in SECRET_PATHS and may_hold_credentials(raw):
         return _MISPLACED
     if _fits(raw, kind):
@@ -190,7 +193,7 @@ def _fault(raw: Any, kind: inspect.Type, optional: inspect.Type, path: str) -> s
 
 
 def example_of(path: str, kind: inspect.Type) -> str:
-    """Return `, as in EXAMPLE` for the value of a key, or "" if no example is needed."""
+    """Return `, as in EXAMPLE` with an example for a key, or "" if no example is needed."""
     if isinstance(kind, inspect.StructType | inspect.DictType):
         return f", as [{path}]" if _PLAIN_PATH.fullmatch(path) else ""
     example = _EXAMPLES.get(_INDEX.sub("[]", path).rpartition(".")[2])
@@ -199,7 +202,7 @@ def example_of(path: str, kind: inspect.Type) -> str:
 
 
 def _kind_of(raw: Any) -> str:
-    """Return the type of a value in words, because the value may be a secret."""
+    """Return the type of a value in words, for faults about values that may be secret."""
     if isinstance(raw, bool):
         return "true or false"
     if isinstance(raw, str):
@@ -271,8 +274,9 @@ def _plain(number: float) -> str:
 
 
 def _at_most(raw: Any, kind: inspect.Type) -> str:
-    """Return the upper bound of all numbers as text, if a number exceeds it and the type of the key sets no bound of
-    its own."""
+    """Return the general upper bound of numbers as text, if a number exceeds this bound and the key has no upper bound
+    of its own.
+    """
     if not isinstance(kind, Number) or not isinstance(raw, int | float):
         return ""
     is_beyond = kind.lt is None and kind.le is None and raw > _greatest(kind)
@@ -287,7 +291,7 @@ def _fits(raw: Any, kind: inspect.Type) -> bool:
         return False
     if isinstance(raw, datetime) and raw.utcoffset() is None:
         return False
-    if isinstance(kind, Number) and not abs(raw) <= _greatest(kind):  # This comparison also rejects NaN.
+    if isinstance(kind, Number) and not abs(raw) <= _greatest(kind):  # A comparison with NaN is false.
         return False
     if isinstance(kind, inspect.StrType) and kind.pattern and not re.fullmatch(kind.pattern, raw):
         return False

@@ -1,13 +1,14 @@
 """Access control, based on the bearer token, the host names and the certificate of `[http]`.
 
-1. If a token is set, only requests with this token are admitted, because a foreign web page cannot know it. A second
-   token can be set that admits only requests that read. An address that sends several wrong tokens has to wait.
+1. If a token is set, only requests with this token are admitted, because a foreign web page cannot know the token. A
+   second token can be set, which admits only read requests. An address that sends several wrong tokens has to wait
+   before it may try again.
 2. Without a token, paths other than the metrics are served only to this machine, and only under one of its own names.
    If an attacker makes the name of a web page resolve to this machine (DNS rebinding), the browser sends that name as
    `Host`, so the request is refused. Numeric addresses cannot be redirected in this way, so all of them are admitted.
-3. Without a token, other machines may read only the metrics, but under any name, because scrapers may use names that
+3. Without a token, other machines may read only the metrics, but under any name, because a scraper may use a name that
    this node does not know.
-4. An action that a page of another origin sends is refused, even with the token.
+4. An action sent by a page of another origin is refused, even if the request has the token.
 
 The token and the certificate are read from their files, and are read again when the files change, because certificates
 are renewed while a fleet runs.
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     import ssl
 
 METRICS: Final = "/metrics"
-_ACTION: Final = "POST"  # only actions have this method
+_ACTION: Final = "POST"  # the method of actions, and of no other request
 _BEARER: Final = "bearer"
 _LOCALHOST: Final = "localhost"
 _MAX_SHOWN: Final = 80  # the maximum length of a host name in a response
@@ -76,7 +77,7 @@ class AccessRules:
         self._hosts = Hosts((os.uname().nodename, *settings.allowed_hosts))
 
     def refusal_of(self, request: HttpRequest, *, is_public: bool = False) -> HttpResponse | None:
-        """Return the refusal of a request, or None if it is admitted.
+        """Return the response that refuses the request, or None if the request is admitted.
 
         `is_public`: whether the path is a file of the status page, which needs no token.
         """
@@ -102,7 +103,7 @@ class AccessRules:
         return _NO_TOKEN
 
     def wrap(self, accepted: socket.socket) -> socket.socket:
-        """Return an accepted connection, with TLS if there is a certificate."""
+        """Return the accepted connection, wrapped in TLS if there is a certificate."""
         return accepted if self._tls is None else self._tls.wrap(accepted)
 
 
@@ -118,11 +119,13 @@ def is_cross_origin(headers: Mapping[str, str]) -> bool:
 
 
 class WrongTokens:
-    """A limit on wrong tokens, with a token bucket for each address: a few at once, and then one a second."""
+    """A limit on wrong tokens, enforced by a token bucket for each address. An address may send a few wrong tokens at
+    once, and then one a second.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._free_at: dict[str, float] = {}  # when each address may send the full number again
+        self._free_at: dict[str, float] = {}  # when each address may again send `_FAILURES_AT_ONCE` wrong tokens
 
     def are_too_many(self, address: str) -> bool:
         """Whether this address has to wait before its next token is compared."""
@@ -161,7 +164,7 @@ def _without_port(host: str) -> str:
 def _is_address(name: str) -> bool:
     try:
         socket.inet_pton(socket.AF_INET6 if ":" in name else socket.AF_INET, name)
-    except (OSError, ValueError):  # ValueError: the name has a NUL, or is not ASCII text.
+    except (OSError, ValueError):  # A name with a NUL or a non-ASCII character raises ValueError.
         return False
     return True
 
@@ -200,7 +203,7 @@ class BearerToken:
         self._read_if_changed()
 
     def admits(self, headers: Mapping[str, str]) -> bool:
-        """Whether these headers of a request contain the token. Header names must be in lower case."""
+        """Whether these request headers contain the token. Header names must be in lower case."""
         try:
             self._read_if_changed()
         except OSError as error:
@@ -223,7 +226,7 @@ class Tls:
         self._context = self._load()
 
     def wrap(self, plain: socket.socket) -> socket.socket:
-        """Return a connection with TLS. The handshake happens at the first read."""
+        """Wrap the connection in TLS. The handshake happens at the first read."""
         try:
             if self._files.have_changed():
                 self._context = self._load()

@@ -29,18 +29,18 @@ _METHODS_OF: Final = {"/actions": ("POST",)}
 _FAILED: Final = text_response(
     "the request failed in the exporter: see the log for the error\n", status=HTTPStatus.INTERNAL_SERVER_ERROR
 )
-_FASTEST: Final = 1  # 15 ms for 20,000 series; the default level takes 60 ms, and its result is a third smaller
+_FASTEST: Final = 1  # 15 ms for 20,000 series; the default level takes 60 ms for a result that is a third smaller
 _GZIP: Final = 31  # the `wbits` of zlib for the gzip format
-_MAX_DIGITS: Final = 16  # the maximum number of digits in the number of an event
+_MAX_DIGITS: Final = 16  # the maximum length of an event number that a request may contain
 
 
 class Site:
-    """The site with the paths `/metrics`, `/livez`, `/readyz`, `/status.json`, `/dead.json`, `/task.json` and
-    `/actions`, and with the status page.
+    """The site that serves `/metrics`, `/livez`, `/readyz`, `/status.json`, `/dead.json`, `/task.json`, `/actions` and
+    the status page.
 
-    `immediate_response` and `page` are called in two different threads. The first uses `probe`, the second uses
-    `observer` and `redis`, which is None if this node does not read the queues. `access` decides which requests are
-    admitted. Health responses are sent to all clients. `between` must be called about every second, whenever no page is
+    `immediate_response` and `page` are called in two different threads. `immediate_response` uses `probe`; `page` uses
+    `observer` and `redis`. `redis` is None if this node does not read the queues. `access` decides which requests are
+    admitted. Health responses are sent to all clients. `between` must be called about once a second, while no page is
     being made.
     """
 
@@ -70,8 +70,9 @@ class Site:
         }
 
     def immediate_response(self, request: HttpRequest) -> HttpResponse | None:
-        """Return a response that takes no time to make: health, a file of the status page, or a refusal. Returns None
-        if the request is for a page, which `page` makes."""
+        """Return the response if it can be made at once: health, a file of the status page, or a refusal. Returns None
+        if the request has to be passed to `page`.
+        """
         path = request.path
         if path not in self._health and path not in self._pages and path not in self._assets:
             known = " ".join(sorted({"/"} | self._health.keys() | self._pages.keys()))
@@ -103,7 +104,7 @@ class Site:
 
     def _status(self, request: HttpRequest) -> HttpResponse:
         seen = self._observer.observe()
-        found = None if seen.reading is None else self._read_nodes()  # If Redis did not reply, do not ask again.
+        found = None if seen.reading is None else self._read_nodes()  # If Redis did not reply, skip this query.
         return json_response(node_status(self._settings, seen, found, _events_after(request)))
 
     def _request_of_person(self, request: HttpRequest) -> HttpResponse:
@@ -111,9 +112,10 @@ class Site:
 
     @cached_property
     def _of_people(self) -> Mapping[str, Endpoint]:
-        """The endpoints for people. These endpoints have their own connection to Redis, because reading all queues can
-        occupy the exporter's other connection for seconds."""
-        # This module imports the part of the client that inspects tasks, so it is imported only when needed.
+        """The endpoints for people. They have their own connection to Redis, because the connection for scrapes can be
+        busy for seconds while it reads all queues.
+        """
+        # This module is imported only when needed, because it imports the part of the client that inspects tasks.
         from rota_supervisor.exporter.page_requests import requests_of_people  # noqa: PLC0415
 
         redis = None if self._redis is None else RedisThread(connector(self._settings.server))
@@ -162,8 +164,8 @@ def _health(found: Health, request: HttpRequest) -> HttpResponse:
 
 _FOLDER: Final = Path(__file__).with_name("site")
 _KINDS: Final = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
-# The page shows names that producers chose. So it may load and call only files of this server, and no other page may
-# frame it.
+# The page shows names that producers chose. In case such a name contains markup, the page may load and call only this
+# server, and no other page may frame it.
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -172,11 +174,11 @@ POLICY: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Asset:
-    """A file of the status page, in plain and compressed form."""
+    """A file of the status page, both uncompressed and compressed."""
 
     plain: bytes
     compressed: bytes
-    headers: tuple[tuple[str, str], ...]  # the headers of both forms
+    headers: tuple[tuple[str, str], ...]  # the headers that the uncompressed and the compressed file share
     tag: str  # the ETag
 
     def response(self, request: HttpRequest) -> HttpResponse:
@@ -197,7 +199,7 @@ class Assets:
         return path in self._files
 
     def response(self, request: HttpRequest) -> HttpResponse:
-        """Return the file for a request to one of the paths."""
+        """Return the file that the request asks for."""
         return self._read[request.path].response(request)
 
     @cached_property

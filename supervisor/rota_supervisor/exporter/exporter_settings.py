@@ -14,13 +14,13 @@ from rota_supervisor.fleet_snapshot import HeartbeatLimits
 
 @dataclass(frozen=True, slots=True)
 class QueueSettings:
-    """A queue or a pattern of a tier."""
+    """The settings of a queue, or of a pattern of queues, in a tier."""
 
     name: str
     tier: int  # the number of the queue's tier, 1 for the highest
     weight: float
     lag_objective_seconds: float
-    lag_target: float  # the share of starts that must meet the objective
+    lag_target: float  # the share of starts that must meet the lag objective
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +29,14 @@ class ExporterSettings:
 
     server: ServerSettings
     queues: tuple[QueueSettings, ...]  # the queues and patterns of all tiers, the highest tier first
-    beat_seconds: float  # the longest silence of a child that runs no task
-    tick_seconds: float  # the interval between two heartbeats of the master
+    beat_seconds: float  # how long a child that runs no task may go without a heartbeat
+    tick_seconds: float  # the interval between the heartbeats of the master
     max_series: int  # the maximum number of series that are exported from the slots
-    top_queues: int  # how many queues that match patterns are shown by name
+    top_queues: int  # how many of the queues that match patterns are shown by name
     forgotten_seconds: float  # after this time, a closed queue counts as forgotten
-    reads_redis: bool  # whether to read the queues from Redis and show their gauges, which are the same on every node
-    allowed_hosts: tuple[str, ...]  # further host names that clients may use
-    token_file: str  # the path of the file, or "" for none, as in the next three fields
+    reads_redis: bool  # whether this node reads the queues from Redis and exports their gauges
+    allowed_hosts: tuple[str, ...]  # additional host names that clients may use for this node
+    token_file: str  # in this and the next three fields: the path of the file, or "" for none
     read_token_file: str
     tls_cert: str
     tls_key: str
@@ -47,12 +47,12 @@ class ExporterSettings:
 
     @property
     def heartbeat_limits(self) -> HeartbeatLimits | None:
-        """The longest silence of the processes of the fleet, or None if the fleet runs elsewhere."""
+        """The times that processes of the fleet may go without a heartbeat, or None if the fleet runs elsewhere."""
         return None if self.is_standalone else HeartbeatLimits(self.tick_seconds, self.beat_seconds)
 
 
 def exporter_settings(raw: Mapping[str, Any]) -> ExporterSettings:
-    """Return the settings from their JSON form. Raises KeyError or TypeError if their structure is wrong."""
+    """Return the settings that this JSON contains. Raises KeyError or TypeError if the JSON has the wrong structure."""
     return ExporterSettings(
         **{
             **raw,

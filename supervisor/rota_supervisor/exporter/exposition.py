@@ -1,6 +1,7 @@
 """The exposition of samples as metric families of prometheus_client, in the format that the scrape accepts: the plain
-format or OpenMetrics. Only OpenMetrics has created timestamps, and exemplars, which name a task that was counted in a
-bucket of a lag histogram."""
+format or OpenMetrics. Created timestamps and exemplars exist only in OpenMetrics. An exemplar names a task that was
+counted in a bucket of a lag histogram.
+"""
 
 import time
 from bisect import bisect_left
@@ -28,16 +29,16 @@ class ScrapeOptions(NamedTuple):
 
     accept: str = ""  # the Accept header
     names: frozenset[str] = frozenset()  # the names of the samples to return, or empty for all
-    # Whether to add the time at which each series began. Each of these times is a line of the response. A Prometheus
-    # that is not configured to read such times stores each as a separate series.
+    # Whether to add the time at which each series began. Each of these times takes a line of the response, and a
+    # Prometheus that is not configured to read created timestamps stores each as a separate series.
     created: bool = False
 
 
 class Origins(NamedTuple):
-    """Additional data about series."""
+    """Additional data for OpenMetrics: when each series began, and the exemplars of histograms."""
 
     created_at: Callable[[Definition, Labels], float | None]  # when a series began, in Unix seconds; None if unknown
-    # For each histogram series, the exemplars by the index of their bucket
+    # For each histogram series, its exemplars by bucket index
     exemplars: Mapping[tuple[str, Labels], Mapping[int, prometheus.Exemplar]]
 
 
@@ -49,7 +50,7 @@ class Exposition(NamedTuple):
 
 
 class _Families(NamedTuple):
-    """A collection of families with the interface of a registry, as the encoders require it."""
+    """A collection of metric families with the registry interface that the encoders require."""
 
     families: Iterable[prometheus.Metric]
 
@@ -61,7 +62,7 @@ def exposition(samples: Samples, fleet: str, wanted: ScrapeOptions, origins: Ori
     """Return the response to a scrape, with all metrics that have samples.
 
     Every series has the label `fleet`, so that two fleets in one scrape job remain distinct. The last metric is the
-    time that the collection has taken. `began`: the monotonic time at which the collection began.
+    duration of the collection, which began at the monotonic time `began`.
     """
     encode, content_type = choose_encoder(wanted.accept)
     body = encode(_Families(_families(samples, printable(fleet), wanted, origins)))
@@ -72,7 +73,7 @@ def exposition(samples: Samples, fleet: str, wanted: ScrapeOptions, origins: Ori
 
 
 def _families(samples: Samples, fleet: str, wanted: ScrapeOptions, origins: Origins) -> Iterator[prometheus.Metric]:
-    """Yield one family for each metric that has samples and a wanted name."""
+    """Yield one family for each metric that has samples and whose name is wanted."""
     for definition in m.ALL:
         series = sorted(samples.series(definition))
         if series and (not wanted.names or not wanted.names.isdisjoint(_names(definition))):
@@ -129,17 +130,18 @@ _MAX_CHARACTERS: Final = 100  # OpenMetrics permits 128 for all labels of an exe
 
 
 class Exemplars:
-    """The exemplars: for each bucket of each lag histogram, the last task that was seen."""
+    """The last task seen in each bucket of each lag histogram."""
 
     def __init__(self, label_of: Callable[[str], str]) -> None:
         self._label_of = label_of
-        self._taken: set[bytes] = set()  # the entries of running tasks that were taken already
+        self._taken: set[bytes] = set()  # the entries of running tasks that have already become exemplars
         self.by_series: dict[tuple[str, Labels], dict[int, prometheus.Exemplar]] = {}
 
     def take(self, fleet: Iterable[Member], clock_offset_seconds: float, known: Iterable[Labels]) -> None:
         """Take exemplars from the running tasks.
 
-        `clock_offset_seconds`: Redis time minus the local wall clock. `known`: the label sets of lag that are shown.
+        `clock_offset_seconds`: Redis time minus the local wall clock. `known`: the label sets of the lag histograms
+        that are shown.
         """
         shown = frozenset(known)
         taken = set()
@@ -150,8 +152,9 @@ class Exemplars:
         self._taken = taken
 
     def _take(self, running: MemberTask, clock_offset_seconds: float, shown: frozenset[Labels]) -> bool:
-        """Make a running task the exemplar of its bucket, if its entry is valid and its series is shown. Returns
-        whether this was done."""
+        """Make a running task the exemplar of its bucket, and return True. Returns False if the task's entry is not
+        valid or its series is not shown.
+        """
         at = time.time() - running.age_seconds
         try:
             entry = parse_entry(running.task.entry)

@@ -1,6 +1,7 @@
-"""The headlines of the status page: one line of text for each problem of a fleet, the worst first. They are a pure
-function of the contents of `/status.json`. Each rule below reports one kind of problem. Causes come before their
-consequences, so it usually helps most to solve the first problem."""
+"""The headlines of the status page: one line of text for each problem of a fleet, the worst first. They are computed
+only from the contents of `/status.json`. Each rule below reports one kind of problem. Causes come before their
+consequences, so the first problem is usually the one to solve first.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -18,19 +19,19 @@ GOOD: Final = "good"
 MOST: Final = 20
 JUST_NOW_SECONDS: Final = 60.0
 LOOP_DEATHS: Final = 3  # this many deaths in RECENT_SECONDS are reported together, as a serious problem
-HUNG_SECONDS: Final = 900.0  # a task whose usual run time is unknown has run too long after this time
-HUNG_FACTOR: Final = 10  # a task has run too long after this multiple of its usual run time
+HUNG_SECONDS: Final = 900.0  # a task with an unknown usual run time counts as hung after this time
+HUNG_FACTOR: Final = 10  # a task counts as hung after this multiple of its usual run time
 LEAST_HUNG_SECONDS: Final = 10.0
-LONG_HUNG_FACTOR: Final = 2  # for tasks that take minutes: this multiple, plus LONG_HUNG_SECONDS
+LONG_HUNG_FACTOR: Final = 2  # the same for tasks that take minutes, with LONG_HUNG_SECONDS added
 LONG_HUNG_SECONDS: Final = 600.0
 LONG_LOOP_SECONDS: Final = 600.0
 LONG_LOOP_DEATHS: Final = 6
-SHORT_SECONDS: Final = 30.0  # replacing a worker takes less time than this
+SHORT_SECONDS: Final = 30.0  # a worker is normally replaced in less time than this
 Rule = Callable[[Row], Iterator[Headline]]
 
 
 def headlines(status: Row) -> list[Json]:
-    """Return at most MOST headlines, the worst first, or one headline that says that all is well."""
+    """Return at most MOST headlines, the worst first, or a single headline if all is well."""
     found = [headline for condition in CONDITIONS for headline in condition.rule(status)]
     found.sort(key=lambda headline: (BAD, WARN).index(headline.level))
     return [headline._asdict() for headline in found[:MOST] or [_all_is_well(status)]]
@@ -38,8 +39,8 @@ def headlines(status: Row) -> list[Json]:
 
 def _all_is_well(status: Row) -> Headline:
     size = f"{count(len(workers_of(status)), 'worker')}, {count(len(status['queues']), 'queue')}"
-    # The age is None if this node does not read the queues because of `[metrics] cluster`. It is also None if Redis
-    # does not reply, but another headline reports that.
+    # The age is None if `[metrics] cluster` is `never`. It is also None if Redis does not reply, which another headline
+    # reports.
     if status["queue_states_age_seconds"] is None:
         return Headline(
             GOOD, f"all is well here: {size}; this node does not query Redis, so waiting tasks are not known", "fleet"
@@ -70,7 +71,8 @@ def _lost_nodes(status: Row) -> Iterator[Headline]:
 
 
 def _not_serving(status: Row) -> Iterator[Headline]:
-    """Report processes that should serve but do not. If the master itself starts or stops, only that is reported.
+    """Report processes that should serve but do not. While the master itself starts or stops, only its start or stop is
+    reported.
 
     Quiet nodes have a separate headline.
     """
@@ -111,7 +113,7 @@ def _refused_reload(status: Row) -> Iterator[Headline]:
 
 
 def _quiet(status: Row) -> Iterator[Headline]:
-    """Report that a person made this node quiet, which can be the cause of late tasks."""
+    """Report that a person made this node quiet, because this can be why tasks are late."""
     if seconds := status.get("quiet_seconds"):
         level = BAD if any(queues.lateness(queue)[0] for queue in status["queues"]) else WARN
         yield Headline(level, f"this node has been quiet for {in_words(seconds)}: it starts no tasks", "fleet")
@@ -147,8 +149,9 @@ def _missed_occurrences(status: Row) -> Iterator[Headline]:
 
 
 def _deaths(status: Row) -> Iterator[Headline]:
-    """Report unexpected deaths: many deaths with the task that was running in most of them, or a single death of the
-    last minute."""
+    """Report unexpected deaths: either many deaths, with the task that was running in most of them, or a single death
+    in the last minute.
+    """
     deaths = [event for event in _events(status) if event["level"] == "warning" and event["event"] in DEATHS]
     recent = _within(RECENT_SECONDS, deaths, status)
     seconds = RECENT_SECONDS
@@ -196,7 +199,7 @@ def _too_long(task: Row) -> str:
 
 # Redis
 
-OLD_SECONDS: Final = 3.0  # data from Redis becomes older than this only while Redis is slow
+OLD_SECONDS: Final = 3.0  # data from Redis gets this old only while Redis is slow
 VERY_SLOW_SECONDS: Final = 0.1
 SKEW_SECONDS: Final = 1.0
 
@@ -225,7 +228,7 @@ def _redis_slow(status: Row) -> Iterator[Headline]:
 
 
 def _redis_unknown(status: Row) -> Iterator[Headline]:
-    """Report that the state of the queues is unknown, because late tasks would then not be noticed."""
+    """Report that the state of the queues is unknown, so that late tasks would not be noticed."""
     if _reaches(status) and status["queue_states_age_seconds"] is None and status.get("redis_asked", True):
         queues_text = count(len(status["queues"]), "queue")
         yield Headline(WARN, f"the state of {queues_text} is not known: Redis has not returned it", "redis")
@@ -278,7 +281,7 @@ def _reaches(status: Row) -> bool:
 
 
 def _fails(check: str, status: Row) -> str:
-    """Return what a failed check of `/readyz` has found, or "" if the check passed."""
+    """Return why a check of `/readyz` failed, or "" if it passed."""
     return next((row["seen"] for row in status["ready"]["checks"] if row["name"] == check and not row["ok"]), "")
 
 
@@ -302,7 +305,7 @@ class FleetCondition(NamedTuple):
 
 
 # Causes come before their consequences. Each alert of `deploy/prometheus/alerts.yml` is listed once, except those in
-# NO_PAGE. An alert with a window of hours keeps firing for a while after its headline has disappeared.
+# NO_PAGE. An alert whose window is hours long keeps firing for a while after the headline has disappeared.
 CONDITIONS: Final = (
     FleetCondition(_redis_away, ("RotaRedisDown",)),
     FleetCondition(_redis_slow, ("RotaRedisSlow",)),
@@ -334,4 +337,4 @@ CONDITIONS: Final = (
     FleetCondition(_clock_skew, ("RotaClockSkew",)),
     FleetCondition(queues.dead, ("RotaDeadLetters",)),
 )
-NO_PAGE: Final = ("RotaAbsent",)  # this alert fires if no node is left that could show a page
+NO_PAGE: Final = ("RotaAbsent",)  # when this alert fires, no node is left to show the page

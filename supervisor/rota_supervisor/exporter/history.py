@@ -1,11 +1,11 @@
-"""The history of the last minutes. For each step of some seconds, it has the numbers of started and done tasks and
-their lag. It also has problems that a single reading does not show, such as counters that grew, pools that lack
-workers, and queues that were late.
+"""The history of the last few minutes. It is divided into steps of a few seconds. For each step, it contains the
+numbers of started and done tasks, and their lag. It also contains problems that a single reading does not show, such as
+counters that grew, pools that lacked workers, and queues that were late.
 
-Histograms and counters only grow, so the growth in a step is the difference between the values at its end and at the
-end of the previous step. A step takes no memory for queues that were not active in it. With 50 busy queues, all steps
-together take 2.5 MB. Of the counters of problems, only the growth is stored, so a healthy fleet needs no memory for
-them.
+Histograms and counters only grow, so the growth in a step is the difference between the values at the end of this step
+and at the end of the previous one. A step takes no memory for queues that were idle during the step. With 50 busy
+queues, all steps together take 2.5 MB. Counters of problems are stored only when they grow, so they take no memory in a
+healthy fleet.
 """
 
 import math
@@ -33,15 +33,15 @@ STEP_SECONDS: Final = 5.0
 STEPS: Final = 60
 _FAILED: Final = frozenset(
     {RetryOutcome.label, DeadOutcome.label}
-)  # a task that was cancelled, released or expired has not failed
+)  # a cancelled, released or expired task has not failed
 _DIGITS: Final = 6  # the number of decimal places of a lag in seconds
 
-REMEMBERED_SECONDS: Final = 900.0  # the window of the alerts on these counters
+REMEMBERED_SECONDS: Final = 900.0  # as long as the window of the alerts on the counters of problems
 LATE_SECONDS: Final = 300.0  # how long a queue is shown as having been late
 LATE_NOW_SECONDS: Final = 10.0  # a queue counts as late until this long after its last late start; a step takes 5 s
 _MISSED: Final = "missed"
 _AT_WORK: Final = ("running", "quiet")
-_FLEETWIDE: Final = ""  # the label for a counter without labels
+_FLEETWIDE: Final = ""  # the label value used for a counter without labels
 _COUNTED: Final = (m.ADOPT_ERRORS, m.SCHEDULE_OCCURRENCES, m.SERIES_DROPPED, m.LOG_LINES_DROPPED, m.LOG_LINES_FAILED)
 
 
@@ -59,7 +59,9 @@ class Starts(NamedTuple):
         return sum(self.lags[:-1])
 
     def lag(self, share: float) -> float | None:
-        """Return the lag in seconds that this share of the starts did not exceed, or None if there were no starts."""
+        """Return a quantile of the lag in seconds, which this share of the starts did not exceed, or None if there were
+        no starts.
+        """
         found = quantile(TASK_LAG, self.lags, share)
         return None if found is None else round(found, _DIGITS)
 
@@ -85,7 +87,7 @@ class Totals(NamedTuple):
     queues: ByQueue
 
     def minus(self, before: "Totals") -> "Totals":
-        """Return the growth since `before`. Queues without growth are omitted."""
+        """Return by how much each number has grown since `before`. Queues without growth are omitted."""
         return Totals(
             {
                 queue: starts.minus(before.queues.get(queue, _NOTHING))
@@ -108,7 +110,7 @@ class Totals(NamedTuple):
 
 
 class ChartPoint(NamedTuple):
-    """The values of one step that charts show."""
+    """The values that the charts show for one step."""
 
     started: int = 0
     done: int = 0
@@ -124,14 +126,16 @@ _NO_POINT: Final = ChartPoint()
 
 
 class PoolPoint(NamedTuple):
-    """The workers of a pool with a range at the end of a step."""
+    """The number of workers at the end of a step, for a pool that has a range of workers."""
 
     wanted: int
     actual: int
 
 
 class HistoryStep(NamedTuple):
-    """A step: the growth of all values in it, and the workers of pools with a range at its end."""
+    """A step of the history: how much all values grew during the step, and how many workers the pools with a range had
+    at the end.
+    """
 
     added: Totals
     points: Mapping[str | None, ChartPoint]  # the chart points by queue (None for all queues together), computed once
@@ -152,9 +156,9 @@ class Lag(NamedTuple):
     p99_seconds: float | None
 
 
-@dataclass(frozen=True)  # no slots, because cached properties need a `__dict__`
+@dataclass(frozen=True)  # without slots=True, because cached properties need a `__dict__`
 class Recent:
-    """The history of the last minutes. Times are monotonic."""
+    """The history of the last few minutes. Times are monotonic."""
 
     samples: Samples  # the current values
     now: float  # when the current values were read
@@ -205,8 +209,9 @@ class Recent:
         return dict(zip(ChartPoint._fields, map(list, columns), strict=True))
 
     def workers(self) -> dict[str, dict[str, list[int | None]]]:
-        """Return the workers of each pool that had a range, as lists with an element for each step. The element is None
-        for a step in which the pool had no range."""
+        """Return the numbers of workers of each pool that had a range, as lists with one element per step. The element
+        is None if the pool had no range in that step.
+        """
         pools = dict.fromkeys(pool for step in self.steps for pool in step.pools)
         return {
             pool: {
@@ -218,7 +223,7 @@ class Recent:
 
 
 class History:
-    """A recorder of the last STEPS steps, of STEP_SECONDS each. Times are monotonic."""
+    """A recorder that keeps the last STEPS steps, each of STEP_SECONDS. Times are monotonic."""
 
     def __init__(self) -> None:
         self._began = self._noted_at = 0.0
@@ -227,12 +232,13 @@ class History:
         self._steps: deque[HistoryStep] = deque()
 
     def is_due(self, now: float) -> bool:
-        """Whether a step has ended."""
+        """Whether it is time to end the current step with `note`."""
         return self._noted is None or now - self._noted_at >= STEP_SECONDS
 
     def note(self, samples: Samples, now: float) -> None:
         """End the current step with these values, and begin the next one. The first call only begins a step. If a call
-        is late, the next step is shorter."""
+        is late, the next step becomes shorter.
+        """
         totals = _totals(samples)
         noted = self._noted
         if noted is None:
@@ -248,7 +254,7 @@ class History:
             self._began += STEP_SECONDS
 
     def recent(self, samples: Samples, now: float) -> Recent:
-        """Return the history of the last minutes, including these values, which were read at `now`."""
+        """Return the history of the last few minutes, up to these values, which were read at `now`."""
         if self._noted is None:
             return Recent(samples, now, now, Totals({}), now, _totals(samples), ())
         return Recent(samples, now, self._began, self._before, self._noted_at, self._noted, tuple(self._steps))
@@ -286,7 +292,7 @@ def quantile(definition: HistogramDefinition, numbers: Numbers, share: float) ->
     """Return the value that `share` (0 to 1) of the observations do not exceed.
 
     The value is interpolated within its bucket, as in Prometheus's `histogram_quantile`. Returns None if there are no
-    observations, and the highest bound if the value is above that.
+    observations, and the highest bound if the value is above the highest bound.
     """
     counts = numbers[:-1]
     wanted = share * sum(counts)
@@ -302,7 +308,7 @@ def quantile(definition: HistogramDefinition, numbers: Numbers, share: float) ->
 
 
 class LateStarts(NamedTuple):
-    """The starts of a queue in the last LATE_SECONDS that missed its objective. Throttled tasks do not count."""
+    """The starts of a queue that missed the lag objective in the last LATE_SECONDS. Throttled tasks do not count."""
 
     number: int = 0
     worst_seconds: float = 0.0  # the exact value of the highest lag
@@ -311,14 +317,14 @@ class LateStarts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RecentProblems:
-    """The problems of the last minutes."""
+    """The problems of the last few minutes."""
 
     grown: dict[str, Counter[str]] = field(default_factory=dict)  # the growth by counter, and by its first label
     late: dict[str, LateStarts] = field(default_factory=dict)  # late starts by queue
     short_seconds: dict[str, float] = field(default_factory=dict)  # how long each pool has lacked workers
 
     def of(self, counter: CounterDefinition) -> dict[str, int]:
-        """Return the growth of a counter for each value of its first label."""
+        """Return how much a counter grew, for each value of its first label."""
         return {label: math.ceil(count) for label, count in self.grown.get(counter.name, {}).items()}
 
     def total(self, counter: CounterDefinition) -> int:
@@ -326,7 +332,7 @@ class RecentProblems:
 
 
 class _CounterGrowth(NamedTuple):
-    """The growth of a counter."""
+    """An increase of a counter, and when this increase was seen."""
 
     at: float  # when the growth was seen, in Unix time
     name: str
@@ -344,11 +350,12 @@ class ProblemWatch:
         self._short_since: dict[str, float] = {}
 
     def note(self, samples: Samples) -> None:
-        """Record the growth of counters since the last call, late queues, and pools that lack workers. The samples must
-        include the gauges of the master."""
+        """Record late queues, pools that lack workers, and how much each counter has grown since the last call. The
+        samples must include the gauges of the master.
+        """
         now = time.time()
         counts = _counts(samples)
-        if self._counts is None:  # Earlier growth is recent only if the fleet is young.
+        if self._counts is None:  # Growth before the first reading is recent only in a young fleet.
             is_young = now - (samples.value(m.START_TIME) or 0.0) < REMEMBERED_SECONDS
             self._counts = {} if is_young else counts
         for key, count in counts.items():
@@ -413,7 +420,7 @@ def _counted(samples: Samples) -> Iterator[tuple[str, str, float]]:
 
 
 def _short_pools(samples: Samples) -> Iterator[str]:
-    """Yield the pools with fewer workers at work than desired."""
+    """Yield the pools in which fewer workers serve than desired."""
     for (pool,), (desired,) in samples.series(m.WORKERS_DESIRED):
         at_work = sum(samples.value(m.WORKERS, pool, state) or 0.0 for state in _AT_WORK)
         if at_work < desired:

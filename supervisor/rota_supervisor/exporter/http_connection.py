@@ -1,8 +1,7 @@
-"""The connection of a client, with its only request and the response, as bytes and over the socket. No function here
-blocks.
+"""The connection of a client, which carries one request and its response. No function here blocks.
 
 h11 parses the request and writes the head of the response. A body is read only for endpoints that accept one. Each
-phase of a connection has a deadline, which also ends a client that keeps sending or reading slowly.
+phase of a connection has a deadline, so even a client that keeps sending or reading slowly is disconnected.
 """
 
 import json
@@ -22,13 +21,13 @@ import h11
 MAX_HEAD_BYTES: Final = 1 << 14
 MAX_HEAD_LINES: Final = 100  # h11 takes 1 us per line; without a limit, a head of short lines would take 10 ms
 REQUEST_SECONDS: Final = 5.0
-RESPONSE_SECONDS: Final = 10.0  # the default time limit of a scrape in Prometheus
+RESPONSE_SECONDS: Final = 10.0  # Prometheus gives up on a scrape after this time by default
 LEAVE_SECONDS: Final = 2.0
 MAX_BODY_BYTES: Final = 1 << 13
 _PATHS_WITH_BODY: Final = (b"/actions",)
 _CHUNK_BYTES: Final = 1 << 14
 _PLAIN: Final = "text/plain; charset=utf-8"
-_MAPPED: Final = "::ffff:"  # the prefix of an IPv4 address on an IPv6 socket
+_MAPPED: Final = "::ffff:"  # the prefix with which an IPv6 socket reports an IPv4 address
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +37,10 @@ class HttpRequest:
     method: str
     path: str
     query: str
-    headers: Mapping[str, str]  # the names are in lower case
+    headers: Mapping[str, str]  # with names in lower case
     body: bytes = b""  # only for paths that accept a body
     is_local: bool = True  # whether the connection came from this machine, over the loopback interface
-    peer: str = ""  # the numeric address of the client, or of the proxy between the client and this node
+    peer: str = ""  # the numeric address of the client, or of the last proxy before this node
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +78,7 @@ _encode: Final = json.JSONEncoder(separators=(",", ":")).encode
 def _json(value: object, depth: int = 2) -> str:
     """Return the JSON of a value. The first `depth` levels are encoded in parts.
 
-    A call of the encoder does not release the interpreter's lock, so a single call could delay the thread that replies
+    The encoder does not release the GIL during a call, so one call for everything could delay the thread that replies
     to health probes.
     """
     if isinstance(value, dict) and depth:
@@ -90,8 +89,9 @@ def _json(value: object, depth: int = 2) -> str:
 
 
 class HttpExchange:
-    """The translation of received bytes into a request, and of the response into bytes. `is_local` and `peer`: see
-    HttpRequest."""
+    """A parser of one request and an encoder of its response. It does no I/O. HttpRequest documents `is_local` and
+    `peer`.
+    """
 
     def __init__(self, *, is_local: bool = True, peer: str = "") -> None:
         self._is_local = is_local
@@ -103,8 +103,9 @@ class HttpExchange:
         self._body = b""
 
     def take(self, data: bytes) -> HttpRequest | HttpResponse | None:
-        """Return the request once it is complete, a refusal of it, or None if more data is needed. After a refusal, no
-        more data is accepted. `data` must not be empty."""
+        """Add received data. Return the request once it is complete, a response that refuses it, or None if more data
+        is needed. After a refusal, do not call this method again. `data` must not be empty.
+        """
         if self._head is None:
             self._taken_bytes += len(data)
             self._lines += data.partition(b"\r\n\r\n")[0].count(b"\n")
@@ -142,7 +143,7 @@ class HttpExchange:
         return HttpRequest(method, unquote(path), query, headers, self._body, self._is_local, self._peer)
 
     def encode(self, response: HttpResponse) -> tuple[bytes, bytes]:
-        """Return the bytes to send: the head, and the body, which many clients can share."""
+        """Return the head and the body to send. The body can be shared by many clients."""
         headers = [
             ("Date", time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime())),
             ("Server", "rota"),
@@ -168,12 +169,12 @@ def _refusal(status: HTTPStatus) -> HttpResponse:
 
 
 class ClientPhase(Enum):
-    """The phase of a connection."""
+    """A phase in the life of a connection."""
 
     REQUESTING = auto()  # the client sends its request
     WAITING = auto()  # the client waits for the response
     RESPONDING = auto()  # the server sends the response
-    CLOSING = auto()  # the response was sent, and further data from the client is dropped
+    CLOSING = auto()  # the response has been sent; further data from the client is dropped
     CLOSED = auto()
 
 
@@ -182,7 +183,7 @@ class HttpClient:
 
     The methods that use the socket raise OSError if the client has disconnected, and BlockingIOError or the
     corresponding TLS errors if the socket is not ready. `watched`: the epoll events that the server waits for. `until`:
-    the deadline. All times are monotonic.
+    the deadline of the current phase. All times are monotonic.
     """
 
     def __init__(self, connection: socket.socket, now: float) -> None:
@@ -207,7 +208,9 @@ class HttpClient:
         raise ConnectionResetError
 
     def receive_request(self) -> HttpRequest | HttpResponse | None:
-        """Return the request once it is complete, a refusal of it, or None if more data is needed."""
+        """Read from the socket. Return the request once it is complete, a response that refuses it, or None if more
+        data is needed.
+        """
         return self._exchange.take(self.receive())
 
     def wait(self, *, is_scraping: bool) -> None:

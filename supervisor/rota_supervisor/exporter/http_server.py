@@ -2,8 +2,8 @@
 
 1. One loop serves all clients and never blocks on one of them, so a slow client does not delay the others.
 2. Immediate responses, such as health, are sent at once. The renderer makes the other responses in a separate thread.
-   Scrapes are never refused. All clients that request a scrape of the same format before it is begun share one
-   response.
+   Scrapes are never refused. If several clients request a scrape in the same format before the renderer has begun it,
+   they share one response.
 3. A client that takes too long is disconnected. If there are too many clients, the oldest client is disconnected.
 """
 
@@ -27,7 +27,7 @@ from rota_supervisor.exporter.endpoints import Site
 from rota_supervisor.exporter.http_connection import ClientPhase, HttpClient, HttpRequest, HttpResponse, text_response
 
 MAX_CLIENTS: Final = 256
-MAX_PAGES: Final = 16  # the maximum number of pages in preparation or transfer; a page can have several megabytes
+MAX_PAGES: Final = 16  # the maximum number of pages that are being made or sent; a page can take several megabytes
 BETWEEN_SECONDS: Final = 1.0
 _MAX_ACCEPTED: Final = 64
 _EVENTS: Final = {
@@ -36,8 +36,8 @@ _EVENTS: Final = {
     ClientPhase.RESPONDING: select.EPOLLOUT,
     ClientPhase.CLOSING: select.EPOLLIN,
 }
-# The event to wait for after each TLS error. The errors are identified by name, because ssl is imported only if TLS is
-# used.
+# The epoll event to wait for after each TLS error. The errors are identified by name, because ssl is imported only if
+# TLS is used.
 _TLS_WANTS: Final = {"SSLWantReadError": select.EPOLLIN, "SSLWantWriteError": select.EPOLLOUT}
 # The order in which clients are dropped if there are too many. A client that is WAITING for its response is never
 # dropped, because this server causes the delay.
@@ -53,8 +53,8 @@ class PendingPage:
 
     request: HttpRequest
     clients: list[HttpClient]
-    # The key of the format of a scrape, or "" for other pages. All clients that request a scrape before the renderer
-    # begins it share the response.
+    # Identifies the format of a scrape; "" for other pages. All clients that request the same format before the
+    # renderer begins the scrape share the response.
     scrape_kind: str = ""
     is_started: bool = False
 
@@ -71,7 +71,7 @@ class Renderer:
         self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)  # readable when a response is ready
         self._make = make
         self._between = between
-        self._submitted: queue.SimpleQueue[None] = queue.SimpleQueue()  # one item for each page in the next two fields
+        self._submitted: queue.SimpleQueue[None] = queue.SimpleQueue()  # one item per page in the next two fields
         self._scrapes: deque[PendingPage] = deque()
         self._pages: deque[PendingPage] = deque()
         self._made: deque[tuple[PendingPage, HttpResponse]] = deque()
@@ -83,8 +83,9 @@ class Renderer:
         self._submitted.put(None)
 
     def made(self) -> Iterator[tuple[PendingPage, HttpResponse]]:
-        """Yield the responses made since the last call. If a bug has ended the thread with an exception, raises that
-        exception."""
+        """Yield the responses made since the last call. Raises the exception that ended the thread, if a bug ended
+        it.
+        """
         with suppress(BlockingIOError):
             os.eventfd_read(self.fd)
         while self._made:
@@ -113,8 +114,8 @@ class Renderer:
 
 
 class Server:
-    """The server that serves `site` on `listener`. It also waits for the descriptors in `others`, which the caller
-    handles.
+    """The server that serves `site` on `listener`. While it waits for clients, it also waits for the descriptors in
+    `others`, which the caller handles.
 
     `wrap` adds TLS to a connection if there is a certificate.
     """
@@ -133,7 +134,7 @@ class Server:
         self._others = set(others)
         self._renderer = Renderer(site.page, site.between)
         self._scrapes: dict[str, PendingPage] = {}  # the last scrape of each format
-        self._clients: dict[int, HttpClient] = {}  # by descriptor, in order of arrival
+        self._clients: dict[int, HttpClient] = {}  # by file descriptor, in order of arrival
         # Clients get at most a quarter of the descriptors, because the exporter needs descriptors to inspect processes
         # too.
         self._room = min(MAX_CLIENTS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
@@ -146,7 +147,7 @@ class Server:
         return bool(self._clients)
 
     def stop_listening(self) -> None:
-        """Accept no more clients. They wait for the next exporter, which inherits the same socket."""
+        """Stop accepting clients. New clients wait for the next exporter, which inherits the same socket."""
         self._epoll.unregister(self._listener)
 
     def serve_ready(self, seconds: float) -> set[int]:
@@ -168,7 +169,7 @@ class Server:
     def _give(self, page: PendingPage, response: HttpResponse, now: float) -> None:
         for client in page.clients:
             self._move(client, now, response)
-        if page.scrape_kind and self._open_pages() > MAX_PAGES:  # Scrapes are never refused, so make room.
+        if page.scrape_kind and self._open_pages() > MAX_PAGES:  # Drop a client, because scrapes are never refused.
             self._drop_oldest((ClientPhase.RESPONDING,))
 
     def _accept(self, now: float) -> None:
@@ -184,8 +185,9 @@ class Server:
                 self._drop_oldest(_DROPPED_FIRST)
 
     def _move(self, client: HttpClient, now: float, made: HttpResponse | None = None) -> None:
-        """Serve a client, unless its connection is closed: send it the response `made`, or without one, continue with
-        its phase."""
+        """Serve a client, unless its connection is closed. Send the response `made` if there is one, and otherwise
+        continue with the client's phase.
+        """
         if client.phase is ClientPhase.CLOSED:
             return
         wanted = None
@@ -201,7 +203,7 @@ class Server:
         self._watch(client, _EVENTS[client.phase] if wanted is None else wanted)
 
     def _watch(self, client: HttpClient, wanted: int) -> None:
-        if client.watched != wanted:  # Each system call may have to wait for the GIL.
+        if client.watched != wanted:  # Skip needless system calls, each of which may wait for the GIL.
             self._epoll.modify(client, wanted)
             client.watched = wanted
 
@@ -213,7 +215,7 @@ class Server:
                 client.send(now)
             case ClientPhase.CLOSING:
                 client.receive()
-            case _:  # While a client waits, only the end of its connection is reported.
+            case _:  # A waiting client is watched only for the end of its connection.
                 raise ConnectionResetError
 
     def _receive(self, client: HttpClient, now: float) -> None:
@@ -247,8 +249,9 @@ class Server:
         return self._open_pages() < min(MAX_PAGES, self._room // 2) or self._drop_oldest((ClientPhase.RESPONDING,))
 
     def _open_pages(self) -> int:
-        """Return the number of pages that are in preparation or transfer. A body that is sent to many clients counts
-        once, and scrapes in preparation do not count."""
+        """Return the number of pages that are being made or sent. A body that is being sent to many clients counts
+        once. Scrapes that are being made do not count.
+        """
         waiting = sum(
             client.phase is ClientPhase.WAITING and not client.is_scraping for client in self._clients.values()
         )
@@ -257,8 +260,9 @@ class Server:
         )
 
     def _drop_oldest(self, phases: Iterable[ClientPhase]) -> bool:
-        """Disconnect the oldest client in the first of these phases that has clients. Returns whether a client was
-        disconnected."""
+        """Find the first of these phases that has clients, and disconnect its oldest client. Returns whether a client
+        was disconnected.
+        """
         for phase in phases:
             for client in self._clients.values():
                 if client.phase is phase:

@@ -1,7 +1,8 @@
 """The contents of `/status.json`: the state of this node and of the fleet, as a dictionary with a row for each process,
 queue and node. `docs/status.md` explains each key. The data about this node comes from its slots, and the data about
-other nodes from their last heartbeat. A node that stops sending heartbeats is shown as lost for some minutes, unless it
-was starting or leaving."""
+other nodes from their last heartbeat. A node that stops sending heartbeats is shown as lost for a few minutes, unless
+the node was starting or leaving.
+"""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -48,8 +49,8 @@ from rota_supervisor.fleet_snapshot import (
 from rota_supervisor.layout import Role
 from rota_supervisor.master_snapshot import FLEET_STATES, Json
 
-_MAX_DIGITS: Final = 16  # the maximum number of digits of a time in an entry, which a task can overwrite with anything
-_LEAST_RUNS: Final = 10  # after this number of runs, the usual run time is known
+_MAX_DIGITS: Final = 16  # a longer time in an entry is not valid; a task can overwrite its entry with anything
+_LEAST_RUNS: Final = 10  # a task needs this many runs before its usual run time is known
 
 
 def node_status(
@@ -57,8 +58,8 @@ def node_status(
 ) -> Json:
     """Return the status of the node and the fleet.
 
-    `found`: the nodes, or None if they are not known. `events_after`: the number of the last event that the client
-    already has; events up to this one are omitted.
+    `found`: the nodes of the fleet, or None if they are not known. `events_after`: the number of the last event that
+    the client already has; events up to this one are omitted.
     """
     known = TaskHistory(settings, seen)
     members = [member.with_history(known.of) for member in seen.fleet]
@@ -77,13 +78,13 @@ def node_status(
         ],
         "queues": queue_rows(settings, seen),
     }
-    # The headlines are based on all events, including the omitted ones.
+    # The headlines are based on all events, including those that the client already has.
     events = [event for event in status["events"] if event["n"] > events_after]
     return {"headlines": headlines(status), **status, "events": events}
 
 
 def _redis(settings: ExporterSettings, seen: Observation) -> Json:
-    """Return the values that come from Redis. Each of them is None if Redis did not reply."""
+    """Return the values that come from Redis. Every value is None if Redis did not reply."""
     reading = seen.reading
     return {
         "redis_asked": settings.reads_redis,
@@ -96,7 +97,7 @@ def _redis(settings: ExporterSettings, seen: Observation) -> Json:
 
 
 def _counted(seen: Observation) -> Json:
-    """Return the sums of counters on this node, and the problems that its pollers found in Redis."""
+    """Return the sums of this node's counters, and the problems that its pollers have found in Redis."""
     restarts = sorted(seen.samples.series(m.PROCESS_RESTARTS))
     return {
         "unplaced_tasks": int(seen.samples.value(m.AUDIT_UNPLACED) or 0),
@@ -109,7 +110,7 @@ def _counted(seen: Observation) -> Json:
 
 
 def _recent(seen: Observation) -> Json:
-    """Return the history of this node's last minutes, summed over all queues."""
+    """Return this node's history over the last few minutes, summed over all queues."""
     recent = seen.recent
     done, started = recent.rates
     ends_at = round(seen.at.wall - (recent.now - recent.noted_at), 3)
@@ -139,7 +140,7 @@ def _total(seen: Observation, counter: CounterDefinition) -> int:
 
 def _group(found: GroupState) -> Json:
     row = found._asdict()
-    del row["ended_us"], row["followed_by"]  # These fields only concern groups that have ended.
+    del row["ended_us"], row["followed_by"]  # These fields apply only to groups that have ended.
     opened_at = utc_datetime(row.pop("opened_us")).isoformat(timespec="seconds")
     ended = row.pop("ended")
     return {**row, **ended, "state": row.pop("phase"), "opened_at": opened_at}
@@ -187,7 +188,7 @@ def own_report(seen: Observation) -> NodeReport:
 
 
 class TaskHistory:
-    """An object that returns the lag of a running task, and the usual run time of tasks with the same name."""
+    """A lookup that returns the lag of a running task, and the usual run time of tasks with the same name."""
 
     def __init__(self, settings: ExporterSettings, seen: Observation) -> None:
         self._labels = QueueLabels([queue.name for queue in settings.queues])
@@ -208,8 +209,9 @@ class TaskHistory:
         return round(max(0.0, started_at - int(due) / MICROSECONDS), 3)
 
     def _usual(self, queue: str, name: str) -> float | None:
-        """Return the run time that 99 % of the runs of a task did not exceed. If the task has run too rarely, all runs
-        of its queue are used."""
+        """Return the run time that 99 % of the runs of a task did not exceed. If the task has run too rarely, the runs
+        of all tasks of the queue are used.
+        """
         label = self._labels.of(queue)
         of_task = _longest(self._seen.samples.get(m.TASK_RUNTIME, label, name))
         return _longest(self._runs_of_queues.get(label)) if of_task is None else of_task
@@ -232,7 +234,7 @@ def tiers_of(settings: ExporterSettings) -> dict[int, tuple[QueueSettings, ...]]
 
 
 class TierSums(NamedTuple):
-    """The sums over all queues of a tier, from which the shares of the queues are computed."""
+    """The sums over all queues of a tier, for computing the share of each queue."""
 
     starts: float
     weights: float | None  # None if the tier has a pattern, because the number of its queues is not known
@@ -273,8 +275,9 @@ def queue_rows(settings: ExporterSettings, seen: Observation) -> list[Json]:
 
 
 def _is_in_use(state: QueueState) -> bool:
-    """Whether a queue is served, paused or not empty. Others are omitted, because Redis remembers a purged queue for
-    some minutes."""
+    """Whether a queue is served, paused or not empty. Other queues are omitted, because Redis remembers a purged queue
+    for a few minutes.
+    """
     return state.served or state.paused or state.dead > 0 or size_of(state) > 0
 
 
@@ -288,7 +291,8 @@ def _processed(samples: Samples) -> Mapping[str, Counter[str]]:
 def _described(name: str, label: str, queue: QueueSettings | None, state: QueueState | None) -> Json:
     """Return the settings and the state of a queue.
 
-    The key `pattern` has the name under which the tasks of the queue are counted, if this is not the queue's own name.
+    The key `pattern` holds the name under which the tasks of the queue are counted, if this name differs from the
+    queue's own.
     """
     return {
         "name": name,
@@ -303,8 +307,9 @@ def _described(name: str, label: str, queue: QueueSettings | None, state: QueueS
 
 
 def _late(seen: Observation, name: str, queue: QueueSettings | None) -> Json:
-    """Return how late a queue was on this node: the highest lag in about the last minute, and the starts that missed
-    the objective."""
+    """Return how late a queue was on this node: the highest lag in about the last minute, and the number of starts that
+    missed the objective.
+    """
     late = seen.problems.late.get(name, LateStarts())
     too_many = queue is not None and late.number > (1 - queue.lag_target) * seen.recent.starts(name).number
     is_now = too_many and late.until is not None and seen.at.wall - late.until <= LATE_NOW_SECONDS
@@ -321,8 +326,9 @@ def _late(seen: Observation, name: str, queue: QueueSettings | None) -> Json:
 
 
 def _served(name: str, queue: QueueSettings | None, tier: TierSums | None, recent: Recent) -> Json:
-    """Return what this node has run from a queue in the last minutes: its share of the tier, its attempts, and its
-    lag."""
+    """Return what this node has run from a queue over the last few minutes: the queue's share of its tier, its
+    attempts, and its lag.
+    """
     starts = recent.starts(name)
     is_own = queue is not None and queue.name == name
     is_counted = is_own or name in recent.totals.queues

@@ -1,5 +1,6 @@
 """The data for scrapes, the status page and health probes: the contents of the slots and the queues, and values
-computed from them. Health depends only on the slots, so it is available even while Redis does not reply."""
+computed from these. Health depends only on the slots, so it is available even while Redis does not reply.
+"""
 
 import json
 import time
@@ -48,15 +49,15 @@ _ALL_SHOWN: Final = Fold()
 
 _SET_BY_ITS_PROCESS: Final = frozenset({Phase.IDLE, Phase.BUSY, Phase.DRAINING, Phase.QUIET})
 
-# In an idle fleet, the number of records that change in a step is below this limit.
+# If more records than this change in a step, the work is spread over the next step. In an idle fleet, fewer change.
 _FEW_CHANGED: Final = 200
 
 
 class Probe:
-    """The reader of the data for health probes. It reads the slots of `memory` in about a millisecond and waits for
-    nothing.
+    """The reader of the data for health probes. It reads the slots of `memory`, which takes about a millisecond and
+    never waits.
 
-    An instance must not be used by two threads at once, so each thread has its own.
+    Two threads must not use an instance at the same time, so each thread has its own.
     """
 
     def __init__(self, settings: ExporterSettings, memory: SlotMemory, master_pid: int) -> None:
@@ -79,16 +80,18 @@ class Probe:
         now_ns = boottime_ns()
         pid = self._master_pid
         found = (member_in(number, self._memory.slot(number), now_ns) for number in slots)
-        # Only the master and its children count, because another process may have received the pid of a dead child.
+        # Only the master and its children count, because an unrelated process may have received the pid of a dead
+        # child.
         return tuple(each for each in found if each.pid == pid or (each.pid and parent_of(each.pid) == pid))
 
     def master_snapshot(self) -> MasterSnapshot:
-        """Return the snapshot that the master has published last."""
+        """Return the snapshot that the master published last."""
         return MasterSnapshot.from_json(self._shared_text.read())
 
     def stray_lists(self, fleet: Iterable[Member]) -> tuple[Json, ...]:
-        """Return the lists that look like queues but are not, as this node's pollers have found them. Each has a `key`
-        and a `fault`."""
+        """Return the lists that look like queues but are not, as found by this node's pollers. Each has a `key` and a
+        `fault`.
+        """
         pollers = (member.slot for member in fleet if member.role is Role.POLLER)
         texts = (SharedText(self._memory.slot(slot).spare).read() for slot in pollers)
         return tuple(row for text in texts if text for row in json.loads(text))
@@ -109,8 +112,9 @@ class Observation:
 
 
 class OwnSlot(NamedTuple):
-    """The parts of the exporter's own slot to which the exporter writes: its counters, and the throughput and lag of
-    this node, which the master reads."""
+    """The parts of its own slot that the exporter writes: its counters, and the throughput and lag of this node. The
+    master reads the throughput and lag.
+    """
 
     recorder: Recorder
     shared_text: SharedText
@@ -121,10 +125,10 @@ class OwnSlot(NamedTuple):
 
 
 class Observer:
-    """The observer of the fleet, which reads the slots of `memory`, and the queues with `read_queues`.
+    """The observer of the fleet. It reads the slots of `memory`, and calls `read_queues` to read the queues.
 
     `read_queues` returns None while Redis does not reply. The observer writes its own counters to `own`, and every few
-    seconds also the throughput and lag of this node. It must not be used by two threads at once.
+    seconds also the throughput and lag of this node. Two threads must not use an observer at the same time.
     """
 
     def __init__(
@@ -137,7 +141,7 @@ class Observer:
     ) -> None:
         self._settings = settings
         self._read_queues = read_queues
-        self._queues_read_at = time.monotonic()  # the time of the last reading of the queues
+        self._queues_read_at = time.monotonic()  # when the queues were last read (monotonic)
         self._probe = Probe(settings, memory, master_pid)
         self._cpu = CpuTotals()
         self._history = History()
@@ -164,7 +168,7 @@ class Observer:
         return exposition(samples, self._settings.server.namespace, wanted, origins, began)
 
     def _shown(self, seen: Observation) -> Samples:
-        """Return all series as a scrape shows them. Queues for which there is no room are merged into one."""
+        """Return all series as they appear in a scrape. Queues for which there is no room are merged into one."""
         is_standalone = self._settings.is_standalone
         samples = seen.samples
         if not is_standalone:
@@ -195,7 +199,7 @@ class Observer:
         master's start. Returns None if no such time is known."""
         if definition is m.TASK_STARTS:
             definition = m.TASK_LAG
-        if definition.writers == (Writer.EXPORTER,):  # Redis has no start time for these counts.
+        if definition.writers == (Writer.EXPORTER,):  # These counts come from Redis, without a start time.
             return None
         return self._regions.born_at(definition, labels) or started_at
 
@@ -222,8 +226,8 @@ class Observer:
     def note_history(self) -> None:
         """Add the current values to the history if a step has ended. Call this method about every second.
 
-        If many records change, each call adds up those that have changed since the last call. This spreads the work
-        over the step.
+        If many records change, each call adds up the records that have changed since the last call, which spreads the
+        work over the step.
         """
         now = time.monotonic()
         is_due = self._history.is_due(now)
@@ -251,8 +255,9 @@ class Observer:
 
 
 def _has_started(member: Member) -> bool:
-    """Whether the gauges in the process's slot are its own. Before it has started, the slot still has those of the
-    previous process."""
+    """Whether the gauges in the process's slot are its own. Until the process has started, its slot still has the
+    gauges of the previous process.
+    """
     return member.role is Role.MASTER or member.phase in _SET_BY_ITS_PROCESS
 
 
@@ -279,8 +284,8 @@ def put_folded(samples: Samples, queues: Sequence[QueueSettings], fold: Fold, al
     """Add to the samples how many queues have their own series, how many are merged into one, and the settings of the
     merged queue.
 
-    The target of the merged queue is the mean of its queues' targets, weighted by their numbers of starts
-    (`all_starts`), so that it allows as many late starts as all these queues together.
+    The lag target of the merged queue is the mean of the targets of its queues, weighted by how many starts each queue
+    has in `all_starts`. So the merged queue allows as many late starts as all of its queues together.
     """
     folded = [queue for queue in queues if fold.has_queue(queue.name)]
     samples.put(m.QUEUES_SHOWN, (), len(queues) - len(folded))
@@ -305,8 +310,9 @@ def put_processes(samples: Samples, fleet: Iterable[Member]) -> None:
 def put_running(
     samples: Samples, fleet: Iterable[Member], queues: Sequence[QueueSettings], fold: Fold = _ALL_SHOWN
 ) -> None:
-    """Add the age of the longest running task of each queue to the samples, and a worst lag of 0 for queues without
-    late starts."""
+    """Add to the samples how long the longest running task of each queue has run, and a worst lag of 0 for queues
+    without late starts.
+    """
     labels = QueueLabels(queue.name for queue in queues)
     running = (task for member in fleet for task in member.tasks)
     ages = [(labels.of(each.task.queue), each.age_seconds) for each in running if is_name(each.task.queue)]
@@ -317,7 +323,7 @@ def put_running(
 
 
 def put_starts_held(samples: Samples, held: Iterable[PoolInBackoff]) -> None:
-    """Add to the samples whether starts are held back, according to the master's snapshot.
+    """Add to the samples whether the master delays the starts of processes (back-off), according to its snapshot.
 
     There is one series for each pool and one for each other role, regardless of the generation.
     """
@@ -350,8 +356,9 @@ def put_reading(samples: Samples, reading: QueueReading, fold: Fold = _ALL_SHOWN
 
 
 def _put_queues(samples: Samples, shown: ShownQueues, fold: Fold) -> None:
-    """Add the queues to the samples. For a pattern, the number of accepted tasks and the age of the oldest task cover
-    all of its queues."""
+    """Add the queues to the samples. The number of accepted tasks and the age of the oldest task of a pattern cover all
+    queues that match the pattern.
+    """
     for state in states_of(shown, fold):
         row = queue_row(state)
         for key, definition in _OF_QUEUES.items():
@@ -377,11 +384,12 @@ def states_of(shown: ShownQueues, fold: Fold) -> Iterator[QueueState]:
 
 
 class CpuTotals:
-    """The processor time of each slot: the time of its dead processes, which the master has counted, plus that of the
-    living process.
+    """The processor time of each slot. It is the time of the slot's dead processes, which the master has counted, plus
+    the time of the living process.
 
-    The sum never decreases. If a process has just died and the master has not counted it yet, the previous sum is kept.
-    The same applies while a process is being reaped, because Linux before 6.8 then reports no processor time for it.
+    The sum never decreases. If a process has just died and the master has not counted its time yet, the previous sum is
+    kept. The same applies while a process is being reaped, because Linux before 6.8 then reports no processor time for
+    it.
     """
 
     def __init__(self) -> None:
@@ -390,8 +398,8 @@ class CpuTotals:
     def put(self, samples: Samples, usages: Mapping[Member, Usage]) -> None:
         """Add the time of living processes to the time of dead processes in `samples`.
 
-        `usages` must be read after `samples`. Then a process that dies in between is omitted instead of being counted
-        twice.
+        `usages` must be read after `samples`, so that a process that dies in between is omitted instead of being
+        counted twice.
         """
         for member, usage in usages.items():
             samples.add(m.PROCESS_CPU, (str(member.role), str(member.slot)), (exact(usage.cpu_seconds),))

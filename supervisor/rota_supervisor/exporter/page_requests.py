@@ -1,8 +1,8 @@
-"""The requests of people on the status page: dead tasks (`/dead.json`), single tasks (`/task.json`), and actions (`POST
-/actions`).
+"""The requests that people make on the status page: dead tasks (`/dead.json`), single tasks (`/task.json`), and actions
+(`POST /actions`).
 
-The arguments of tasks are not shown. They may be confidential, and these pages can be read by anyone who reaches the
-port. An action is performed only if `[http] actions` is set and the request contains the token. Like a command of the
+The arguments of tasks are not shown, because they may be confidential and anyone who can reach the port can read these
+pages. An action is performed only if `[http] actions` is set and the request contains the token. Like a command of the
 command line, it makes one transition of the protocol or one request to the master. Every action is logged.
 """
 
@@ -51,7 +51,7 @@ class Verb(NamedTuple):
 
 
 class PageRequestRefused(Exception):
-    """A request that cannot be fulfilled. The text of the exception states why, and what to do."""
+    """A request that cannot be fulfilled. The message of the exception states why, and what to do."""
 
     def __init__(self, text: str, status: HTTPStatus = HTTPStatus.BAD_REQUEST) -> None:
         super().__init__(text)
@@ -61,7 +61,7 @@ class PageRequestRefused(Exception):
 def query_redis(redis: RedisThread | None, query: Callable[[RunCall], T], otherwise: str = ": try again") -> T:
     """Return the result of `query`, which calls Redis. Raises PageRequestRefused if there is no result.
 
-    `otherwise`: the end of the error message if Redis does not reply in time, with advice.
+    `otherwise`: advice that ends the error message if Redis does not reply in time.
     """
     if redis is None:
         why = 'this node does not query Redis: [metrics] cluster is "never"'
@@ -140,7 +140,9 @@ class Actions:
         return _CANCELLED[word].format(task_id)
 
     def _scale(self, action: ActionFields) -> str:
-        """Request a number of workers for a pool. The master checks the pool and the number."""
+        """Ask the master to run a number of workers in a pool. The master checks whether the pool exists and the number
+        is permitted.
+        """
         requested: dict[str, int | str] = {"workers": _count_in(action, "workers")}
         if action.get("pool") is not None:
             requested["pool"] = _name_in(action, "pool")
@@ -162,7 +164,7 @@ class Actions:
 
 def _count_in(action: ActionFields, key: str) -> int:
     number = action.get(key)
-    if type(number) is not int or number < 0:  # `isinstance` would accept True.
+    if type(number) is not int or number < 0:  # `isinstance(number, int)` would accept True.
         raise PageRequestRefused(f'{action["verb"]} needs "{key}", a whole number of at least 0, got {_shown(number)}')
     return number
 
@@ -181,7 +183,7 @@ def _shown(value: object) -> str:
 
 
 SHOWN: Final = 50
-SEARCH_SECONDS: Final = 0.25  # how long one page may search all dead tasks for those of one queue
+SEARCH_SECONDS: Final = 0.25  # the time limit for finding one page of a queue's dead tasks
 _CHUNK: Final = 200
 _MAX_DIGITS: Final = 12
 
@@ -222,11 +224,11 @@ class TaskPages:
 
 
 def dead_tasks(store: Store, queue: str, offset: int) -> Steps[Json]:
-    """Return a page of dead tasks of a queue ("" for all queues), the latest first. `offset`: where to start among all
-    dead tasks.
+    """Return a page of dead tasks of a queue ("" for all queues), the latest first. `offset`: the position among all
+    dead tasks at which to start.
 
-    `cursor` in the result is the start of the next page, or None after the last page. A page can be short or even empty
-    if there are many dead tasks of other queues in between.
+    `cursor` in the result is the offset of the next page, or None on the last page. A page can be short or even empty
+    if many dead tasks of other queues lie in between.
     """
     deadline = time.monotonic() + SEARCH_SECONDS
     rows: list[Json] = []
@@ -239,7 +241,7 @@ def dead_tasks(store: Store, queue: str, offset: int) -> Steps[Json]:
 
 
 def requests_of_people(settings: ExporterSettings, redis: RedisThread | None) -> Mapping[str, Endpoint]:
-    """Return the endpoint of each path. `redis` is None if this node must not query Redis."""
+    """Return the endpoints for these requests, by path. `redis` is None if this node must not query Redis."""
     tasks = TaskPages(settings.server.namespace, redis)
     return {"/actions": Actions(settings, redis).respond, "/dead.json": tasks.respond, "/task.json": tasks.respond}
 

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from rota.durations import in_words
 from rota_supervisor.layout import Role
 
-BAD: Final = "bad"  # the problem makes tasks late or lost, or will soon do so
+BAD: Final = "bad"  # the problem makes tasks late or lost, or soon will
 WARN: Final = "warn"  # a person should check the fleet
 
 RECENT_SECONDS: Final = 300.0
@@ -17,7 +17,7 @@ LEAST_FAILED: Final = 3
 MOST_FAILED_SHARE: Final = 0.1
 OVERDUE_SECONDS: Final = 10.0
 STALLED_SECONDS: Final = 60.0
-STALLED_STEPS_SECONDS: Final = 120.0  # a queue is stalled if none of its tasks has been claimed for this time
+STALLED_STEPS_SECONDS: Final = 120.0  # a queue is stalled if no task has been claimed from it for this long
 _NEVER_LATE: Final[Mapping[str, Any]] = {"worst_seconds": 0.0, "too_many": False, "now": False}
 _NO_HISTORY: Final[Mapping[str, tuple[Any, ...]]] = {"started": (), "done": (), "p99": ()}
 _NO_ATTEMPTS: Final = {"done": 0, "failed": 0}
@@ -30,7 +30,7 @@ class Headline(NamedTuple):
 
     level: str  # bad, warn or good
     text: str
-    where: str  # `redis`, `fleet`, `log`, `queues/NAME`, `workers/SLOT` (any process), `pools/NAME` or `nodes/NAME`
+    where: str  # `redis`, `fleet`, `log`, `queues/NAME`, `pools/NAME`, `nodes/NAME`, or `workers/SLOT` for any process
 
 
 def unserved(status: Row) -> Iterator[Headline]:
@@ -53,7 +53,7 @@ def closed_queues(status: Row) -> Iterator[Headline]:
 
 
 def overdue(status: Row) -> Iterator[Headline]:
-    """Report due tasks that no poller has promoted to their lanes."""
+    """Report due tasks that no poller has promoted yet."""
     for queue, state in _queues(status):
         if (age := state["oldest_overdue_age_seconds"]) > OVERDUE_SECONDS:
             not_promoted = f"{count(state['overdue'], 'due task')} not promoted"
@@ -70,16 +70,18 @@ def stalled(status: Row) -> Iterator[Headline]:
 
 
 def _is_taken(queue: Row, status: Row) -> bool:
-    """Whether this node has started a task of the queue in the last STALLED_STEPS_SECONDS, or another node may have
-    started one."""
+    """Whether this node has started a task of the queue in the last STALLED_STEPS_SECONDS, or whether another node may
+    have done so.
+    """
     steps = round(STALLED_STEPS_SECONDS / status["history"]["step_seconds"])
     is_elsewhere = len(status.get("nodes") or ()) > 1 and queue["state"]["inflight"] > 0
     return is_elsewhere or any((queue.get("history") or _NO_HISTORY)["started"][-steps:])
 
 
 def late(status: Row) -> Iterator[Headline]:
-    """Report late queues, the one with the longest delay first. For queues that are late now, add the reason, or at
-    least how many workers are busy."""
+    """Report late queues, the one with the longest delay first. For queues that are late now, the headline also gives
+    the reason, or at least how many workers are busy.
+    """
     why = _why_late(status)
     is_open = [queue for queue in status["queues"] if queue["state"] is None or _is_open(queue["state"])]
     for now, seconds, queue in sorted(((*lateness(queue), queue) for queue in is_open), key=lambda each: -each[1]):
@@ -93,9 +95,9 @@ def late(status: Row) -> Iterator[Headline]:
 def lateness(queue: Row) -> tuple[bool, float]:
     """Return whether the queue is late now, and by how many seconds it is or was late, or 0 if its tasks are on time.
 
-    A queue is late while its oldest waiting task exceeds the objective, or if too many starts have exceeded it and the
-    last of them was seconds ago. It was late if this ended in the last minutes. "Too many" means more than the target
-    of the queue allows.
+    A queue is late now while its oldest waiting task exceeds the lag objective. It is also late now if more starts have
+    exceeded the objective than its lag target allows, and the last of them was only seconds ago. A queue was late if
+    either of these ended within the last few minutes.
     """
     objective = queue["lag_objective_seconds"]
     late = queue.get("late") or _NEVER_LATE
@@ -117,7 +119,7 @@ def _why_late(status: Row) -> str:
     slots = Counter[str]()
     running = 0
     for row in workers_of(status):
-        slots[row.get("pool") or ""] += row.get("concurrency") or 1  # "" before the master has published the pool
+        slots[row.get("pool") or ""] += row.get("concurrency") or 1  # "" until the master has published the pool
         running += len(row["tasks"])
     taken = max(running, _claimed_here(status))
     if not slots:
@@ -132,7 +134,8 @@ def _why_late(status: Row) -> str:
 def _claimed_here(status: Row) -> int:
     """Return how many tasks this node holds according to Redis, or 0 if other nodes may hold some of these tasks.
 
-    The number comes from Redis, because in its slot a worker appears idle for a moment between two tasks.
+    The number comes from Redis and not from the slots, because a worker appears idle in its slot for a moment between
+    two tasks.
     """
     if len(status.get("nodes") or ()) > 1:
         return 0
@@ -140,7 +143,7 @@ def _claimed_here(status: Row) -> int:
 
 
 def failing(status: Row) -> Iterator[Headline]:
-    """Report queues with many failed attempts on this node in the last minutes."""
+    """Report queues of which many attempts have failed on this node over the last few minutes."""
     for queue in status["queues"]:
         attempts = queue.get("attempts") or _NO_ATTEMPTS
         failed = attempts["failed"]
@@ -178,7 +181,7 @@ def living(role: Role, status: Row) -> list[Row]:
 
 
 def _queues(status: Row) -> Iterable[tuple[Row, Row]]:
-    """Return the queues whose state Redis has returned, each with its state."""
+    """Return each queue whose state Redis has reported, together with this state."""
     return [(queue, queue["state"]) for queue in status["queues"] if queue["state"] is not None]
 
 
@@ -195,7 +198,7 @@ def _waiting(state: Row) -> str:
     if not waiting:
         return "no tasks waiting"
     oldest = max(state["oldest_ready_age_seconds"], state["oldest_overdue_age_seconds"])
-    # The age of an item that was pushed without Rota is unknown until a worker has examined it.
+    # The age of an item that another program pushed is unknown until a worker has examined the item.
     return f"{count(waiting, 'task')} waiting{f', the oldest for {in_words(oldest)}' if oldest else ''}"
 
 

@@ -1,10 +1,10 @@
-"""The reading of the queues from Redis, and the choice of the largest queues of patterns, which are shown by name.
+"""Reads the queues from Redis, and chooses which queues of patterns are shown by name: the largest ones.
 
 Redis is read at most once a second, and a reader waits for at most half a second. If a reply takes longer, the last
-reply is shown in the meantime, for at most half a minute. While Redis does not reply, there are no gauges of queues.
-The age of the data is itself exported as a gauge.
+reply is shown in the meantime, for at most half a minute. After that, no gauges of queues are exported until Redis
+replies. The age of the data is itself exported as a gauge.
 
-With patterns, there can be any number of queues, so they are read in chunks. A reading takes at most a quarter of a
+Any number of queues can match a pattern, so the queues are read in chunks. A reading takes at most a quarter of a
 second. If this is too short for all queues, the next reading continues where the last one stopped, and queues that were
 not read keep their last values. Queues that are not shown by name are added up as `_other`, but only for values that
 can go up and down. Values that only grow, such as the number of accepted tasks, are counted for each pattern as a
@@ -29,21 +29,21 @@ from rota.telemetry.metrics import OTHER, QueueLabels
 from rota_supervisor.exporter.exporter_settings import ExporterSettings
 from rota_supervisor.exporter.redis_thread import CachedResult, RedisThread
 
-MOST_UNMATCHED: Final = 500  # the maximum number of queues to show that match neither a name nor a pattern of the tiers
+MOST_UNMATCHED: Final = 500  # at most this many queues are shown that are in no tier
 _STAYS_UP_TO: Final = 2
 _ADDED: Final = ("ready", "scheduled", "overdue", "inflight", "dead", "accepted")
 
 
 def size_of(state: QueueState) -> int:
-    """Return the number of tasks of a queue that are running or have yet to run."""
+    """Return how many tasks of a queue are running or have yet to run."""
     return state.ready + state.scheduled + state.inflight
 
 
 def as_one(states: Sequence[QueueState]) -> QueueState:
     """Return several queues merged into one. Numbers are summed, and the longest ages are used.
 
-    The result is paused or closed if one of the queues is paused or closed. It is served unless a queue with ready
-    tasks is not served.
+    The merged queue is paused or closed if any of the queues is. It counts as served unless one of the queues has ready
+    tasks and is not served.
     """
     return QueueState(
         queue=OTHER,
@@ -65,14 +65,14 @@ class ShownQueues(NamedTuple):
     queues: tuple[QueueState, ...]
     accepted: dict[str, int]  # the number of accepted tasks, by queue or pattern
     pattern_of: dict[str, str]  # the pattern of each of the largest queues; the pattern of `_other` is `_other`
-    oldest_ready_us: dict[str, int]  # the age of the oldest ready task of each pattern, without paused queues
+    oldest_ready_us: dict[str, int]  # by pattern: the age of the oldest ready task in queues that are not paused
 
 
 class Largest:
     """The selection of the queues to show, based on the names and patterns of the tiers.
 
-    Of the queues that only match a pattern, the `top` largest are chosen. A chosen queue stays chosen while it is among
-    the `2 * top` largest, because otherwise each reading would start new series if queues have similar sizes.
+    Among the queues that only match a pattern, the `top` largest are chosen. A queue stays chosen while it is among the
+    `2 * top` largest, because otherwise each reading could start new series if queues have similar sizes.
     """
 
     def __init__(self, served: Sequence[str], top: int) -> None:
@@ -83,7 +83,7 @@ class Largest:
         self._accepted = dict.fromkeys(filter(is_pattern, served), 0)
 
     def choose(self, states: Sequence[QueueState], *, all_seen: bool) -> ShownQueues:
-        """Choose among these queues. `all_seen`: whether they are all queues that there are.
+        """Choose the queues to show. `all_seen`: whether `states` contains every queue that exists.
 
         `states` also has a row for each pattern, with the number of tasks that were accepted in queues that Redis has
         forgotten.
@@ -103,7 +103,7 @@ class Largest:
         )
 
     def _sort_key(self, state: QueueState) -> tuple[bool, bool]:
-        """Return a sort key: queues that tiers name come first, then queues that have tasks but are not served."""
+        """Return a key that sorts queues that tiers name first, and then queues that have tasks but are not served."""
         return state.queue not in self.served, state.served or not size_of(state)
 
     def _oldest_ready(self, of_patterns: Iterable[QueueState]) -> dict[str, int]:
@@ -120,8 +120,8 @@ class Largest:
             label = self._labels.of(state.queue)
             if label in found:
                 found[label] += state.accepted
-        # If Redis forgets a queue between two chunks, its tasks can be missing in all rows. So the larger number is
-        # kept.
+        # If Redis forgets a queue between two chunks, its tasks can be missing from every row. So the larger of the old
+        # and the new number is kept.
         self._accepted = {label: max(number, self._accepted[label]) for label, number in found.items()}
 
     def _largest_and_rest(self, states: list[QueueState]) -> tuple[QueueState, ...]:
@@ -144,7 +144,7 @@ _OF_A_ROW: Final = tuple(each.name for each in fields(views.QueueState) if each.
 
 @dataclass(frozen=True, slots=True)
 class QueueReading:
-    """The result of one reading from Redis."""
+    """The data that one reading of the queues from Redis returned."""
 
     shown: ShownQueues
     missing_tasks: int  # the number of tasks that the audit cannot account for
@@ -153,7 +153,7 @@ class QueueReading:
     schedules: SchedulePage = NO_SCHEDULES  # the next schedules
     groups: Groups = NO_GROUPS  # the groups that have been open for the longest time
     read_at: float = 0.0  # when the reading was begun (monotonic)
-    round_trip_seconds: float = 0.0  # the duration of one call of the reading
+    round_trip_seconds: float = 0.0  # how long one call to Redis took
 
 
 def queue_row(state: views.QueueState) -> dict[str, Any]:
@@ -169,7 +169,7 @@ class QueueScan:
         self._named = named
         self._seconds = seconds
         self._cursor = "0"
-        self._seen: dict[str, views.QueueState] = {}  # the queues that were read since the scan last began
+        self._seen: dict[str, views.QueueState] = {}  # the queues read since the current scan began
         self._seen_before: dict[str, views.QueueState] = {}
 
     def read_first(self, run: RunCall) -> views.Overview:
@@ -177,8 +177,9 @@ class QueueScan:
         return run(self._scripts.overview(self._named, self._cursor))
 
     def read_more(self, run: RunCall, first: views.Overview) -> views.Overview:
-        """Read further chunks, and return all queues with their last known values. `more` in the result means that the
-        scan is not complete yet."""
+        """Read more chunks, and return all queues with their last known values. `more` in the result is true until the
+        scan is complete.
+        """
         deadline = time.monotonic() + self._seconds
         scanned = follow(run, complete_overview(self._scripts, first, lambda: time.monotonic() > deadline))
         self._cursor = scanned.cursor
@@ -195,7 +196,7 @@ class QueueScan:
 
 
 class QueueWatch:
-    """The reader of the queues. `read` returns the last reading, and requests a new one if necessary."""
+    """The reader of the queues. `read` returns the latest reading, and requests a new one if necessary."""
 
     def __init__(self, settings: ExporterSettings, redis: RedisThread) -> None:
         self._scripts = store.Store(settings.server.namespace)

@@ -1,8 +1,8 @@
 """Calls to Redis that a separate thread makes over one connection, one after the other.
 
-A call can take as long as a worker would wait for a reply, but no page waits that long. If data is read repeatedly, a
-page shows the last result if a new one does not arrive in time. For other data, a request waits for at most
-CALL_SECONDS.
+A call can take as long as a worker would wait for a reply, but no page waits that long. For data that is read
+repeatedly, a page shows the last result if a new one does not arrive in time. For other data, a request waits for at
+most CALL_SECONDS.
 """
 
 import queue
@@ -20,19 +20,20 @@ from rota.server.server_errors import ServerError
 T = TypeVar("T")
 
 LIMIT_SECONDS: Final = 0.5  # how long a page waits for a new result
-CALL_SECONDS: Final = 3.0  # how long a single request waits; only LIMIT_SECONDS if the last request got no reply
+CALL_SECONDS: Final = 3.0  # how long a request waits, but only LIMIT_SECONDS if the last request got no reply
 FRESH_SECONDS: Final = 1.0
 STALE_SECONDS: Final = 30.0  # a reply that is older than this is no longer shown
 READER_SECONDS: Final = 120.0  # results are kept fresh for this long after a read; Prometheus reads once a minute
 
 
 class NoReply(Exception):
-    """The absence of a usable reply: Redis is away, did not reply in time, or sent a reply with an unexpected
-    structure."""
+    """The lack of a usable reply: Redis is unreachable, did not reply in time, or sent a reply with an unexpected
+    structure.
+    """
 
 
 class Runs(Protocol):
-    """The methods of a connection that this module uses."""
+    """The interface of a connection, as far as this module needs it."""
 
     @property
     def is_to_renew(self) -> bool:
@@ -40,7 +41,7 @@ class Runs(Protocol):
         ...
 
     def run(self, call: ScriptCall[T]) -> T:
-        """Run a command. Raises ServerError."""
+        """Run a command and return its result. Raises ServerError."""
 
     def fileno(self) -> int: ...
 
@@ -56,8 +57,9 @@ def connector(server: ServerSettings) -> Callable[[], connection.Connection]:
 
 
 class PendingCall(Generic[T]):
-    """A call that waits for the thread or has ended. If `is_dropped` is set, the thread skips it. Times are monotonic.
-    `ended_at` is set before `has_ended`."""
+    """A call that is queued for the thread, is being made, or has ended. The thread skips the call if `is_dropped` is
+    set. Times are monotonic. `ended_at` is set before `has_ended`.
+    """
 
     def __init__(self, make: Callable[[RunCall], T]) -> None:
         self.make = make
@@ -75,7 +77,8 @@ class PendingCall(Generic[T]):
 class RedisThread:
     """The thread that makes calls to Redis.
 
-    `connect` returns a connection or raises ServerError. It is called at the first call, and again after a failure.
+    `connect` returns a connection or raises ServerError. The thread connects for the first call, and again after a
+    failure.
     """
 
     def __init__(self, connect: Callable[[], Runs]) -> None:
@@ -112,7 +115,7 @@ class RedisThread:
         try:
             pending.results.append(pending.make(self._run))
         except (ServerError, ValueError, IndexError, TypeError):
-            # An outage is not logged here, because the master logs it. The last three errors are caused by a reply with
+            # An outage is not logged here, because the master logs it. The last three exception types mean a reply with
             # an unexpected structure, which must not end this thread either. The next call connects again.
             self._disconnect()
 
@@ -122,8 +125,8 @@ class RedisThread:
             self._connection = None
 
     def _run(self, call: ScriptCall[T]) -> T:
-        # If the connection is readable before a call, the server has closed it, because the server was restarted or
-        # closes idle connections.
+        # A connection that is readable before a call was closed by the server, which was restarted or closes idle
+        # connections.
         made = self._connection
         if made is not None and (made.is_to_renew or connection.wait_for(made.fileno(), select.POLLIN, 0.0)):
             self._disconnect()
@@ -136,8 +139,8 @@ class CachedResult(Generic[T]):
     """A result that is read from Redis on demand, but at most once a second.
 
     While Redis is slow, the last result is returned until the next result arrives. If the result was read recently, the
-    next one is requested in advance. A reader never waits longer than LIMIT_SECONDS. An object must not be used by two
-    threads at once.
+    next one is requested in advance. A reader never waits longer than LIMIT_SECONDS. Two threads must not use an object
+    at the same time.
     """
 
     def __init__(self, redis: RedisThread, make: Callable[[RunCall], T]) -> None:
@@ -145,10 +148,10 @@ class CachedResult(Generic[T]):
         self._make = make
         self._pending: PendingCall[T] | None = None
         self._last: PendingCall[T] | None = None  # the last call with a result, unless a later call failed
-        self._read_at = time.monotonic()  # as if it had been read, so that the first result is requested in advance
+        self._read_at = time.monotonic()  # counts as a read, so that the first result is requested in advance
 
     def read(self) -> T | None:
-        """Wait for a new result. Return the latest one, or None if the last call failed or the result is too old."""
+        """Wait for a new result. Return the latest result, or None if the last call failed or the result is too old."""
         self._read_at = time.monotonic()
         pending = self._current(self._read_at)
         pending.has_ended.wait(max(0.0, pending.queued_at + LIMIT_SECONDS - self._read_at))
@@ -156,8 +159,9 @@ class CachedResult(Generic[T]):
         return self._last.results[0] if self._last is not None else None
 
     def keep_fresh(self) -> None:
-        """If calls take long, request a new result in advance, as long as the last read is not too long ago. Call this
-        method about every second."""
+        """Request a new result in advance if calls take long and the result was read recently. Call this method about
+        once a second.
+        """
         now = time.monotonic()
         self._settle()
         is_slow = self._last is None or self._last.seconds > LIMIT_SECONDS

@@ -1,12 +1,14 @@
 """The metrics that processes have recorded in their slots, added up over all slots.
 
-1. Slots that were never written to are not read, because reading a hole of a memfd would allocate memory for it.
+1. Slots that were never written to are not read, because reading a hole in a memfd allocates memory.
 2. Counters and histograms are summed over all slots, including those of dead processes, so they never decrease. A
-   reading adds only records that have changed since the previous reading. In a large fleet, most records have not.
-3. A gauge counts only while the process of its slot is alive. A peak counts until the time that is stored with it.
-4. A task may have overwritten the records of its slot. So a reading is ignored if its values cannot follow from the
-   previous ones, for example because a counter has decreased. The previous values then stay, even after the next worker
-   has started in the slot.
+   reading adds only the records that have changed since the previous reading, because in a large fleet most records do
+   not change in between.
+3. A gauge counts only while the process of its slot is alive. A peak, such as the worst lag, counts until the expiry
+   time stored with it.
+4. A task may have overwritten the records of its slot. So a reading of the slot is ignored if its values are impossible
+   after the previous ones, for example because a counter has decreased. The previous values are then kept, even after
+   the next worker has started in the slot.
 """
 
 import errno
@@ -35,7 +37,7 @@ _MAX_KEYS: Final = 1 << 18  # the maximum number of keys to remember, because a 
 
 
 class Total:
-    """A series. For a counter or a histogram, it has the sum over all slots.
+    """A series, with the sum over all slots if it is a counter or a histogram.
 
     `born_at`: a time at which the series did not exist yet, in Unix seconds, or 0 if it existed at the first reading.
     """
@@ -54,25 +56,25 @@ class Total:
         return not isinstance(self.definition, GaugeDefinition | PeakDefinition)
 
     def growth(self, before: Numbers, now: Numbers) -> Numbers | None:
-        """Return by how much the values of a slot have grown, or None if the new values are impossible."""
+        """Return by how much each value of a slot has grown, or None if the new values are not possible."""
         if not self.is_summed:
             return before
         grown = (*map(sub, now[:-1], before[:-1]), exact(now[-1]) - exact(before[-1]))
-        if min(grown) >= 0.0 and sum(now) <= recorder.MOST:  # This is nearly always true, but never for a NaN.
+        if min(grown) >= 0.0 and sum(now) <= recorder.MOST:  # This is nearly always true, but false if a value is NaN.
             return grown
         if not recorder.is_sound(self.definition, before, now):
             return None
-        return tuple(new - old if new != old else 0.0 for new, old in zip(now, before, strict=True))  # Both may be inf.
+        return tuple(new - old if new != old else 0.0 for new, old in zip(now, before, strict=True))  # inf - inf is NaN
 
     def add(self, grown: Numbers) -> None:
-        """Add the growth of one slot."""
+        """Add by how much the values of one slot have grown."""
         if self.is_summed:
             self.numbers = tuple(map(add, self.numbers, grown))
 
 
 class RegionReader:
-    """The reader of the records of one slot, with their last valid values. Records never move, so each is parsed only
-    once.
+    """The reader of the records in one slot. It remembers their last valid values. Records never move, so each is
+    parsed only once.
 
     `total_of` returns the series to which a record belongs, or None.
     """
@@ -87,18 +89,19 @@ class RegionReader:
         self._stamp = stamp
         self._parsed = recorder.FIRST_WORD
         self._totals: list[Total] = []
-        # Where the numbers of each record begin and end, in bytes
+        # The byte range of each record's numbers
         self._starts = array("I")
         self._ends = array("I")
         self._gauges: list[int] = []  # the indexes of the records that are gauges or peaks
         self._believed = b""
 
     def add_up(self) -> int:
-        """Add the growth since the last call to the totals, unless a record has impossible values. Returns the number
-        of records that had changed."""
+        """Add to the totals by how much the records have grown since the last call. Nothing is added if any record has
+        impossible values. Returns how many records had changed.
+        """
         stamp = recorder.stamp_of(self._cells)
         if stamp not in (0, self._stamp):
-            self._reset(stamp)  # The totals already contain the values from before the reset.
+            self._reset(stamp)  # The totals keep what the slot counted before its reset.
         used = recorder.used_words(self._cells)
         if not stamp or used < self._parsed:
             return 0
@@ -138,8 +141,9 @@ class RegionReader:
                 self._ends.append(self._parsed * slot_layout.WORD)
 
     def _changed(self, now: bytes) -> Iterator[int]:
-        """Yield the indexes of changed records. Comparing many records in one operation takes hardly longer than
-        comparing one."""
+        """Yield the indexes of changed records. Many records are compared in one operation, because this takes hardly
+        longer than comparing one.
+        """
         before = self._believed
         begins = self._starts
         ends = self._ends
@@ -168,7 +172,7 @@ def exact(seconds: float) -> float:
 
 
 def touched(memory: slot_memory.SlotMemory) -> Iterator[int]:
-    """Yield the slots that were ever written to."""
+    """Yield the indexes of the slots that have ever been written to."""
     at = slot_memory.region_at(0)
     while True:
         try:
@@ -183,7 +187,7 @@ def touched(memory: slot_memory.SlotMemory) -> Iterator[int]:
 
 
 class Regions:
-    """The records of all slots. An instance must not be used by two threads at once."""
+    """The records of all slots. Two threads must not use an instance at the same time."""
 
     def __init__(self, memory: slot_memory.SlotMemory, bound: SeriesBound) -> None:
         self._memory = memory
@@ -194,12 +198,12 @@ class Regions:
         self._read_at = 0.0
 
     def create_zeros(self, series: Iterable[tuple[Definition, Labels]]) -> None:
-        """Create these series with the value 0. The growth in the slots is added to it."""
+        """Create these series with the value 0, to which later growth in the slots is added."""
         for definition, labels in series:
             self._total(definition, labels)
 
     def add_up(self) -> int:
-        """Add the growth since the last call to the totals. Returns the number of records that had changed.
+        """Add to the totals by how much the slots have grown since the last call. Returns how many records had changed.
 
         To spread the work, call this method more often than there are scrapes. A record takes 10 us, and in a large
         fleet 5,000 records change in a second.

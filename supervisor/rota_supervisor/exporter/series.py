@@ -1,9 +1,8 @@
-"""The series of `/metrics`: their values at one time, the series that start at 0, and the choice of the names that are
-shown.
+"""The series of `/metrics`: their values at one time, the series that start at 0, and the choice of the names to show.
 
-`max_series` limits the whole response. Either all series of a queue are shown or none, so that values derived from
+`max_series` limits the whole response. Either all series of a queue are shown or none, so that values computed from
 several series are consistent, for example a burn rate from misses and starts. Queues for which there is no room are
-merged into `_other`, with the sums of their values. The tasks of a queue that is shown may be merged into one, which
+merged into `_other`, which has the sums of their values. The tasks of a queue that is shown may also be merged, which
 does not affect the totals of the queue.
 """
 
@@ -42,7 +41,7 @@ class Samples:
         self._by_name.setdefault(definition.name, {})[labels] = numbers
 
     def add(self, definition: Definition, labels: Labels, numbers: Numbers) -> None:
-        """Add numbers to a series, starting from 0."""
+        """Add numbers to a series, which starts at 0."""
         series = self._by_name.setdefault(definition.name, {})
         known = series.get(labels)
         series[labels] = numbers if known is None else tuple(map(add, known, numbers))
@@ -64,10 +63,11 @@ class Samples:
         return None if numbers is None else numbers[0]
 
 
-MOST_LABEL_SETS: Final = 1 << 16  # the maximum number in memory, because a task can write any number of label sets
+MOST_LABEL_SETS: Final = 1 << 16  # the maximum number kept in memory, because a task can write any number of label sets
 _MAX_FLEET_LABEL_SETS: Final = 5000
 _MAX_VALUES: Final = 32  # the maximum number of values of a label that is not open, such as `kind`, in one metric
-# The values of labels with a fixed set of values. `reason` has a different meaning in each metric.
+# The possible values of labels that have a fixed set of values. They are listed by metric, because `reason` has
+# different values in each one.
 _FIXED: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     m.TASKS_RECOVERED.name: {"reason": m.RECOVERY_REASONS},
     m.PROCESS_RESTARTS.name: {"role": m.CHILD_ROLES, "reason": m.RESTART_REASONS},
@@ -81,11 +81,11 @@ def exposed_series(definition: Definition) -> int:
 
 
 def zeroes(queues: Iterable[str]) -> Iterator[tuple[Definition, Labels]]:
-    """Yield the series that exist with the value 0 from the start, so that the first event already counts in a
-    `rate()`.
+    """Yield the series that are exported with the value 0 from the start, so that `rate()` already counts the first
+    event.
 
-    These are all counters whose label values are known in advance, such as each queue and each kind. A histogram has
-    about 20 series, and begins with its first observation (ADR 38).
+    These are all counters whose label values are known in advance, such as each queue and each kind. Histograms are not
+    among them: one takes about 20 series, so it begins with its first observation (ADR 38).
     """
     known = {"queue": tuple(queues), "kind": m.KINDS}
     for definition in m.ALL:
@@ -95,7 +95,7 @@ def zeroes(queues: Iterable[str]) -> Iterator[tuple[Definition, Labels]]:
 
 
 def is_gauge_of_a_queue(definition: Definition) -> bool:
-    """Whether each queue that is shown has a series of this metric from the start."""
+    """Whether every queue that is shown has a series of this gauge."""
     return (
         definition.labels == ("queue",)
         and not isinstance(definition, HistogramDefinition)
@@ -113,22 +113,24 @@ GAUGES_OF_A_QUEUE: Final = sum(map(is_gauge_of_a_queue, m.ALL))
 
 
 class SeriesBound:
-    """A limit on the label sets that are kept separately. It bounds the memory, whatever a task writes into its slot.
+    """A limit on how many label sets are kept separately, so that a task cannot exhaust the memory with what it writes
+    into its slot.
 
-    Beyond the limit, open labels such as `task` get the value `_other`. But a configured queue always keeps its own
+    Beyond the limit, open labels, such as `task`, get the value `_other`. But a configured queue always keeps its own
     name, and labels that are not open keep their values. So the totals of a queue are right for any number of tasks.
     """
 
     def __init__(self, queues: Iterable[str] = (), room: int = MOST_LABEL_SETS) -> None:
         self._queues = frozenset(queues)
-        self._room = {False: _MAX_FLEET_LABEL_SETS, True: room}  # the key: whether a metric has an open label
+        self._room = {False: _MAX_FLEET_LABEL_SETS, True: room}  # by whether a metric has an open label
         self._admitted: set[tuple[str, Labels]] = set()
         self._values: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
         self._refused = 0
 
     def admit(self, definition: Definition, own_labels: Labels) -> Labels:
-        """Return the labels under which a label set is kept. These are its own labels if the limit permits, and
-        otherwise some of them are replaced with `_other`."""
+        """Return the labels under which a label set is kept: its own labels, or beyond the limit, labels of which some
+        are replaced with `_other`.
+        """
         is_one_of_many = definition.is_open
         labels = self._with_known_values(definition, own_labels) if is_one_of_many else own_labels
         if (definition.name, labels) not in self._admitted:
@@ -146,8 +148,9 @@ class SeriesBound:
         return refused
 
     def _with_known_values(self, definition: Definition, labels: Labels) -> Labels:
-        """Return the labels. If a label that is not open has more than `_MAX_VALUES` different values, further values
-        become `_other`."""
+        """Return the labels, with `_other` for each value of a label that is not open if that label already has
+        `_MAX_VALUES` other values.
+        """
         return tuple(
             value if name in OPEN_LABELS or self._is_known(definition, name, value) else m.OTHER
             for name, value in zip(definition.labels, labels, strict=True)
@@ -165,13 +168,13 @@ class SeriesBound:
 
 
 Name = tuple[str, str]  # an open label and its value, for example `("queue", "mail")`
-_VALUES_OF_CLOSED: Final = 8  # about as many kinds, outcomes or reasons occur
+_VALUES_OF_CLOSED: Final = 8  # about this many kinds, outcomes or reasons occur
 _OF_ALL_AS_ONE: Final = sum(
     exposed_series(each) * (_VALUES_OF_CLOSED if {"kind", "outcome", "reason"} & set(each.labels) else 1)
     for each in m.ALL
     if each.is_open
 )
-_OF_REDIS: Final = 20  # about as many series of the fleet are added after the choice
+_OF_REDIS: Final = 20  # about this many series of the whole fleet are added after the choice
 # The series of a queue that runs one task of one kind
 _OF_A_BUSY_QUEUE: Final = (
     GAUGES_OF_A_QUEUE
@@ -183,10 +186,10 @@ _OF_A_FLEET: Final = 400
 
 
 class Fold(NamedTuple):
-    """The names that are shown as `_other`."""
+    """The names that are merged and shown as `_other`."""
 
-    names: frozenset[Name] = frozenset()  # queues, schedules and sources, with all of their series
-    tasks: frozenset[tuple[str, str]] = frozenset()  # (queue, task) of single tasks of queues that are shown
+    names: frozenset[Name] = frozenset()  # queues, schedules and sources, each merged with all of its series
+    tasks: frozenset[tuple[str, str]] = frozenset()  # (queue, task) of merged tasks whose queue is shown
 
     def has_queue(self, queue: str) -> bool:
         return ("queue", queue) in self.names
@@ -220,11 +223,11 @@ class Fold(NamedTuple):
 
 @dataclass(slots=True)
 class _Costs:
-    """The numbers of series that the choice of names depends on."""
+    """The number of series that each name takes. The choice of names depends on these numbers."""
 
     fleet: int = _OF_REDIS  # the number of series of the fleet
-    names: Counter[Name] = field(default_factory=Counter)  # the series of each name, with its tasks as one
-    tasks_as_one: Counter[str] = field(default_factory=Counter)  # the series of a queue's tasks if shown as one
+    names: Counter[Name] = field(default_factory=Counter)  # how many series each name takes if its tasks are merged
+    tasks_as_one: Counter[str] = field(default_factory=Counter)  # how many series a queue's merged tasks take
     # For each queue, the number of series of each of its tasks
     tasks: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
 
@@ -253,8 +256,7 @@ class _Costs:
                 self.names["queue", queue] += cost
 
     def more_of_tasks(self, queue: str) -> int:
-        """Return how many more series a queue has if all of its tasks are shown by name instead of being merged into
-        one."""
+        """Return how many more series a queue takes if all of its tasks are shown by name instead of being merged."""
         return sum(self.tasks[queue].values()) - self.tasks_as_one[queue]
 
     def whole(self) -> int:
@@ -262,7 +264,7 @@ class _Costs:
 
 
 class Folding:
-    """The choice of names that are shown. Configured queues come first, in the order of their tiers.
+    """The choice of the names that are shown. Configured queues come first, in the order of their tiers.
 
     A name that was merged into `_other` stays there, because otherwise the counters of `_other` would decrease.
     """
@@ -282,7 +284,7 @@ class Folding:
     def choose(self, samples: Samples, others: Sequence[str] = ()) -> Fold:
         """Choose the names that are merged into `_other`, for samples that do not contain the gauges of queues yet.
 
-        `others`: the queues that are not configured and have gauges, in order of preference.
+        `others`: queues that are not configured but have gauges, in order of preference.
         """
         costs = _Costs.of(samples, (*self._queues, *others))
         if not self._fold.names and not self._fold.tasks and costs.whole() <= self._max_series:
@@ -290,15 +292,15 @@ class Folding:
         names, left = self._names_without_room(costs, others, self._max_series - costs.fleet - _OF_ALL_AS_ONE)
         queues = [queue for key, queue in costs.names if key == "queue" and ("queue", queue) not in names]
         tasks = frozenset(self._tasks_without_room(costs, queues, left))
-        # The queues in `others` have no counters on this node, so they need not stay in `_other`. They are not stored
-        # either, because their number is not limited.
+        # The queues in `others` have no counters on this node, so they may leave `_other` again. They are not
+        # remembered, because their number is not limited.
         passing = {("queue", queue) for queue in others}
         self._newly_folded += len(names - passing - self._fold.names) + len(tasks - self._fold.tasks)
         self._fold = Fold(names - passing, tasks)
         return Fold(names, tasks)
 
     def _names_without_room(self, costs: _Costs, others: Sequence[str], left: int) -> tuple[frozenset[Name], int]:
-        """Return the names for which there is no room, and how many more series can be shown."""
+        """Return the names for which there is no room, and how many series can still be added after all other names."""
         first = [("queue", queue) for queue in (*self._queues, *others)]
         without = set(self._fold.names)
         for name in dict.fromkeys((*first, *costs.names)):
@@ -323,7 +325,7 @@ class Folding:
 
 
 def queues_with_room(max_series: int, workers: int) -> int:
-    """Return how many queues `max_series` permits to show by name in a fleet with this number of workers.
+    """Return how many queues can be shown by name with this `max_series`, in a fleet with this number of workers.
 
     The result assumes that each queue runs one task of one kind. Each further task takes about 20 series.
     """
@@ -332,6 +334,8 @@ def queues_with_room(max_series: int, workers: int) -> int:
 
 
 def enough_for(queues: int, workers: int) -> int:
-    """Return a value for `max_series`, in whole thousands, that permits to show this number of queues by name."""
+    """Return a value for `max_series`, rounded up to thousands, with which this number of queues can be shown by
+    name.
+    """
     series = queues * _OF_A_BUSY_QUEUE + _OF_A_FLEET + _OF_A_PROCESS * workers + _OF_ALL_AS_ONE
     return -(-series // 1000) * 1000

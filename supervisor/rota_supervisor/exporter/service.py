@@ -29,14 +29,14 @@ from rota_supervisor.process import show_title
 
 HEARTBEAT_SECONDS: Final = 1.0
 DRAIN_SECONDS: Final = 2.0
-_SWITCH_SECONDS: Final = 0.0001  # how long the loop may have to wait for the GIL; the default is 5 ms
+_SWITCH_SECONDS: Final = 0.0001  # the longest time the loop waits for another thread to offer the GIL; 5 ms by default
 EXIT_NO_ACCESS: Final = 1
 _NONCE: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
 class ExporterProcess:
-    """The surroundings of an exporter: its slots, its master, and its descriptors."""
+    """The connection of an exporter to its fleet: the shared memory, the exporter's own slot, and the master."""
 
     memory: SlotMemory  # the slots of the fleet
     master_pid: int
@@ -46,7 +46,9 @@ class ExporterProcess:
 
 
 def serve(settings: ExporterSettings, access: AccessRules, process: ExporterProcess, listen_fd: int) -> int:
-    """Serve on a listening socket until TERM or INT, or exit at once if the master ends. Returns the exit code."""
+    """Serve on a listening socket until TERM or INT arrives. Exits at once if the master ends. Returns the exit
+    code.
+    """
     signals_fd = _catch_signals()
     sys.setswitchinterval(_SWITCH_SECONDS)
     watched = (signals_fd,) if process.death_fd < 0 else (signals_fd, process.death_fd)
@@ -86,8 +88,9 @@ Reader = Callable[[], queue_watch.QueueReading | None]
 
 
 def _without_master(read: Reader, namespace: str, slot: Slot, own: Recorder) -> Reader:
-    """Return a reader that also publishes what a master would publish: when it started, whether Redis replied, and how
-    fast."""
+    """Return a reader that also publishes in `slot` what a master would publish: its start time, whether Redis replied,
+    and how fast.
+    """
     own.gauge(START_TIME).set(time.time())
     redis_up = own.gauge(REDIS_UP)
     round_trip = own.gauge(REDIS_ROUND_TRIP)
@@ -110,15 +113,16 @@ def _catch_signals() -> int:
     """Return a descriptor that becomes readable when TERM or INT arrives. The handlers of these signals do nothing
     else.
 
-    The signals stay blocked in the threads that are started next. If such a thread wrote the stacks of all threads
-    while the main thread continued, it would read frames that no longer exist, and the process would end with SIGSEGV.
+    The signals stay blocked in threads that are started later. If a signal handler in such a thread wrote the stacks of
+    all threads while the main thread continued, it could read frames that no longer exist, and the process would crash
+    with SIGSEGV.
     """
     fd, write_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(write_fd)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
     for number in child_process.IGNORED_SIGNALS:
-        signal.signal(number, signal.SIG_IGN)  # A handler would make the descriptor readable.
+        signal.signal(number, signal.SIG_IGN)  # With a handler, this signal would make the descriptor readable.
     blocked = {signal.SIGTERM, signal.SIGINT, child_process.STACK_SIGNAL, *child_process.IGNORED_SIGNALS}
     signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
     return fd
@@ -136,19 +140,19 @@ def _serve(server: Server, process: ExporterProcess, signals_fd: int) -> int:
 
 
 def _drain(server: Server, process: ExporterProcess, signals_fd: int) -> int:
-    """Finish the responses in progress. New clients wait for the next exporter."""
+    """Finish the responses in progress, and return the exit code. New clients wait for the next exporter."""
     server.stop_listening()
     deadline = time.monotonic() + DRAIN_SECONDS
     while server.is_busy and (left := deadline - time.monotonic()) > 0:
         with suppress(BlockingIOError):
-            os.read(signals_fd, 4096)  # If it stayed readable, the loop would not wait.
+            os.read(signals_fd, 4096)  # While the descriptor is readable, the loop does not wait.
         if process.death_fd in server.serve_ready(left):
             return child_process.EXIT_ORPHANED
     return child_process.EXIT_DRAINED
 
 
 def main() -> int:
-    """Serve until TERM or INT, or exit at once if the master ends. Returns the exit code."""
+    """Serve until TERM or INT arrives. Exits at once if the master ends. Returns the exit code."""
     entered = child_start.enter(os.getpid())
     settings = exporter_settings(entered.first.settings)
     first = entered.first

@@ -1,4 +1,4 @@
-"""The table of orders."""
+"""Creates the table of orders."""
 
 from django.db import migrations, models
 

@@ -1,1 +1,1 @@
-"""The migrations of the tables."""
+"""The database migrations."""
