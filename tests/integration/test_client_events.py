@@ -1,5 +1,5 @@
-"""Applications follow task events: the position at which they start, the events that they select, the time limit, and
-the connection.
+"""Following task events in an application: the position at which it starts, the selection of events, the time limit,
+and the connection.
 """
 
 import os

@@ -1,5 +1,5 @@
-"""The confirmations for which an enqueue waits with each value of `durability`. The tests use a server with a replica,
-and a server with an append-only file.
+"""The confirmations for which an enqueue waits, depending on `durability`. The tests use a server with a replica, and a
+server with an append-only file.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ def _pair(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @contextmanager
 def stopped(server: Server) -> Iterator[None]:
-    """Stop the process of a replica during the block, so that it receives nothing."""
+    """Suspend the process of a replica during the block, so that the replica receives nothing."""
     os.kill(server.pid, signal.SIGSTOP)
     try:
         yield

@@ -1,4 +1,4 @@
-"""The status page behind nginx with single sign-on, with the configuration in `deploy/nginx`.
+"""The status page behind nginx with single sign-on. nginx uses the configuration in `deploy/nginx`.
 
 A small server takes the place of oauth2-proxy. It recognizes a user by a cookie, and returns the user's groups."""
 
@@ -102,7 +102,7 @@ def sign_on() -> Iterator[int]:
 
 
 def start_nginx(folder: Path, port: int, target: str, sign_on_port: int) -> "subprocess.Popen[bytes]":
-    """Start nginx with the shipped configuration, where only addresses and paths are replaced."""
+    """Start nginx with the shipped configuration, in which only addresses and paths are replaced."""
     binary = shutil.which("nginx", path="/usr/sbin:/usr/bin:/usr/local/bin")
     if binary is None:
         (pytest.fail if os.environ.get("CI") else pytest.skip)("no nginx on this machine")

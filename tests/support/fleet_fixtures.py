@@ -1,4 +1,6 @@
-"""A plugin for tests with whole fleets. It always stops the fleets, and shows their logs if the test fails."""
+"""A pytest plugin for tests with whole fleets. It stops the fleets after each test, and shows their logs if the test
+fails.
+"""
 
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
@@ -34,7 +36,7 @@ def measured(record_property: Callable[[str, object], None]) -> Measure:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show the log of a failed test's fleets."""
+    """If a test fails, show the logs of its fleets."""
     report = yield
     if report.failed:
         for value in getattr(item, "funcargs", {}).values():

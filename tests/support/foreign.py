@@ -1,5 +1,6 @@
 """Foreign data in a fleet's keys: bytes that are not UTF-8, invalid or too large numbers, and values of wrong types.
-Every function of `rota.protocol.keys` must be listed here, or `every_key` raises."""
+Every function of `rota.protocol.keys` must be listed here, otherwise `every_key` raises an error.
+"""
 
 import inspect
 import random
@@ -178,7 +179,9 @@ def plant(server: Any, place: Place, chance: random.Random) -> None:
 
 
 def _fields(place: Place, texts: list[bytes], chance: random.Random) -> Iterator[tuple[Any, bytes]]:
-    """Yield fields with foreign values. Numbers are replaced by invalid numbers, and other values by anything."""
+    """Yield fields with foreign values: fields with foreign names and any value, and known fields of this key with
+    invalid numbers.
+    """
     for text in texts:
         yield text, chance.choice(texts)
     for name in FIELDS.get(place.name, ()):

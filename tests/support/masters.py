@@ -1,4 +1,6 @@
-"""A real master for tests, with a short configuration and tasks that record their runs, and its data in Redis."""
+"""A real master for tests, with a short configuration and tasks that record their runs. Tests can read the fleet's data
+in Redis.
+"""
 
 import json
 from pathlib import Path
@@ -144,7 +146,7 @@ class Mastered(FleetProcess):
     # Redis
 
     def push(self, name: str, text: str, queue: str = "default") -> str:
-        """Push a task as programs in other languages do. Its text is also its id."""
+        """Push a task as programs in other languages do. `text` is both its argument and its id."""
         self.redis.rpush(self.keys.ready_lane(queue), json.dumps([text, queue, name, [text]]))
         return text
 

@@ -157,7 +157,7 @@ class Sentinels:
         return killed
 
     def wait_for_another(self, old: Server) -> Server:
-        """Wait until all living sentinels report a new primary and that server confirms its role. Return the new
+        """Wait until all living sentinels report a new primary, and the new primary confirms its role. Return the new
         primary.
         """
 

@@ -1,5 +1,5 @@
-"""Wall clocks that are wrong, and that jump while a process runs. They come from a small library that is loaded before
-all others.
+"""Wall clocks that are wrong, and that jump while a process runs. A small library, which is loaded before all others,
+provides these clocks.
 """
 
 import mmap
