@@ -1,4 +1,4 @@
-"""Quantiles of buckets, and the history of the last minutes."""
+"""Quantiles that are computed from buckets, and the history of the last few minutes."""
 
 import pytest
 from hypothesis import given
@@ -41,7 +41,7 @@ def test_a_higher_quantile_is_never_smaller_than_a_lower_one(counts: list[int], 
 
 
 class Node:
-    """A node whose slots count starts, and the history of its counters, which a test advances step by step."""
+    """A node whose slots count task starts, and the history of these counters, which a test advances step by step."""
 
     def __init__(self) -> None:
         self._memory = SlotMemory.create(1)

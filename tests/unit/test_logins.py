@@ -1,4 +1,6 @@
-"""The logins of a provider: valid return values, the times of the calls, and the reports of failures."""
+"""The logins that a provider returns: valid values, the times of calls to the provider, and the reports of failed
+calls.
+"""
 
 import math
 import sys
@@ -162,7 +164,7 @@ def test_a_connection_is_replaced_when_its_password_expires_soon(clock: list[flo
     for seconds in (89, 91):
         clock[0] = NOW + seconds
         due.append(renewal.is_due)
-    kept.login = login  # as if the provider failed, so that a new connection would get the same login
+    kept.login = login  # as if the provider had failed, so that a new connection would get the same login
     assert [*due, renewal.is_due] == [False, True, False]
 
 
