@@ -1,5 +1,5 @@
-"""The reported lateness of a queue. It is exactly the lag of the latest start. Once the queue is on time again, the
-message is in the past tense.
+"""The reported lateness of a queue, which is exactly the lag of the start that was most late. Once the queue is on time
+again, the message is in the past tense.
 """
 
 import json

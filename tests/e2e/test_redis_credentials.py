@@ -48,7 +48,7 @@ def _vault(request: pytest.FixtureRequest, tmp_path: Path, tmp_path_factory: pyt
 
 @pytest.fixture(name="fleet")
 def _fleet(vault: Vault, namespace: str, tmp_path: Path) -> Iterator[RunningFleet]:
-    """Yield a fleet that is not started yet. The test's own client of this fleet needs no password."""
+    """Yield a fleet that is not started yet. The client with which the test inspects this fleet needs no password."""
     pools = {"plain": {"workers": 2}, "many": {"workers": 1, "concurrency": 4, "queues": ["many"]}}
     settings: dict[str, Any] = {
         "imports": ["tasks", "own"],
@@ -62,13 +62,13 @@ def _fleet(vault: Vault, namespace: str, tmp_path: Path) -> Iterator[RunningFlee
 
 
 def events(fleet: RunningFleet, name: str) -> list[dict[str, Any]]:
-    """Return the lines of the log that have this event name."""
+    """Return the log lines with this event name."""
     return [line for line in logged(fleet.folder / "fleet.log") if line["event"] == name]
 
 
 def run_chain(fleet: RunningFleet) -> None:
-    """Run a sequence of tasks in a pool without concurrency, and one in a pool with it. Each task enqueues the next
-    one.
+    """Run a sequence of tasks in a pool without `concurrency`, and another sequence in a pool with it. Each task
+    enqueues the next one.
     """
     for name, queue in (("follow", "default"), ("follow_together", "many")):
         fleet.client.enqueue(name, args=[2], queue=queue, delay=0.05)

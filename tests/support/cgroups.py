@@ -16,7 +16,7 @@ _ROOT: Final = Path("/sys/fs/cgroup")
 
 @dataclass(frozen=True)
 class Group:
-    """A child of this process's control group, with one controller. `is_v2` tells whether the group uses version 2 of
+    """A child of this process's control group, with one controller. If `is_v2` is set, the group uses version 2 of
     control groups, whose files have other names than those of version 1.
     """
 
