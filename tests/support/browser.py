@@ -44,7 +44,7 @@ class Tab:
 
     def wait_for(self, expression: str, argument: Any = None) -> None:
         """Wait until a JavaScript expression is true. The expression may be a function, which is called with
-        `argument`. Raises AssertionError at the deadline.
+        `argument`. Raises AssertionError if the deadline passes.
         """
         # Playwright's own wait polls with `eval`, which the page's content security policy forbids.
         until(lambda: self.page.evaluate(expression, argument), expression)

@@ -39,8 +39,8 @@ class PendingRequest:
 
 class Core:
     """A master's core, which a test drives. `state` is the core's state at the time `now`, and `effects` lists all
-    effects so far. A reload reads the configuration `file`. `handlers` has the functions that carry out effects, by
-    type. The default handlers act as if the configuration were valid and every listen address were free.
+    effects so far. A reload reads the configuration `file`. `handlers` maps types of effects to the functions that
+    carry them out. The default handlers act as if the configuration were valid and every listen address were free.
     """
 
     def __init__(self, config: Config) -> None:

@@ -113,7 +113,7 @@ class Side(asyncio.Protocol):
 class Pipe:
     """One direction of a connection, which delivers its data in order. The pipe is `open` once its other side is
     connected. Until then, all data waits. The pipe is `broken` if it has swallowed data. It then delivers nothing more,
-    because a gap must not be followed by data. It is `held` if the gate holds back its data.
+    because no data may follow a gap. It is `held` if the gate holds back its data.
     """
 
     def __init__(self, fault: Callable[[], Fault], to: Side) -> None:

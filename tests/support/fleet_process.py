@@ -58,7 +58,7 @@ def rota(folder: Path, *arguments: str, **more: str) -> subprocess.CompletedProc
 
 
 def ready_workers(pool: dict[str, Any]) -> int:
-    """Return the number of ready workers that a pool's status row contains."""
+    """Return the number of ready workers according to a pool's status row."""
     return int(sum(pool["workers"].get(state, 0) for state in ("running", "quiet")))
 
 

@@ -68,7 +68,7 @@ def note(label: str = "") -> None:
 
 @rota.task
 def hold(label: str) -> None:
-    """Run until there is a file `release-LABEL`."""
+    """Run until the file `release-LABEL` exists."""
     write("start", label)
     while not (FOLDER / f"release-{label}").exists():
         time.sleep(0.005)
@@ -110,7 +110,7 @@ async def linger_in_loop(label: str) -> None:
 
 
 async def attend_to_the_end(label: str) -> None:
-    """Run concurrently with other tasks until there is a file `release-all` or the task is interrupted."""
+    """Run concurrently with other tasks until the file `release-all` exists or the task is interrupted."""
     write("start", label)
     try:
         while not (FOLDER / "release-all").exists():
@@ -127,7 +127,7 @@ attend_too_long = rota.task(name="attend_too_long", retries=0, time_limit=1)(att
 
 @rota.task(retries=1, base=0)
 async def attend(label: str, how: str = "waits") -> None:
-    """Run concurrently with other tasks until there is a file `release-all`. Depending on `how`, the task instead fails
+    """Run concurrently with other tasks until the file `release-all` exists. Depending on `how`, the task instead fails
     in its first attempt, blocks the other tasks, or kills the worker once other tasks run too.
     """
     if how == "kills":
@@ -144,7 +144,7 @@ async def attend(label: str, how: str = "waits") -> None:
 
 @rota.task
 def advance(label: str, note: str) -> None:
-    """Report progress, step by step, until there is a file `release-LABEL`."""
+    """Report progress, step by step, until the file `release-LABEL` exists."""
     write("start", label)
     steps = 0
     while not (FOLDER / f"release-{label}").exists():
@@ -242,8 +242,8 @@ def tell_end(seconds: float = 0.0) -> float:
 
 @rota.task(retries=0, result_ttl=600)
 def judge(number: int) -> int:
-    """Raise an error if the number is odd, otherwise return three times the number. Immediately before, record the
-    outcome in the journal.
+    """Raise an error if the number is odd, otherwise return three times the number. The outcome is recorded in the
+    journal immediately before.
     """
     write("start", str(number))
     time.sleep(0.001)
@@ -287,7 +287,7 @@ def once(label: str, seconds: float = 0.005) -> None:
 
 @rota.task(crash_limit=0)
 def hold_once(label: str) -> None:
-    """Start at most once, and run until there is a file `release-LABEL`."""
+    """Start at most once, and run until the file `release-LABEL` exists."""
     hold(label)
 
 
@@ -318,7 +318,7 @@ def spin(label: str, seconds: float = 0.001) -> None:
 
 @rota.task
 def toil(label: str) -> None:
-    """Run for so long that the worker claims this task alone."""
+    """Run long enough to make the worker claim this task alone."""
     spin(label, 0.006)
 
 

@@ -50,7 +50,7 @@ def functions_of(script: bytes) -> list[LuaFunction]:
     """Return the script itself and all functions in it."""
     runtime = lua51.LuaRuntime(encoding=None)
     compiled = runtime.execute(b"return function(text) return string.dump(assert(loadstring(text))) end")
-    return _Reader(compiled(b"--" + script)).functions  # "--" makes the line of flags a comment
+    return _Reader(compiled(b"--" + script)).functions  # "--" turns the flags in the first line into a comment
 
 
 class _Reader:

@@ -85,7 +85,7 @@ class Server:
             f"dir {self.folder}",
             f"unixsocket {self.socket_path}",
             "daemonize no",
-            *([] if "aclfile" in self.options else user_lines()),  # the ACL file has the users
+            *([] if "aclfile" in self.options else user_lines()),  # with an ACL file, a server refuses these lines
         ]
         config = self.folder / "server.conf"
         config.write_text("\n".join(lines) + "\n")

@@ -1,4 +1,4 @@
-"""Passwords that expire and change: a server with one user, and a provider of its password."""
+"""Passwords that expire and change: a server with one user, and a provider of the user's password."""
 
 import json
 import time

@@ -152,7 +152,7 @@ def test_working_code_is_accepted_even_if_a_later_reload_fails(reloads: Reloads)
 def test_a_working_first_generation_stays_if_an_early_reload_fails(reloads: Reloads) -> None:
     reloads.promote()
     reloads.latest(Role.WORKER, 8)
-    reply = reloads.reload(NEW_CODE)  # the next check would find the first generation complete
+    reply = reloads.reload(NEW_CODE)  # requested before a check can find that the first generation is complete
     assert reloads.settle()
     assert not reloads.settle()
     reloads.refuse()

@@ -327,7 +327,7 @@ def test_several_added_workers_without_more_throughput_are_removed_together() ->
     before = node(rate=40, task_seconds=0.1, workers=4)
     pool.rounds(70, before)
     counts = []
-    for most in (6, 7, 8, 9, 10):  # one more worker every 4 s, too small a step to judge
+    for most in (6, 7, 8, 9, 10):  # one more worker every 4 s, because one worker's gain is too small to judge
         counts += pool.rounds(4, before._replace(most=most, granted=most), queue(1500, 4.0))
     assert max(counts) > 6
     assert counts[-1] == 5
@@ -508,7 +508,7 @@ def test_node_shares_add_up_and_no_share_shrinks_when_the_total_grows(loads: lis
 
 
 def claim(workers: int, needed: int, lag_ratio: float = 0.0) -> BudgetClaim:
-    """Return the claim on the worker budget of a pool with a range of 1 to 10 workers."""
+    """Return the budget claim of a pool with a range of 1 to 10 workers."""
     return BudgetClaim(1, 10, workers, needed, lag_ratio)
 
 

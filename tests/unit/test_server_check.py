@@ -1,4 +1,4 @@
-"""The checks whether a fleet can use a server."""
+"""The checks that determine whether a fleet can use a server."""
 
 import pytest
 

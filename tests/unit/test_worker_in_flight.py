@@ -10,7 +10,7 @@ from support.protocol import RUN_RECORD
 
 RECEIVED_NS = 1_000
 ANCHOR = Anchor(500, 0, RECEIVED_NS)
-CLAIM_BY_US = 500 + SAFE_CLAIM_AGE_US  # an earlier claim cannot have been taken back meanwhile
+CLAIM_BY_US = 500 + SAFE_CLAIM_AGE_US  # a claim made before this time cannot have been taken back in the meantime
 LATE_NS = RECEIVED_NS + CLAIM_NS + 1
 
 

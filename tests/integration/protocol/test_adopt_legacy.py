@@ -36,8 +36,8 @@ def adopt(fleet: Fleet, *sources: LegacySource, limit: int = 100, poller: str = 
 
 
 def schedule(fleet: Fleet, key: str, seconds: float, member: str | bytes) -> float:
-    """Add an item that is due in this many seconds, with a plain ZADD as a program in any language can do. Returns the
-    score.
+    """Add an item that is due in this many seconds. A plain ZADD is used, which a program in any language can send.
+    Returns the score.
     """
     score = fleet.now_us() / SECOND_US + seconds
     fleet.raw("ZADD", key, repr(score), member)

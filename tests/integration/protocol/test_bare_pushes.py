@@ -15,7 +15,7 @@ YEAR_SECONDS: Final = 365 * 86_400
 
 
 def schedule(fleet: Fleet, member: str | bytes, seconds: float) -> None:
-    """Add an item that is due in this many seconds, with a plain ZADD as a program in any language can do."""
+    """Add an item that is due in this many seconds. A plain ZADD is used, which a program in any language can send."""
     fleet.raw("ZADD", fleet.keys.delayed, fleet.now_us() / SECOND_US + seconds, member)
 
 
@@ -156,7 +156,7 @@ def test_a_lane_of_another_type_is_not_listed_as_a_queue(fleet: Fleet) -> None:
     assert fleet.run(fleet.store.list_queues(["odd"])) == 0
 
 
-# Which poller scans the keys
+# The choice of the poller that scans the keys
 
 
 def walks(fleet: Fleet, poller: str) -> bool:

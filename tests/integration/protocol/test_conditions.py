@@ -1,4 +1,4 @@
-"""Conditions: when a queue is open, how many commands a condition costs, and that a failing condition affects no other
+"""Conditions: when a queue is open, and how many commands a condition costs. A condition that fails affects no other
 queue.
 """
 
