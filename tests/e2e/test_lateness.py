@@ -14,7 +14,7 @@ from support.waiting import until
 pytestmark = ON_ONE_SERVER
 
 OBJECTIVE_SECONDS: Final = 1.0
-HELD_SECONDS: Final = 3.3  # the lag of the first task, which is well inside a histogram bucket, whose upper edge is 5
+HELD_SECONDS: Final = 3.3  # the lag of the first task, well inside the histogram bucket whose upper edge is 5 s
 DEADLINE_SECONDS: Final = 60.0
 
 

@@ -54,8 +54,8 @@ def enter_token(tab: Tab, token: str) -> None:
 
 
 def do(tab: Tab, place: str, button: str, text: str, *, typed: str = "") -> None:
-    """Open a place of the page, press a button there, type `typed` if it is given, and confirm. Then wait until the
-    page shows the text.
+    """Open a part of the page, press a button there, type `typed` if it is given, and confirm. Then wait until the page
+    shows the text.
     """
     tab.page.evaluate("(place) => { location.hash = place; }", place)
     tab.page.click(f"main button:has-text('{button}')")

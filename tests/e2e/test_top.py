@@ -108,7 +108,7 @@ def test_keys_of_rota_top_select_filter_and_sort_tables(fleet: RunningFleet) -> 
         assert not any("mail" in line for line in screen(pilot)[3:])
         await pilot.press("escape")
         await shown(pilot, "queues 3")
-        # The column disappears when the rates are known, because they need its space.
+        # The column disappears when the rates are known, because the rates need the column's space.
         if "TIER" in "\n".join(screen(pilot)):
             await pilot.press("s")
             await shown(pilot, "TIER▲")

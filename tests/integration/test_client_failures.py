@@ -226,7 +226,7 @@ def test_a_silent_server_counts_as_a_lost_connection(client: Client, link: Fault
 def test_the_uncertain_error_lists_accepted_and_uncertain_ids(
     client: Client, link: FaultyLink, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The client sends them in a round of 4,000, followed by a round of one batch.
+    # The client sends these tasks in two rounds: one of 4,000 tasks, and one of a single batch.
     ids = tuple(f"t-{number}" for number in range(8 * BATCH + 100))
     exchange = client._driver.pool.exchange
     rounds = itertools.count(1)

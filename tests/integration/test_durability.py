@@ -141,7 +141,7 @@ def test_the_uncertain_error_separates_confirmed_from_unconfirmed_tasks(
     pair: tuple[Server, Server], namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = pair
-    # The client sends them in a round of 4,000, followed by a round of one batch.
+    # The client sends these tasks in two rounds: one of 4,000 tasks, and one of a single batch.
     ids = [f"t-{number}" for number in range(8 * BATCH + 100)]
     with waiting(first, namespace) as client:
         exchange = client._driver.pool.exchange

@@ -30,7 +30,7 @@ GROUPS: Final = {"session=anna": "staff,rota-operators", "session=ben": "staff,r
 
 
 class SignOn(BaseHTTPRequestHandler):
-    """The part of oauth2-proxy that nginx uses."""
+    """A fake for the part of oauth2-proxy that nginx uses."""
 
     def do_GET(self) -> None:
         groups = GROUPS.get(self.headers.get("Cookie", ""))
@@ -157,7 +157,7 @@ def test_every_signed_in_user_can_read_the_page_without_a_token(proxy: Proxy) ->
 def test_only_operators_may_perform_actions_on_the_status_page(proxy: Proxy) -> None:
     assert pause(proxy, "session=ben").status == 403
     assert pause(proxy, "session=ben", Authorization=f"Bearer {TOKEN}").status == 403
-    assert pause(proxy, "session=anna").status == 503  # admitted; Redis is down in this test
+    assert pause(proxy, "session=anna").status == 503  # nginx admits the request, but Redis is down
 
 
 def test_actions_that_another_site_sends_from_an_operators_browser_are_refused(proxy: Proxy) -> None:

@@ -1,4 +1,4 @@
-"""A real exporter for tests. It is spawned as the master spawns it, and the test fills the slots."""
+"""A real exporter for tests. It is spawned as a master would spawn it, and the test fills the slots."""
 
 import contextlib
 import copy
@@ -113,7 +113,7 @@ class Exporter:
         return self
 
     def get(self, path: str, method: str = "GET", data: bytes | None = None, **headers: str) -> Page:
-        """Request an endpoint and return the response, including errors."""
+        """Request an endpoint and return the response, even if it is an error response."""
         request = urllib.request.Request(f"http://{self.target}{path}", data, headers, method=method)
         try:
             with urllib.request.urlopen(request, timeout=DEADLINE_SECONDS) as response:

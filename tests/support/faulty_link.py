@@ -193,7 +193,7 @@ class FaultyLink:
 
 
 class _Connection:
-    """A client's connection, and the connection to the server that forwards its data."""
+    """A client's connection, and the link's own connection to the server, to which the client's data is forwarded."""
 
     def __init__(self, link: FaultyLink) -> None:
         self._link = link

@@ -26,7 +26,9 @@ def fleets(server: Server, namespace: str, tmp_path: Path) -> Iterator[Fleets]:
 
 @pytest.fixture
 def measured(record_property: Callable[[str, object], None]) -> Measure:
-    """Return a function that adds a measured number to the summary of the run, without an assertion."""
+    """Return a function that adds a measured number to the summary of the test run. The number is only shown, not
+    checked.
+    """
 
     def note(what: str, value: float) -> None:
         record_property("measured", f"{what}: {value:.4g}")

@@ -135,7 +135,7 @@ class FleetProcess:
         """Return all living processes that run in the folder: the master, its children, and any orphans."""
         return processes_in(self.folder)
 
-    # Reports of the fleet
+    # Status, metrics and log of the fleet
 
     def request(self, verb: str, **fields: Any) -> dict[str, Any]:
         """Return the master's response on its control socket, or an empty dict while no master listens."""

@@ -115,7 +115,9 @@ TEXTS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A key of the protocol: the name of its function, the key, and its type."""
+    """A key of the protocol: the name of the `Keys` function that returns it, the key itself, and the type of its
+    value.
+    """
 
     name: str
     key: str
@@ -156,7 +158,7 @@ def _key(keys: Keys, name: str, given: dict[str, str]) -> str:
 
 
 def plant(server: Any, place: Place, chance: random.Random) -> None:
-    """Add foreign data to a key, with a few random bytes."""
+    """Add foreign data, which includes a few random bytes, to a key."""
     texts = [*TEXTS, chance.randbytes(12)]
     match place.kind:
         case "hash":

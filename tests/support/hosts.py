@@ -52,7 +52,7 @@ class Host:
         _ip(f"link set {self._port} down")
 
     def plug(self) -> None:
-        """Bring the link up again. The host may need a second until it reaches this process."""
+        """Bring the link up again. It may take a second before the host can reach this process."""
         _ip(f"link set {self._port} up")
 
     def reaches(self, port: int) -> bool:

@@ -23,7 +23,7 @@ class LuaFunction:
     upvalues: int
     # Names that the function assigns and that no enclosing function declares.
     assigned: set[str] = field(default_factory=set)
-    # The name, and the first and last instruction of its scope.
+    # For each local: its name, and the first and last instruction of its scope.
     locals: list[tuple[str, int, int]] = field(default_factory=list)
 
     @property

@@ -151,7 +151,9 @@ class Mastered(FleetProcess):
         return text
 
     def lane(self, queue: str = "default") -> list[bytes]:
-        """Return the entries of both lanes of a queue. A dead worker's task is in the lane that is served first."""
+        """Return the entries of both lanes of a queue. Both are read, because a dead worker's task is in the delayed
+        lane.
+        """
         lanes = (self.keys.delayed_lane(queue), self.keys.ready_lane(queue))
         found = [entry for lane in lanes for entry in self.redis.lrange(lane, 0, -1)]
         return [entry for entry in found if isinstance(entry, bytes)]

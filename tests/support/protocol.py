@@ -112,7 +112,7 @@ class Fleet:
         """Enqueue plain tasks with these ids."""
         self.enqueue(*(NewTask(task_id, queue, body_of(task_id, queue), due) for task_id in ids))
 
-    # Claims and ends of owners
+    # Claims, and the ends of owners
 
     def register(self, place: str = "node:1", lease_ms: int = LEASE_MS) -> str:
         return self.run(self.store.register(lease_ms, [place]))[0]
@@ -229,5 +229,5 @@ class Fleet:
         return {key: self.raw("DEBUG", "DIGEST-VALUE", key)[0] for key in found}
 
     def raw(self, *words: str | float | bytes) -> Any:
-        """Run any command."""
+        """Run any Redis command."""
         return self.redis.execute_command(*words)  # type: ignore[no-untyped-call]  # untyped in redis-py

@@ -79,7 +79,7 @@ class RealSystemd:
         self._enter = ["nsenter", "-t", str(pid), "-p", "-m", "-n", "-u", "-i", "chroot", str(root)]
 
     def run(self, *command: str, user: int = 0, group: int = 0) -> subprocess.CompletedProcess[str]:
-        """Run a command to its end as this user, without supplementary groups."""
+        """Run a command as this user, without supplementary groups, until it ends."""
         become = ["setpriv", f"--reuid={user}", f"--regid={user}", f"--groups={group}"] if user else []
         return subprocess.run(
             [*self._enter, *become, *command], capture_output=True, text=True, timeout=60, check=False, env=_ENVIRONMENT

@@ -43,7 +43,8 @@ def server_binaries() -> dict[str, str]:
 class Server:
     """A server process. `options` are lines of its configuration, for example {"maxmemory": "10mb"}.
 
-    `environment` is added to the environment of this process. The server listens at `addresses`.
+    Its environment is that of this process, with the variables in `environment` added. The server listens at
+    `addresses`.
     """
 
     def __init__(self, binary: str, folder: Path, **options: str) -> None:
@@ -73,7 +74,9 @@ class Server:
         return self.process.pid
 
     def start(self) -> "Server":
-        """Start the server and wait until it replies to PING. Raises RuntimeError with its log if it does not."""
+        """Start the server and wait until it replies to PING. Raises RuntimeError with the server's log if there is no
+        reply.
+        """
         options = {"appendonly": "no", "save": "", "enable_debug_command": "local", **self.options}
         lines = []
         for key, value in options.items():

@@ -145,7 +145,7 @@ class Situation:
         self._push(self.chance.choice(self.queues), self.chance.randint(1, 5))
 
     def _delay(self) -> None:
-        """Enqueue delayed tasks. Some of them become due, at least a second before the others."""
+        """Enqueue tasks with a delay of a microsecond or a second, and promote the tasks that are due."""
         queue = self.chance.choice(self.queues)
         self._push(queue, self.chance.randint(1, 3), f"+{self.chance.choice((1, SECOND_US))}")
         self.fleet.promote()

@@ -19,7 +19,7 @@ _ENTER_SCREEN, _LEAVE_SCREEN = b"\x1b[?1049h", b"\x1b[?1049l"
 
 
 class Terminal:
-    """A command in a terminal. `size` is the number of columns and of lines."""
+    """A command in a terminal. `size` has the numbers of columns and lines."""
 
     def __init__(
         self, command: Sequence[str], folder: Path, environment: Mapping[str, str], size: tuple[int, int]

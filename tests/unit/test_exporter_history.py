@@ -50,7 +50,7 @@ class Node:
         self.now = 1000.0
 
     def starts(self, *lags: float, queue: str = "mail", late: int = 0) -> None:
-        """Count starts with these lags in seconds. All tasks are done."""
+        """Count starts with these lags in seconds, and count all of the tasks as done."""
         for number, lag in enumerate(lags):
             kind = m.KINDS[number % 2]
             self._recorder.histogram(m.TASK_LAG, queue, kind).observe(lag)

@@ -15,7 +15,7 @@ ALL_BUSY = "all workers are busy (1): tasks arrive faster than they are run"
 
 
 def check(name: str, seen: str) -> Callable[[Status], None]:
-    """Return a failed check of /readyz."""
+    """Return a function that adds a failed check of /readyz to a status."""
 
     def change(status: Status) -> None:
         status["ready"] = {"ok": False, "checks": [{"name": name, "ok": False, "seen": seen}]}

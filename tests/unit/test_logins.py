@@ -26,7 +26,7 @@ SECRET = "hunter2"
 
 @pytest.fixture(name="module")
 def _module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Write the module `shop_auth`, which each test imports again."""
+    """Return a function that writes the module `shop_auth`. Each test imports this module again."""
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "shop_auth", raising=False)
 

@@ -104,8 +104,8 @@ def test_pools_are_scaled_so_that_workers_are_busy_at_most_90_percent() -> None:
 
 def test_a_backlog_is_worked_off_before_its_oldest_task_is_late() -> None:
     decision = Pool().round(node(rate=200, task_seconds=0.012, workers=2), queue(1840, oldest_seconds=3.0))
-    # Arrivals keep 2.4 workers busy. In addition, 1,840 x 12 ms of work (including that of 2.4 - 2 workers for 0.5 s)
-    # must start in 10 - 3 - 0.5 s.
+    # New tasks keep 2.4 workers busy. In addition, the backlog must start within 10 - 3 - 0.5 s. It has 1,840 x 12 ms
+    # of work, plus the work that 2 workers cannot do in the 0.5 s until new workers are ready.
     assert (decision.wanted, decision.drain) == (6, 6)
     assert decision.reason == "1,840 ready, 12 ms each, oldest 3 s, objective 10 s: drained in 6.1 s"
     assert decision.drain_seconds == pytest.approx(1840 * 0.012 / (6 - 2.4))

@@ -1,4 +1,4 @@
-"""The average and the limit of a rate if every start is late. The test moves the clock."""
+"""The average and the limit of a rate if every start is late. The tests advance the clock."""
 
 import random
 from collections.abc import Callable, Iterator

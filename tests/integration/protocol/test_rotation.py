@@ -1,4 +1,4 @@
-"""The fairness with which the queues of one tier are served."""
+"""The fair rotation among the queues of one tier."""
 
 import pytest
 

@@ -258,8 +258,8 @@ def test_the_key_of_a_rate_expires_when_it_no_longer_delays_a_start(fleet: Fleet
 
 
 def test_a_changed_rate_applies_from_the_next_call(timed: TimedFleet) -> None:
-    """The waiting tasks keep the times that the old rate gave them. A task that comes later gets its time from the new
-    rate.
+    """The waiting tasks keep the start times that the old rate gave them. The next task gets its start time from the
+    new rate.
     """
     timed.push(*map(str, range(8)))
     owner = timed.register()
