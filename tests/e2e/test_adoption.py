@@ -1,5 +1,5 @@
-"""A running fleet adopts items from legacy lists. The lists to adopt can be changed in the configuration file, the
-items start on time, and every view shows them.
+"""A running fleet adopts items from legacy lists. The adopted lists can be changed in the configuration file. The items
+start on time, and every view shows them.
 """
 
 import json

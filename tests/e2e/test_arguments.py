@@ -1,5 +1,5 @@
-"""Typed arguments and results in a real fleet, and mistakes in them. One of the enqueuing programs has only Rota
-installed.
+"""Typed arguments and results in a real fleet, and arguments that are not valid. One of the enqueuing programs has only
+Rota installed.
 """
 
 import json

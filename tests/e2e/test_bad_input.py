@@ -1,4 +1,4 @@
-"""Mistakes of users. After each of them, a message explains the problem, the command exits with the documented code,
+"""Mistakes of users. After each mistake, a message explains the problem, the command exits with the documented code,
 and no task is lost.
 """
 

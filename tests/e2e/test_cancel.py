@@ -1,4 +1,4 @@
-"""Running tasks are cancelled from outside. The task raises Cancelled at once, or its process is killed."""
+"""Running tasks are cancelled from outside. Cancelled is raised in the task at once, or its process is killed."""
 
 import functools
 import statistics
@@ -116,7 +116,7 @@ def test_a_cancel_during_a_lost_connection_arrives_after_reconnecting(
         until(lambda: _kill_connections(redis_client, "rota:orders") == 1)
         handle.cancel(kill_after=0.1)
         fleet.wait_for("cancelled", label=f"task{number}")
-        _until_ended(handle)  # the task is still killed at the requested time
+        _until_ended(handle)  # the task is killed as `kill_after` requests
     until(lambda: not redis_client.keys(f"{{{fleet.namespace}}}:orders:*"), "no order is left")
     until(fleet.is_whole)
 

@@ -1,5 +1,5 @@
-"""Workers claim several short tasks at once. Nevertheless no task waits behind a long task, and no finished task runs
-again.
+"""Workers that claim several short tasks at once. Nevertheless, no task waits behind a long task, and no finished task
+runs again.
 """
 
 import functools
@@ -35,14 +35,14 @@ def doomed() -> None:
 def report_slowly(task: rota.CurrentTask, error: str) -> None:
     time.sleep(0.1)  # longer than a claim may be held up
 """
-BEFORE = 300  # enough short tasks that workers begin to claim several at once
+BEFORE = 300  # enough short tasks to make workers claim several at once
 BEHIND = 20
 ROUNDS = 8
-# Several rounds may be necessary, because it is random where a claim ends. On a busy machine, tasks seem long and are
-# therefore claimed one by one.
+# Several rounds may be necessary, because it is random which task is the last of a claim. On a busy machine, tasks seem
+# long and are therefore claimed one by one.
 MOST_ROUNDS = 80
-# The longest time between two tasks of one claim, in seconds. A turn between two tasks takes more than half of this
-# time by itself.
+# The longest time between two tasks of one claim, in seconds. If a worker makes a turn between two tasks, the turn
+# alone takes more than half of this time.
 CLAIM_SECONDS = 0.001
 KILLS = 1_000
 TASKS_A_KILL = 30
@@ -74,8 +74,8 @@ def _hold_up(fleet: RunningFleet, label: str) -> tuple[str, float]:
 
 def _recalled_for(fleet: RunningFleet, long_ones: Collection[str]) -> list[str]:
     """Return the ids of those long tasks behind which other tasks were given back. An id is listed once for each time.
-    Short tasks can also cause this: a short task takes long if its worker waits for a processor core, and the worker
-    may then give back a whole claim. The result does not include short tasks.
+    The result does not include short tasks, which can also cause this: a short task takes long if its worker waits for
+    a processor core, and the rest of its claim may then be given back.
     """
     return [line["task_id"] for line in fleet.log("claim.returned") if line["task_id"] in long_ones]
 
@@ -130,7 +130,7 @@ def test_an_outcome_that_the_master_has_settled_is_not_logged_as_stale(fleets: F
 def test_no_finished_task_of_a_killed_worker_runs_again(
     fleets: Fleets, redis_client: redis.Redis, measured: Measure
 ) -> None:
-    # The workers count as healthy at once. Otherwise the master would slow the pool down after more than a hundred
+    # Workers count as healthy at once. Otherwise, the master would delay starts in the pool after more than a hundred
     # sudden deaths per minute.
     restarts = {"crash_limit": 50, "healthy_seconds": 0.01}
     settings: dict[str, Any] = {"workers": 2, "restarts": restarts, "log": {"tasks": "failures"}}
@@ -170,9 +170,9 @@ def _has_left(fleet: RunningFleet, pid: int) -> bool:
 
 
 def _finished_and_started_again(lines: list[Line]) -> tuple[set[str], list[str]]:
-    """Return the ids of the tasks that had certainly finished, and the ids of those that were started again afterwards.
-    A task has certainly finished if its worker then began another task. In contrast, the last task of a killed worker
-    may have been interrupted before its outcome was stored.
+    """Return the ids of the tasks that had certainly finished, and the ids of those of them that were started again
+    afterwards. A task has certainly finished if its worker then began another task. In contrast, the last task of a
+    killed worker may have been interrupted before its outcome was stored.
     """
     last_end: dict[int, str] = {}
     finished: set[str] = set()

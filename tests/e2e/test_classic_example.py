@@ -1,5 +1,5 @@
-"""The example in examples/classic, run as its README describes. A shop with handwritten queues pushes items that a
-fleet runs.
+"""The example in examples/classic, run as its README describes. A shop with handwritten queues pushes items, which a
+fleet runs as tasks.
 """
 
 import json

@@ -1,4 +1,6 @@
-"""A pool with a `concurrency`: one process runs a hundred tasks at once, and each task ends with its own outcome."""
+"""A pool whose `concurrency` is set. One process runs a hundred tasks at once, and each task ends with its own
+outcome.
+"""
 
 import os
 import signal

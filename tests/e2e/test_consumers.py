@@ -1,4 +1,6 @@
-"""Consumers work beside the workers of a fleet. Together they run each task once and never exceed a cap."""
+"""Consumers beside the workers of a fleet. Together, consumers and workers run each task once and never exceed a
+cap.
+"""
 
 import threading
 import time
@@ -17,7 +19,7 @@ from support.waiting import until
 CONSUMERS = 4
 TASKS = 2000
 CAPPED_TASKS = 60
-CAP = 3  # one more than there are workers; these are always busy, because one turn settles a task and claims the next
+CAP = 3  # one more than the number of workers, all of which are always busy
 
 Act = Callable[[rota.LeasedTask], object]
 
@@ -47,9 +49,7 @@ def consuming(fleet: RunningFleet, queue: str, act: Act) -> Iterator[None]:
 
 
 def most_at_once(spans: list[tuple[float, float]]) -> int:
-    """Return the largest number of these runs that overlapped. Each run is given by the times of its start and
-    its end.
-    """
+    """Return the largest number of runs that overlapped at any time. Each span has the start and end time of a run."""
     steps = sorted([(began, 1) for began, _ in spans] + [(ended, -1) for _, ended in spans])
     return max(accumulate(step for _, step in steps))
 

@@ -1,6 +1,6 @@
-"""Every query of every dashboard, run in a real Prometheus that watches a busy fleet and several fleets with troubles.
-The fleets with troubles fill the panels that stay empty for a healthy fleet. test_troubles.py checks the panels of each
-trouble.
+"""Every query of every dashboard. The queries run in a real Prometheus, which watches a busy fleet and several fleets
+with troubles. The fleets with troubles fill the panels that stay empty for a healthy fleet. test_troubles.py checks the
+panels of each trouble.
 """
 
 from collections.abc import Iterator
@@ -18,8 +18,8 @@ pytestmark = [pytest.mark.timeout(240), pytest.mark.filterwarnings("ignore:no ru
 QUERIES: Final = all_queries()
 TROUBLES: Final = ("failing_hook", "forgotten_queue", "log_blocked", "unserved_queue")
 DEADLINE_SECONDS: Final = 60.0
-# Panels and legends that stay empty for all these fleets, with the reasons. test_dashboard_promql.py checks the last
-# two with invented series.
+# The panels and legends that stay empty for all these fleets, with the reasons. test_dashboard_promql.py checks the
+# last two entries with made-up series.
 EMPTY: Final = {
     "early starts of {{queue}}": "it would be a fault of Rota",
     "not written on {{instance}}": "it takes a log that cannot be written, as in test_process_log_sink.py",

@@ -1,4 +1,4 @@
-"""`rota demo`, run as a user runs it: the checks that it makes, and how it cleans up in every situation."""
+"""`rota demo`, run as a user runs it: the checks that the demo makes, and how it cleans up however it ends."""
 
 import json
 import os
@@ -26,7 +26,9 @@ _NOBODY = "redis://127.0.0.1:1/0"
 
 
 class Demo:
-    """A running `rota demo`. A variable in the environment of its processes identifies all of its descendants."""
+    """A running `rota demo`. All descendants of the demo inherit an environment variable, by which the test finds
+    them.
+    """
 
     def __init__(self, folder: Path, *arguments: str) -> None:
         self.folder = folder
@@ -63,7 +65,7 @@ class Demo:
         return found
 
     def wait(self) -> int:
-        """Wait for the end, and return the exit code."""
+        """Wait until the demo has ended, and return its exit code."""
         return self.process.wait(DEADLINE_SECONDS)
 
     def left(self) -> list[psutil.Process]:

@@ -1,5 +1,5 @@
-"""The example in examples/django with a real fleet. A view enqueues tasks in its transaction, and workers run tasks
-that use the ORM. The test adds an async task, and tasks of Django's own task framework.
+"""The example in examples/django with a real fleet. A view enqueues tasks in a transaction, and workers run tasks that
+use the ORM. The test adds an async task, and tasks of Django's own task framework, to the example.
 """
 
 import json
@@ -62,7 +62,7 @@ _DECLARE = "import json, time; from orders.tasks import add, fail, echo"
 
 
 class Shop(FleetProcess):
-    """The example in a folder, with its web process and its fleet, started by `manage.py rota run`."""
+    """A copy of the example in a folder, with its web process, and its fleet, which `manage.py rota run` starts."""
 
     def __init__(self, folder: Path, server: Server) -> None:
         super().__init__(folder)
@@ -131,8 +131,8 @@ class Shop(FleetProcess):
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
-    """Yield the example after its database, its web process and its fleet are ready. It includes the additional tasks
-    of this test.
+    """Yield the example when its database, its web process and its fleet are ready. It includes the additional tasks of
+    this test.
     """
     folder = tmp_path_factory.mktemp("django") / "shop"
     shutil.copytree(ROOT / "examples/django", folder, ignore=shutil.ignore_patterns("*.sqlite3", "__pycache__"))

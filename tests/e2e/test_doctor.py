@@ -1,5 +1,5 @@
-"""`rota doctor` on running fleets: its findings about their limits and nodes, and its archive, which must not contain
-the secrets that the tests planted.
+"""`rota doctor` on running fleets: its findings about the fleets' limits and nodes, and its support archive, which must
+not contain the secrets that the tests have planted.
 """
 
 import json
@@ -131,7 +131,7 @@ def members(archive: Path) -> dict[str, str]:
 
 @pytest.fixture
 def leaky(fleets: Fleets, redis_client: redis.Redis, tmp_path: Path) -> RunningFleet:
-    """Yield a fleet in which each source of the archive contains a secret."""
+    """Return a fleet with a secret in each source of the support archive."""
     user = f"user-{os.getpid()}"
     redis_client.execute_command(  # type: ignore[no-untyped-call]  # redis-py does not type it
         "ACL", "SETUSER", user, "on", ">s3cr3t-p@ss/word", "~*", "&*", "+@all"

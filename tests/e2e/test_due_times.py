@@ -1,4 +1,4 @@
-"""Due tasks start on time and never early. An idle fleet sends hardly any commands to the server."""
+"""Due times: tasks start on time and never early, although an idle fleet sends hardly any commands to the server."""
 
 import random
 import socket
@@ -22,7 +22,7 @@ MONITORED_SECONDS = 10.0
 MICROSECONDS = 1_000_000
 BURST = 20_000
 STARTED_BURST = 2_000
-GENEROUS_CALL_SECONDS = 0.25  # generous, because a script seems slow if the kernel does not schedule the server
+GENEROUS_CALL_SECONDS = 0.25  # generous, because any script seems slow while the server gets no processor time
 
 
 def test_300_due_tasks_start_on_time_and_never_early(fleets: Fleets, measured: Measure) -> None:

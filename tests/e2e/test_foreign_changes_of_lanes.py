@@ -19,14 +19,14 @@ from support.waiting import until
 
 LEASE_SECONDS = 3  # a poller scans the keys once in this time
 LOST = "lost-before-the-start"
-PUSHES = 4  # the number of items for each way to push
+PUSHES = 4  # the number of items that are pushed in each way
 DECADE_SECONDS = 4000 * 86_400
 
 
 @pytest.fixture(scope="module")
 def fleet(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningFleet]:
-    """Yield a fleet with one lost task: it was enqueued before the fleet started, but its entry was removed from the
-    lane.
+    """Yield a fleet with one lost task. The task was enqueued before the fleet started, but its entry was removed from
+    the lane.
     """
     folder = tmp_path_factory.mktemp("untold")
     with redis.Redis.from_url(server.url) as plain:

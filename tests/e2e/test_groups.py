@@ -1,4 +1,6 @@
-"""Groups and chains in real fleets. The follow-up starts once, after the last member has ended in any way."""
+"""Groups and chains in real fleets. The follow-up task starts once, after the last member has ended, whatever the
+outcome of the members.
+"""
 
 import json
 from collections.abc import Iterator
@@ -27,7 +29,7 @@ def _running(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 @pytest.fixture
 def fleet(running: RunningFleet, redis_client: redis.Redis) -> Iterator[RunningFleet]:
-    """Yield the fleet that all tests share. After each test, nothing of the test's groups may be left in Redis."""
+    """Yield the fleet that all tests share. After each test, check that Redis has no data of the test's groups left."""
     yield running
     wait_until_nothing_is_left(redis_client, running.namespace)
     assert running.books_balance()

@@ -48,7 +48,7 @@ def test_only_a_holder_of_the_token_may_scale_a_pool(fleets: Fleets, tmp_path: P
     for key in ("node", "role", "namespace", "event", "level", "pid"):
         status, refused = act(fleet, verb="scale", workers=3, **{key: "forged"})
         assert (status, f'not "{key}"' in refused["error"]) == (400, True), refused
-    [line] = fleet.log("exporter.action")  # there is only one line, although the node has several processes
+    [line] = fleet.log("exporter.action")  # a single line, although the node has several processes
     assert (line["verb"], line["pool"], line["workers"]) == ("scale", "default", 2)
     assert (line["role"], line["namespace"]) == ("exporter", fleet.namespace)
     shown = fleet.rota("top", "--json")
@@ -68,7 +68,7 @@ def test_a_fleet_that_listens_to_other_machines_without_a_token_warns(fleets: Fl
     assert "other machines may read only /metrics, /livez and /readyz" in line["warning"]
     checked = run_rota(tmp_path, "check")
     assert (checked.returncode, line["warning"] in checked.stderr) == (0, True), checked.stderr
-    # The command may read everything, because it runs on the same machine.
+    # The command is permitted to read everything, because it runs on the same machine.
     assert fleet.rota("top", "--once").returncode == 0
 
 
@@ -101,7 +101,7 @@ def test_a_separate_exporter_shows_the_metrics_of_a_fleet_elsewhere(fleets: Flee
         assert scrape.total("rota_redis_up") == 1
         from_masters = ("rota_task_starts_total", "rota_task_lag_worst_seconds", "rota_starts_held")
         assert [name for name in from_masters if f"{name}{{" in scrape.text] == []
-        # The first heartbeat may be from before the start of the workers. It then reports no workers.
+        # If the first heartbeat was sent before the workers started, it reports no workers.
         until(lambda: [node["workers"] for node in shown(get)["nodes"]] == [2], "a node with its workers")
         assert shown(get)["processes"] == []
     finally:

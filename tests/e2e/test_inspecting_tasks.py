@@ -1,4 +1,4 @@
-"""Tasks are inspected while a fleet runs them: their progress, where they are, and how they ended."""
+"""Tasks that are inspected while a fleet runs them: their progress, the place where they are, and how they ended."""
 
 import json
 import warnings

@@ -1,5 +1,5 @@
-"""Workers are killed by SIGKILL during a task. The tasks start again, the pool recovers, and the
-counters are correct.
+"""Workers that are killed with SIGKILL during a task. The tasks start again, the pool recovers, and the counters are
+correct.
 """
 
 import functools

@@ -31,7 +31,7 @@ pytestmark = [ON_ONE_SERVER, pytest.mark.timeout(60 + 20 * KILLS)]
 
 
 class Life:
-    """The lifetime of one master. The metrics of that master cover all attempts that started during this time."""
+    """The lifetime of one master. The fleet's metrics cover all attempts that started in this time."""
 
     def __init__(self, fleet: RunningFleet, prometheus: Prometheus) -> None:
         self.fleet = fleet

@@ -1,5 +1,5 @@
-"""The reported lateness of a queue. It is exactly the lag of the latest start. Once the queue is on time again, the
-message is in the past tense.
+"""The reported lateness of a queue, which is exactly the lag of the start that was most late. Once the queue is on time
+again, the message is in the past tense.
 """
 
 import json
@@ -14,7 +14,7 @@ from support.waiting import until
 pytestmark = ON_ONE_SERVER
 
 OBJECTIVE_SECONDS: Final = 1.0
-HELD_SECONDS: Final = 3.3  # the lag of the first task, which is well inside a histogram bucket, whose upper edge is 5
+HELD_SECONDS: Final = 3.3  # the lag of the first task, well inside the histogram bucket whose upper edge is 5 s
 DEADLINE_SECONDS: Final = 60.0
 
 

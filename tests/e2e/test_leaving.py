@@ -1,4 +1,4 @@
-"""The end of a fleet, which is stopped in the regular way, or killed without a chance to clean up."""
+"""The end of a fleet that is stopped in the regular way, or killed without a chance to clean up."""
 
 import signal
 

@@ -26,7 +26,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 class Example(FleetProcess):
-    """The example in a folder. It also has the environment variables for the fleet and for the producer."""
+    """A copy of the example in a folder, with the environment variables for the fleet and for the producer."""
 
     def __init__(self, folder: Path, redis_url: str, **variables: str) -> None:
         super().__init__(folder)

@@ -67,8 +67,8 @@ def test_a_worker_imports_no_modules_after_its_fork(fleets: Fleets) -> None:
     assert file.read_text().split() == []
 
 
-# This module stands for an application with a lot of data. The interpreter stores a reference count in each dictionary,
-# and the garbage collector has a list of all dictionaries.
+# This module represents an application with a lot of data. The garbage collector tracks each of the dictionaries, so a
+# collection would write to all of them if they were not frozen.
 COLLECTED = """
 import gc
 from pathlib import Path
@@ -86,8 +86,8 @@ def collect() -> None:
 
 
 def test_a_full_garbage_collection_keeps_the_application_in_shared_memory(fleets: Fleets, measured: Measure) -> None:
-    """The zygote freezes the objects of the application. Otherwise the collector would write to each object, and 50 MB
-    would become private memory of the worker.
+    """The zygote freezes the objects of the application. Otherwise, a garbage collection would write to each object,
+    and 50 MB would become private memory of the worker.
     """
     fleet = fleets.make(workers=1)
     (fleet.folder / "tasks.py").write_text(COLLECTED)

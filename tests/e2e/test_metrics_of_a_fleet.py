@@ -24,7 +24,9 @@ CLOCK_TICK_SECONDS = 0.01  # the kernel's unit for the times at which processes 
 
 
 class Watch:
-    """A scraper of the metrics. It records each value that decreased, with the time and the number of the last kill."""
+    """A scraper of the metrics. It records each value that has decreased, with the time and the number of the last
+    kill.
+    """
 
     def __init__(self, fleet: RunningFleet) -> None:
         self.fallen: list[str] = []
@@ -102,7 +104,7 @@ def test_a_fleet_is_not_ready_after_the_loss_of_its_server(server: Server, names
     for folder in ("server", "fleet"):
         (tmp_path / folder).mkdir()
     private = Server(server.binary, tmp_path / "server").start()
-    # The time between two renewals is longer than every deadline of this test, so the loss must be noticed without a
+    # The interval between renewals is longer than every deadline in this test, so the loss must be noticed without a
     # renewal.
     rare = {"seconds": 1200.0, "renew_seconds": 300.0}
     try:

@@ -1,5 +1,5 @@
-"""A fleet is moved to another server while producers enqueue tasks. Every accepted task runs once, after
-a short pause.
+"""A fleet that is moved to another server while producers enqueue tasks. Every accepted task runs once, after a short
+pause.
 """
 
 import json
@@ -37,7 +37,7 @@ class Move:
         return Producer(server.url, self.namespace, threads=2, patience_seconds=60, **self.old.signing_options)
 
     def start_new(self) -> float:
-        """Start the fleet on the new server. Returns the time at which a task first started there."""
+        """Start the fleet on the new server. Returns the time at which the first task started on this server."""
         before = len(self.new.journal("start"))
         self.new.start()
         until(lambda: len(self.new.journal("start")) > before, "a task that starts")
@@ -88,7 +88,7 @@ def test_a_fleet_can_be_moved_by_export_and_import_without_losing_tasks(move: Mo
         first.wait_for(100)
         scheduled = move.old.client.enqueue("note", queue="default", delay=LATER_SECONDS).id
         assert move.new.rota("import", "--prepare").returncode == 0
-        # For a while, producers use both servers, because they are switched one after the other.
+        # For a while, both servers are in use, because the producers are switched one after the other.
         with move.producer(move.new_server) as second:
             second.wait_for(50)
             first.wait_for(50)

@@ -1,5 +1,5 @@
-"""The order in which a single worker claims waiting tasks. It depends on the tiers, on the rotation and its weights,
-and on whether a task was delayed.
+"""The order in which a single worker claims waiting tasks. The order depends on the tiers, on the fair rotation with
+its weights, and on whether a task was delayed.
 """
 
 from collections import Counter
@@ -34,7 +34,7 @@ class Gate:
         fleet.hold(label, queue="gate")
 
     def open(self, count: int) -> list[Line]:
-        """End the task, so that the worker continues. Returns the next starts, in order."""
+        """End the gate's task, so that the worker continues. Returns the next `count` starts, in order."""
         self._fleet.release(self._label)
         labels = [line.label for line in self._fleet.wait_for("end", label=self._label)]
         assert labels == [self._label]

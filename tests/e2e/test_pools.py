@@ -12,7 +12,7 @@ from support.waiting import until
 pytestmark = ON_ONE_SERVER
 
 TIERS = [["high"], ["default"], ["low"]]
-SLOW = 50  # tasks in the low tier, which three workers serve
+SLOW = 50  # number of tasks in the low tier, which three workers serve
 URGENT = 20
 
 

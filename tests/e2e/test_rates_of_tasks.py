@@ -1,5 +1,5 @@
-"""Tasks whose rate applies to each value of an argument separately. They run in a fleet of two nodes whose workers are
-killed in the meantime.
+"""Tasks whose rate applies to each value of an argument separately. The tasks run in a fleet of two nodes, whose
+workers are killed in the meantime.
 """
 
 import os

@@ -56,7 +56,7 @@ SETTINGS: dict[str, Any] = {
 
 @pytest.fixture(name="fleet")
 def _fleet(vault: Vault, namespace: str, tmp_path: Path) -> Iterator[RunningFleet]:
-    """Yield a fleet that is not started yet. The test's own client of this fleet needs no password."""
+    """Yield a fleet that is not started yet. The client with which the test inspects this fleet needs no password."""
     made = RunningFleet(vault.server.url, namespace, tmp_path, redis_credentials="auth:login", **SETTINGS)
     yield made
     made.close()
@@ -80,13 +80,13 @@ def write_url(fleet: RunningFleet, password: str) -> None:
 
 
 def events(fleet: RunningFleet, name: str) -> list[dict[str, Any]]:
-    """Return the lines of the log that have this event name."""
+    """Return the log lines with this event name."""
     return [line for line in logged(fleet.folder / "fleet.log") if line["event"] == name]
 
 
 def run_chain(fleet: RunningFleet) -> None:
-    """Run a sequence of tasks in a pool without concurrency, and one in a pool with it. Each task enqueues the next
-    one.
+    """Run a sequence of tasks in a pool without `concurrency`, and another sequence in a pool with it. Each task
+    enqueues the next one.
     """
     for name, queue in (("follow", "default"), ("follow_together", "many")):
         fleet.client.enqueue(name, args=[2], queue=queue, delay=0.05)

@@ -1,6 +1,4 @@
-"""A fleet applies changes of its configuration file when it receives HUP. A file that cannot be used
-changes nothing.
-"""
+"""A fleet applies changes to its configuration file when it receives HUP. A file that is not valid changes nothing."""
 
 import time
 from functools import partial

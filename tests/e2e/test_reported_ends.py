@@ -1,4 +1,4 @@
-"""The ends of tasks that a fleet reports agree with the journal that the tasks write, even if workers are killed."""
+"""The outcomes that a fleet reports agree with the journal that the tasks write, even if workers are killed."""
 
 import json
 import os
@@ -31,7 +31,7 @@ def test_the_status_of_ended_tasks_agrees_with_the_journal_despite_kills(
         status = fleet.client.status(task_id)
         starts = fleet.journal("start", id=task_id)
         assert (status.name, status.attempt) == ("answer", status.crashes + 1)
-        # A worker may die after it claimed a task and before it reported that the task started.
+        # A worker may die after it has claimed a task and before it has reported the start of the task.
         assert len(starts) <= status.attempt
         assert (status.node, status.pid) == (node, starts[-1].pid)
         assert status.ended_at is not None

@@ -1,5 +1,5 @@
-"""A server is restored from an old RDB file. The audit reports which tasks were lost, and which of the waiting tasks
-have already run.
+"""A server that is restored from an old RDB file. The audit reports which tasks were lost, and which of the waiting
+tasks have already run.
 """
 
 import json
@@ -21,7 +21,7 @@ Ran = dict[str, Any]
 
 @dataclass(frozen=True)
 class Restored:
-    """A server that was restored to an old state, and the files that its fleet had written until the crash."""
+    """A server that was restored to an old state, and the files that the server's fleet had written until the crash."""
 
     fleet: RunningFleet
     repeated: set[str]  # tasks that were waiting when the snapshot was made, and ran before the crash

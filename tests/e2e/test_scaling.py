@@ -1,5 +1,5 @@
 """Pools with a range of workers in real fleets: which situations add workers and which do not, and how several nodes
-decide together.
+decide on one number of workers.
 """
 
 import json
@@ -25,15 +25,15 @@ from support.waiting import until
 pytestmark = [ON_ONE_SERVER, pytest.mark.timeout(180)]
 
 OBJECTIVE_SECONDS: Final = 2.0
-ANY_CPU: Final = {"max_cpu": 1}  # permits growth however busy the processors are, because other tests may occupy them
+ANY_CPU: Final = {"max_cpu": 1}  # permits growth even if other tests keep the processors busy
 FIRST_FAILING: Final = 10
 FAILING: Final = 400
 BACKLOG: Final = 100_000
 A_BATCH: Final = 1000
 WAVES: Final = 3
 PHASE_SECONDS: Final = 30.0
-RISE_SECONDS: Final = 2.0  # after the load has risen, tasks may be late for this long
-ROUNDS_SECONDS: Final = 3.0  # six rounds of decisions; a wrong rule would add workers in this time
+RISE_SECONDS: Final = 2.0  # how long tasks may be late after the load has risen
+ROUNDS_SECONDS: Final = 3.0  # six rounds of decisions, in which a wrong rule would add workers
 TASKS: Final = """
 
 @rota.task(retries=0)
@@ -64,7 +64,7 @@ def ranged(fleets: Fleets, **settings: Any) -> RunningFleet:
 
 
 def pass_seconds(seconds: float) -> None:
-    """Wait for this time while the load continues."""
+    """Wait for this many seconds while the load continues."""
     begun = time.monotonic()
     until(lambda: time.monotonic() - begun > seconds, "the end of a phase", 2 * seconds)
 

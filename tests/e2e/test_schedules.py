@@ -88,7 +88,7 @@ def test_a_reload_only_changes_schedules_of_the_file(fleets: Fleets) -> None:
     assert {each.name: each.args for each in fleet.client.schedules.list()} == {"tick": (), "filed": ("changed",)}
     fleet.edit(schedules={})
     fleet.hup()
-    # The schedule disappears at once, and not only after a lease has expired.
+    # The schedule disappears at once, before a lease expires.
     until(lambda: [each.name for each in fleet.client.schedules.list()] == ["tick"])
 
 

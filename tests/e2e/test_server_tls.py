@@ -23,7 +23,7 @@ from support.waiting import until
 
 
 class SecureServer(NamedTuple):
-    """A TLS server: its URL, its certificate, and the authority that it trusts."""
+    """A TLS server: its URL, its certificate, and the certificate authority that it trusts."""
 
     url: str
     shown: Certificate

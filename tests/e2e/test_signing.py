@@ -1,4 +1,4 @@
-"""A fleet that requires signatures runs what its own producers and schedules enqueue, and nothing else."""
+"""A fleet that requires signatures runs only the tasks that its own producers and schedules enqueue."""
 
 import secrets
 from collections.abc import Callable
@@ -74,7 +74,7 @@ def test_a_fleet_runs_signed_tasks_of_every_origin(fleets: Fleets) -> None:
         for label in [*labels, "from a task", "code", "file", "client"]:
             fleet.wait_for("start", label=label)
         client.schedules.run_now("of-client")
-    assert fleet.rota("cron", "run", "filed").returncode in (0, 1)  # 1 if an occurrence is running
+    assert fleet.rota("cron", "run", "filed").returncode in (0, 1)  # 1 if an occurrence is already running
     assert fleet.log("task.dead") == []
 
 
@@ -95,7 +95,7 @@ def _guessed(fleet: RunningFleet, _: bytes) -> None:
 
 
 def _push(fleet: RunningFleet, task_id: str, body: bytes) -> None:
-    """Replace the body of a task that waits."""
+    """Replace the body of a waiting task."""
     fleet.client.pause("default")
     fleet.client.enqueue("note", args=["placeholder"], queue="default", id=task_id)
     with redis.Redis.from_url(fleet.url) as plain:
@@ -172,7 +172,7 @@ def test_a_signing_key_is_rotated_under_load_without_a_refused_task(fleets: Flee
         assert fleet.rota("reload").returncode == 0
         send(after)
         until(lambda: len(ended()) == sent, "the end of all tasks", 60)
-        # A poller has enqueued occurrences of the schedules ahead of their time.
+        # A poller has enqueued occurrences of the schedules a few seconds before they are due.
         until(lambda: not any(b" old " in body for body in _bodies(fleet)), "no task is signed with the old key", 60)
         fleet.edit(signing={"keys": {"new": new}, "sign_with": "new", "required": True})
         assert fleet.rota("reload").returncode == 0

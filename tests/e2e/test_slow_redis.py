@@ -1,4 +1,4 @@
-"""A fleet whose Redis is slow. Every view reports how slow Redis is, and still shows the queues."""
+"""A fleet whose Redis server responds slowly. Every view reports the round trip time, and still shows the queues."""
 
 import json
 import re

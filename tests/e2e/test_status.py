@@ -1,4 +1,4 @@
-"""`/status.json` of a real fleet with two nodes, and how it changes over time."""
+"""The document `/status.json` of a real fleet with two nodes, and how this document changes over time."""
 
 import json
 import os
@@ -33,7 +33,7 @@ def status_of(fleet: RunningFleet, query: str = "") -> Status:
 
 
 def until_status(fleet: RunningFleet, holds: Callable[[Status], object], what: str) -> Status:
-    """Wait until the status meets the condition `holds`. Returns that status."""
+    """Wait until the status meets the condition `holds`, and return this status."""
 
     def look() -> Status | None:
         found = status_of(fleet)

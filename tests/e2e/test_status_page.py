@@ -37,8 +37,8 @@ def fleet(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @pytest.fixture
 def tab(fleet: RunningFleet, open_tab: TabOpener) -> Iterator[Tab]:
-    """Yield a browser tab with the page. Afterwards, there must be no script error, no console message and no violation
-    of the content security policy, and the page must not have sent a request to another host.
+    """Yield a browser tab with the page. Afterwards, check that there was no script error, no console message, no
+    violation of the content security policy, and no request to another host.
     """
     found = open_tab(address(fleet))
     found.wait_for("document.getElementById('queues')")
@@ -63,7 +63,7 @@ def test_the_status_page_updates_numbers_and_shows_running_tasks(fleet: RunningF
         f"[...document.querySelectorAll('#running tr')].some((each) => each.innerText.includes('{started.id}'))"
     )
     assert "hold" in tab.page.inner_text("#running")
-    # Wait until the row shows the lag of the queue.
+    # Wait until the queue's row shows the lag.
     tab.wait_for(f"{row('queues/mail')}.innerText.match(/\\d ms|\\d s/)")
     before = tab.page.inner_text("#queues")
     fleet.release("seen")
@@ -78,8 +78,8 @@ def test_the_status_page_shows_why_a_worker_was_killed(fleet: RunningFleet, tab:
     tab.wait_for(row("restarts/worker/signal"))
     tab.wait_for("document.getElementById('events').innerText.includes('killed by SIGKILL')")
     tab.wait_for("document.getElementById('headlines').innerText.includes('SIGKILL')")
-    # This request is that of a page that has already received the event. The headline in the response must still name
-    # the cause.
+    # The test sends the request of a page that has already received the event. Nevertheless, the headline in the
+    # response must name the cause.
     answer = json.loads(fleet.get("/status.json?events_after=1000000")[1])
     assert answer["events"] == []
     assert "SIGKILL" in answer["headlines"][0]["text"]

@@ -1,5 +1,5 @@
-"""Operators perform actions on the status page of a real fleet. The fleet has a token, a certificate, and actions
-enabled.
+"""The actions that operators perform on the status page of a real fleet. The fleet has a token, a certificate, and
+actions enabled.
 """
 
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ def fleet(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @pytest.fixture
 def tab(fleet: RunningFleet, open_tab: TabOpener) -> Tab:
-    """Yield a tab with the page, in which the token was already entered."""
+    """Return a tab with the page, in which the token has already been entered."""
     found = open_tab(f"https://{fleet.status()['listen']}/", ignore_https_errors=True)
     enter_token(found, TOKEN)
     found.wait_for("document.getElementById('queues')")
@@ -47,15 +47,15 @@ def tab(fleet: RunningFleet, open_tab: TabOpener) -> Tab:
 
 
 def enter_token(tab: Tab, token: str) -> None:
-    """Enter a token in the dialog in which the page requests it."""
+    """Enter a token in the dialog with which the page requests a token."""
     tab.wait_for("document.getElementById('token').open")
     tab.page.fill("#token-text", token)
     tab.page.keyboard.press("Enter")
 
 
 def do(tab: Tab, place: str, button: str, text: str, *, typed: str = "") -> None:
-    """Open a place of the page, press a button there, type `typed` if it is given, and confirm. Then wait until the
-    page shows the text.
+    """Open a part of the page, press a button there, type `typed` if it is given, and confirm. Then wait until the page
+    shows the text.
     """
     tab.page.evaluate("(place) => { location.hash = place; }", place)
     tab.page.click(f"main button:has-text('{button}')")
@@ -92,7 +92,7 @@ def test_actions_of_the_page_take_effect_and_are_shown(fleet: RunningFleet, tab:
     tab.page.wait_for_selector("main button:has-text('Resume')")
     waits = client.enqueue("note", args=["waits"], queue="mail")
     do(tab, f"#/task/{waits.id}", "Cancel", "was cancelled")
-    # The page shows the change by itself, without "Refresh".
+    # The page shows the change without a press of "Refresh".
     tab.page.wait_for_selector("article .mark:has-text('cancelled')")
     do(tab, "#/queues/mail", "Resume", "mail is resumed")
     dead = client.enqueue("give_up", args=["dies"], queue="mail")

@@ -1,4 +1,4 @@
-"""The status page receives unusual responses: hostile names, refusals, and replies to actions."""
+"""The status page when it receives unusual responses: hostile names, refusals, and replies to actions."""
 
 import json
 import unicodedata
@@ -133,7 +133,7 @@ def hostile(value: Any) -> Any:
 
 
 def go(tab: Tab, place: str) -> str:
-    """Open a part of the page. Returns its HTML after the browser shows it."""
+    """Open a part of the page, wait until the browser shows this part, and return its HTML."""
     tab.page.evaluate("(place) => { location.hash = place; }", place)
     tab.wait_for("(document.querySelector('article') ?? document.body).innerText.includes('bücher')")
     return str(tab.page.evaluate(SHOWN))

@@ -1,5 +1,5 @@
-"""The systemd unit and its template, under a real systemd. The tests start, reload, kill and stop them as an operator
-does.
+"""The systemd unit and its template, under a real systemd. The tests start, reload, kill and stop the units as an
+operator does.
 """
 
 import json

@@ -1,5 +1,5 @@
-"""Task events of a fleet. The application and the command line read them, and a reload by HUP switches them on
-and off.
+"""The task events of a fleet. The application and the command line read the events, and a reload by HUP enables and
+disables them.
 """
 
 import json

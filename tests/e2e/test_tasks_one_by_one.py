@@ -1,5 +1,5 @@
-"""The view of a worker that runs several tasks: each of its tasks is shown, with the line of code that
-it is executing.
+"""How commands show a worker that runs several tasks: each task separately, with the line of code that the task is
+executing.
 """
 
 import json

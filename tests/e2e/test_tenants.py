@@ -1,5 +1,5 @@
-"""Queues that belong to a pattern. They are served in turn, and queues that the fleet has forgotten leave nothing in
-Redis.
+"""Queues that belong to a pattern. Workers serve these queues in turn, and queues that the fleet has forgotten leave no
+data in Redis.
 """
 
 import signal
@@ -21,7 +21,7 @@ DELAYED = 100
 LARGE, SMALL = 20_000, 10
 TOP = 5
 FORGOTTEN_SECONDS = 120.0
-NAMED = 2  # how many queues are named in the tiers, apart from the pattern
+NAMED = 2  # number of queues that the tiers name, apart from the pattern
 ROUND = ["tenant-large", "tenant-blue", "tenant-green"]
 
 
@@ -69,7 +69,7 @@ def test_small_tenants_take_turns_with_a_very_large_one(fleet: RunningFleet) -> 
 
 
 def sizes(connection: redis.Redis, namespace: str) -> dict[str, int]:
-    """Return the size of each key of the namespace. Keys that remember the last ended tasks and the last calls are left
+    """Return the size of each key of the namespace. Keys with the records of ended tasks and of recent calls are left
     out.
     """
     keys = Keys(namespace)

@@ -78,7 +78,7 @@ async def shown(pilot: At, *texts: str) -> None:
         await pilot.pause(0.02)
 
 
-# On the screen
+# The screen of `rota top`
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -108,7 +108,7 @@ def test_keys_of_rota_top_select_filter_and_sort_tables(fleet: RunningFleet) -> 
         assert not any("mail" in line for line in screen(pilot)[3:])
         await pilot.press("escape")
         await shown(pilot, "queues 3")
-        # The column disappears when the rates are known, because they need its space.
+        # The column disappears when the rates are known, because the rates need the column's space.
         if "TIER" in "\n".join(screen(pilot)):
             await pilot.press("s")
             await shown(pilot, "TIER▲")
@@ -127,7 +127,7 @@ def test_keys_of_rota_top_select_filter_and_sort_tables(fleet: RunningFleet) -> 
 
 def test_enter_opens_the_tasks_of_a_queue_and_the_death_record(fleet: RunningFleet) -> None:
     async def act(pilot: At) -> None:
-        await pilot.press("enter")  # opens the first row, `mail`
+        await pilot.press("enter")  # opens the first row, which is the queue `mail`
         await shown(pilot, "queue mail", "judge", "dead")
         await pilot.press("enter")
         await shown(pilot, "retries", "ArithmeticError: 1 is odd")
@@ -181,7 +181,7 @@ def test_rota_top_revives_dead_tasks_after_a_confirmation(fleet: RunningFleet) -
         await pilot.press("y")
         await shown(pilot, "revived 1 of 1 task")
 
-    fleet.client.pause("default")  # no worker claims the task after it is revived
+    fleet.client.pause("default")  # so that no worker claims the revived task
     with_top(fleet, (200, 60), act)
     assert handle.status().state == "ready"
     fleet.client.resume("default")
@@ -211,7 +211,7 @@ def test_the_usual_run_time_of_a_new_task_is_that_of_its_queue(fleet: RunningFle
     assert max(usual()) < 10
 
 
-# In a terminal
+# `rota top` in a real terminal
 
 
 @pytest.mark.parametrize("ending", ["q", "ctrl-c", "TERM"])

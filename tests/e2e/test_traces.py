@@ -1,4 +1,4 @@
-"""The traces of a whole fleet. They begin with an enqueue in this process and include the attempts in workers,
+"""The traces of a whole fleet. The traces begin with an enqueue in this process, and include the attempts in workers,
 failures, and the death of a worker.
 """
 

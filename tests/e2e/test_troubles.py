@@ -1,6 +1,6 @@
-"""Each trouble is caused in a real fleet. A real Prometheus with the project's rules shows which alerts fire, and which
-alert fires first. All intervals of the fleets and of the rules are shortened to a twentieth. All troubles occur at the
-same time, beside a healthy fleet.
+"""The alerts about troubles in real fleets. A real Prometheus with the project's rules shows which alerts fire for each
+trouble, and in which order. All intervals of the fleets and of the rules are shortened to a twentieth. All troubles
+occur at the same time, beside a healthy fleet.
 """
 
 import json
@@ -27,8 +27,8 @@ pytestmark = pytest.mark.timeout(300)
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    """Yield the fleets and their Prometheus after all troubles have begun. Prometheus has scraped the fleets before
-    that.
+    """Yield the fleets and their Prometheus after all troubles have begun. Prometheus has already scraped the fleets
+    before the troubles.
     """
     with Bench(tmp_path_factory.mktemp("troubles"), TROUBLES, well=[WELL]) as made:
         made.prometheus.wait_for("count(count_over_time(rota_build_info[1m]) >= 5) >= 15")
@@ -82,7 +82,7 @@ def test_no_unexpected_alert_has_fired_in_any_fleet(bench: Bench) -> None:
 
 
 def first_line(bench: Bench, name: str) -> str:
-    """Return the first headline of this fleet, which the status page and `rota top` show in their first line."""
+    """Return this fleet's first headline, which is the first line of the status page and of `rota top`."""
     _, body = bench.scenes[name].fleet.get("/status.json")
     line: str = json.loads(body)["headlines"][0]["text"]
     return line

@@ -1,5 +1,5 @@
-"""An operator gives commands to a fleet under load. No task is lost or runs twice, and at most one worker is
-unavailable at any time.
+"""An operator's commands to a fleet under load. No task is lost or runs twice, and at most one worker is unavailable at
+any time.
 """
 
 import random
@@ -65,7 +65,8 @@ def versioned(fleets: Fleets) -> RunningFleet:
 
 
 def write_version(fleet: RunningFleet, number: int) -> RunningFleet:
-    # The file has a different length for each version, so that Python loads it again even within one second.
+    # The file has a different length for each version, so that Python loads the new version even if it is written
+    # within the same second.
     (fleet.folder / "version.py").write_text(f"NUMBER = {number}\n" + "#" * number)
     return fleet
 
@@ -108,7 +109,7 @@ def test_of_many_reloads_the_last_takes_effect_and_the_pool_stays_ready(
             (fleet.folder / f"more{number}.py").touch()
             fleet.edit(imports=["tasks", "versioned", f"more{number}"], tiers=[["default", f"q{number}"]])
             fleet.hup()
-            # The next command may come while the previous one is still being carried out.
+            # The operator may give the next command while the previous one is still in progress.
             time.sleep(chance.uniform(0, 0.15))
         until(
             lambda: not fleet.status()["loading"] and not fleet.workers() & before and fleet.is_whole(),
@@ -118,7 +119,8 @@ def test_of_many_reloads_the_last_takes_effect_and_the_pool_stays_ready(
     assert watching.fewest >= WORKERS - 1
     all_workers_run(fleet, HUPS)
     with warnings.catch_warnings():
-        # A master publishes which queues it serves each time it renews its lease.
+        # A master publishes the queues that it serves only when it renews its leases, so this queue may still seem
+        # unserved.
         warnings.simplefilter("ignore", rota.UnservedQueue)
         fleet.client.enqueue("note", args=["last"], queue=f"q{HUPS}")
     fleet.wait_for("end", label="last")

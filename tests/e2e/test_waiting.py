@@ -1,4 +1,4 @@
-"""Programs, tasks and the command line wait until tasks of a real fleet have ended."""
+"""Programs, tasks and commands that wait until tasks of a real fleet have ended."""
 
 import json
 import os

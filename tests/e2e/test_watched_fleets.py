@@ -24,7 +24,7 @@ WATCH_SECONDS = float(os.environ.get("WATCH_SECONDS", "24"))
 MAX_SERIES = 20_000
 GENEROUS_SCRAPE_SECONDS = 2.0
 SLOTS, QUEUES, TASKS = 32, 200, 20
-# Each queue has 233 series, whatever the number of its tasks. All queues together are within the default bound
+# Each queue has 233 series, however many tasks it has. The number of queues is within the default bound
 # (docs/metrics.md).
 HEALTHY_QUEUES = 60
 MODULE = f"""
@@ -74,7 +74,7 @@ def test_a_scrape_of_a_large_fleet_is_fast_and_has_a_bounded_size(
     while time.monotonic() < until_seconds:
         fleet.client.enqueue_many(calls)
         fleet.wait_until_nothing_waits(120)
-    # Queues beyond the bound are counted as _other.
+    # Queues beyond the bound are counted together under the name `_other`.
     prometheus.wait_for(f"sum(rota_tasks_processed_total) >= {len(calls)}")
     for name in ("scrape_duration_seconds", "scrape_samples_scraped", "rota_metrics_collect_seconds"):
         for share in (0.5, 1.0):
@@ -96,7 +96,7 @@ def test_no_alert_fires_for_a_healthy_fleet_through_kills_and_reloads(fleets: Fl
         client = fleet.client
         client.enqueue_many(Call("rest", [1], queue=chance.choice(queues), delay=chance.random()) for _ in range(5))
 
-    # Five deaths of one role in ten minutes are not a crash loop, and too few for the alert.
+    # Five deaths of children of one role in ten minutes are not a crash loop, and are too few for the alert.
     harm = itertools.cycle(("worker", "hup", "poller", "hup", "exporter", "hup", "zygote", "hup"))
     pause = max(3.0, WATCH_SECONDS / 16)
     with repeating(enqueue, 0.25):

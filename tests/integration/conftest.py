@@ -1,4 +1,4 @@
-"""Fixtures for the integration tests: a driver of the protocol, a client of its namespace, and a fake master."""
+"""Fixtures for the integration tests: a protocol driver, a client for the driver's namespace, and a fake master."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +17,7 @@ from support.servers import Server
 
 @pytest.fixture
 def fleet(server: Server, namespace: str) -> Iterator[Fleet]:
-    """Yield a driver of the protocol, which makes one call after another. A master has already opened the namespace."""
+    """Yield a protocol driver, which makes one call at a time. A master has already opened the namespace."""
     driver = Fleet(server, namespace)
     driver.run(driver.store.open())
     yield driver
@@ -26,7 +26,7 @@ def fleet(server: Server, namespace: str) -> Iterator[Fleet]:
 
 @pytest.fixture
 def timed(server: Server, namespace: str) -> Iterator[TimedFleet]:
-    """Yield a driver of the protocol whose clock moves only when the test moves it."""
+    """Yield a protocol driver whose clock advances only when the test advances it."""
     driver = TimedFleet(server, namespace)
     driver.run(driver.store.open())
     yield driver
@@ -35,7 +35,7 @@ def timed(server: Server, namespace: str) -> Iterator[TimedFleet]:
 
 @pytest.fixture
 def client(server: Server, namespace: str) -> Iterator[Client]:
-    """Yield a client as an application uses it."""
+    """Yield a client like that of an application."""
     with Client(as_user(server.url, AclRole.OPERATOR), namespace) as made:
         yield made
 

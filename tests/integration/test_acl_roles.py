@@ -1,5 +1,5 @@
-"""The roles of `rota acl`: the user of each role may do everything that the role needs, and nothing else. The other
-integration tests and the end-to-end tests connect as these users too, so they fail if a permission is missing.
+"""The roles of `rota acl`. The user of each role has exactly the permissions that the role needs. The other integration
+tests and the end-to-end tests connect as these users too, so they fail if a permission is missing.
 """
 
 import re
@@ -114,8 +114,8 @@ def _enqueue_with(client: rota.Client, round_: str) -> Callable[..., Any]:
 
 
 def reduced(rules: str, namespace: str, command: str, key: str) -> str:
-    """Return these rules, but without one command for one key. The other keys of the same selector still allow the
-    command.
+    """Return these rules without the permission to run one command on one key. The command is still permitted for the
+    other keys of the selector.
     """
     pattern = f"~{{{namespace}}}:{key}"
 
@@ -158,7 +158,7 @@ def test_a_producer_needs_each_of_its_permissions(producer: Producer, redis_clie
 
 
 def was_refused(producer: Producer, redis_client: "redis.Redis", round_: str) -> bool:
-    """Whether the server refuses any command of a producer. The log of the server must be checked, because scripts
+    """Whether the server refuses any command of a producer. The server's ACL log must be checked too, because scripts
     ignore some refusals.
     """
     redis_client.acl_log_reset()
@@ -226,7 +226,7 @@ def test_a_producer_may_not_run_commands_that_affect_the_whole_server(
 def test_a_producer_cannot_reuse_the_id_of_a_cancelled_running_task(
     producer: Producer, fleet: Fleet, redis_client: "redis.Redis"
 ) -> None:
-    """A producer has no permission to see whether the cancelled task is still running."""
+    """A producer is not permitted to read whether the cancelled task is still running."""
     producer.allow()
     fleet.push("a")
     owner = fleet.register()

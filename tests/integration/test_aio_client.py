@@ -1,4 +1,4 @@
-"""AsyncClient on a real server: the results of its calls, concurrent calls, and cancelled awaits."""
+"""AsyncClient on a real server: results, concurrent calls, and cancelled awaits."""
 
 import asyncio
 import os
@@ -36,7 +36,7 @@ def call(task_id: str) -> rota.Call:
 
 @asynccontextmanager
 async def warm(url: str, namespace: str) -> AsyncIterator[rota.AsyncClient]:
-    """Yield a client that is connected, on a server that has loaded the script for enqueues."""
+    """Yield a client that is connected to a server. The server has already loaded the script for enqueues."""
     async with rota.AsyncClient(url, namespace, timeout_seconds=TIMEOUT_SECONDS) as client:
         await client.enqueue("warm", queue="warm")
         yield client

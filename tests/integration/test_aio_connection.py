@@ -1,4 +1,4 @@
-"""The asyncio connection of the master. The tests use real servers, and servers that misbehave."""
+"""The master's asyncio connection to real servers, and to servers that misbehave."""
 
 import asyncio
 import contextlib
@@ -130,8 +130,7 @@ def test_connecting_to_a_silent_server_times_out() -> None:
 
 
 def test_a_server_that_replies_within_each_timeout_can_be_used() -> None:
-    # The replies to the greeting and to the command together take longer than this timeout, but each of them is in
-    # time.
+    # Each reply arrives within this timeout, but the replies to the greeting and to the command together take longer.
     patience_seconds, answer_seconds = 2.0, 1.2
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,5 +1,5 @@
-"""The inhibit rules of deploy/prometheus, tested in a real Alertmanager. It sends the alert about a cause, but not the
-alerts about its consequences.
+"""The inhibit rules in deploy/prometheus, tested with a real Alertmanager, which must send the alert about a cause but
+not the alerts about its consequences.
 """
 
 import re
@@ -18,7 +18,7 @@ CONFIG = RULES / "alertmanager.yml"
 DEADLINE_SECONDS = 30.0
 ALERT = re.compile(r"(?P<name>\w+)(?: of (?P<role>\w+))?")
 RESULTS = ["RotaLagBurn1h", "RotaQueueStarved", "RotaPollerBehind", "RotaWorkersMissing"]
-# For each cause, the alerts that are sent beside it when all alerts in RESULTS fire.
+# For each cause, the alerts that are sent in addition to its own when all alerts in RESULTS fire.
 TOLD = {
     "RotaRedisDown": set(),
     "RotaWorkerCrashLoop of worker": {"RotaPollerBehind"},

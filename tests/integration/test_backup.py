@@ -40,8 +40,8 @@ RELEASE: Final = Release()
 
 @dataclass(frozen=True)
 class Move:
-    """Two namespaces on one server, and a folder for files. `at_old` and `at_new` run `rota` in this process, each for
-    one of the namespaces.
+    """Two namespaces on one server, and a folder for files. `at_old` and `at_new` run `rota` in this process for the
+    old and the new namespace.
     """
 
     old: Fleet
@@ -59,7 +59,7 @@ class Move:
 def move(
     fleet: Fleet, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> Iterator[Move]:
-    """Yield two namespaces. A fleet has opened the old one, and the new one has no keys."""
+    """Yield a move between two namespaces. A fleet has opened the old namespace, and the new one has no keys."""
     run = rota_in(tmp_path, monkeypatch, capsys)
     new = Fleet(server, f"{fleet.keys.namespace}-new")
     yield Move(fleet, new, tmp_path, _for(run, server, fleet), _for(run, server, new))
@@ -179,7 +179,7 @@ def test_an_import_may_be_interrupted_after_every_line(move: Move, client: Clien
     done = importer.begin(sha256)
     while (batch := next(single_lines(lines, done), None)) is not None:
         importer.write(sha256, [batch], lambda _: None)
-        importer.write(sha256, [batch], lambda _: None)  # sends the batch again, as if its reply was lost
+        importer.write(sha256, [batch], lambda _: None)  # sends the batch again, as if its reply had been lost
         done = importer.begin(sha256)
 
     assert move.at_new("import", "all.jsonl", "--json").json["continued_after"] == len(lines) - 1
@@ -187,7 +187,7 @@ def test_an_import_may_be_interrupted_after_every_line(move: Move, client: Clien
 
 
 def single_lines(lines: list[bytes], done: int) -> Iterator[ImportBatch]:
-    """Yield the records that are left after `done`, each as a separate batch."""
+    """Yield each record after the first `done` as a separate batch."""
     for record in itertools.islice(records_after(lines, max(done, 1)), len(lines) - 1 - max(done, 1)):
         yield from batches_of([record], done)
 
@@ -358,8 +358,8 @@ def test_an_exact_export_is_refused_while_an_owner_is_registered(move: Move) -> 
 
 
 def test_tasks_that_move_during_an_export_are_exported_exactly_once(server: Server, move: Move) -> None:
-    """While the export runs, half of the tasks are repeatedly claimed and given back. Some of them are scheduled in
-    between.
+    """While the export runs, half of the tasks are repeatedly claimed and given back. In between, some of them are
+    scheduled.
     """
     moving, resting = [f"m{number}" for number in range(300)], [f"r{number}" for number in range(300)]
     move.old.push(*moving, queue="moving")

@@ -1,4 +1,4 @@
-"""Random situations from the model test are exported and imported. Every key is copied."""
+"""Exports and imports of random situations from the model test. Every key is copied."""
 
 import io
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ class Exported(Faults, Grouping, Schedules, Throttling):
 
 
 def _move(old: Fleet, new: Fleet) -> None:
-    """Export a namespace, import it into another one, and compare the two before the end of the import."""
+    """Export a namespace, import it into another one, and compare the two namespaces before the import ends."""
     file = io.BytesIO()
     end, left_out = export_namespace(old._connection, old.keys.namespace, "a server", file, lambda *_: None)
     assert left_out == []

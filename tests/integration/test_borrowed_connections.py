@@ -80,7 +80,7 @@ def call(task_id: str = "a") -> rota.Call:
 
 
 def serve_one(client: Client) -> threading.Thread:
-    """Start a thread with a consumer that takes one task from queue `q` and ends it. Returns the thread."""
+    """Start a thread in which a consumer takes one task from the queue `q` and ends the task. Returns the thread."""
 
     def serve() -> None:
         with client.consumer("q") as consumer:
@@ -143,7 +143,7 @@ class TestBlocking:
         self, own: Any, client: Client, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         class Wrapped:
-            """A connection that wraps another one. The pool of an application may lend such connections."""
+            """A connection that wraps another one. An application's pool may lend such connections."""
 
         pool, wrapped = own.connection_pool, Wrapped()
         released: list[Any] = []
@@ -202,7 +202,7 @@ class TestBlocking:
     def test_a_silent_server_takes_no_longer_than_the_clients_timeout(
         self, library: Library, link: FaultyLink, namespace: str
     ) -> None:
-        own = library.client(link.url)  # if Rota set no deadline, this client would wait forever
+        own = library.client(link.url)  # without a deadline from Rota, it would wait forever
         with Client(redis=own, namespace=namespace, timeout_seconds=0.5) as client:
             client.enqueue("warm", queue="warm")
             link.silence(replies=True)
@@ -363,7 +363,7 @@ def _aretries(library: Library) -> Any:
 
 
 class TestCluster:
-    """Tests on a cluster of two nodes. One node has all slots until a test moves some."""
+    """Tests on a Redis Cluster of two nodes. One node has all slots until a test moves some of them."""
 
     @pytest.fixture(name="nodes")
     def _nodes(self, server: Server, tmp_path: Path) -> Iterator[list[Server]]:
@@ -371,7 +371,7 @@ class TestCluster:
             nodes = []
             for name in ("one", "two"):
                 (tmp_path / name).mkdir()
-                bus = str(free_port())  # the default is the port plus 10,000, which may be in use
+                bus = str(free_port())  # the default, the port plus 10,000, may be in use
                 nodes.append(Server(server.binary, tmp_path / name, cluster_enabled="yes", cluster_port=bus))
                 running.callback(nodes[-1].stop)
                 nodes[-1].start()
@@ -432,7 +432,7 @@ def cluster_info(node: Server) -> dict[str, str]:
 
 
 def move_slot(nodes: list[Server], namespace: str) -> None:
-    """Move the slot of this namespace from the first node to the second. The keys in the slot are deleted."""
+    """Move this namespace's slot from the first node to the second. The keys in the slot are deleted."""
     one, two = nodes
     run_command(one, "FLUSHALL")
     slot = run_command(one, "CLUSTER", "KEYSLOT", Keys(namespace).tasks)

@@ -1,4 +1,4 @@
-"""`rota acl` on a real server: which users it prints, and which users it creates."""
+"""`rota acl` on a real server: the users that it prints and creates."""
 
 import stat
 from collections.abc import Iterator

@@ -27,7 +27,7 @@ def cron(
 
 @pytest.fixture
 def schedules(client: Client) -> rota.Client:
-    """Create two schedules, and return a client. The schedule `nightly` is not the first one in any list."""
+    """Create two schedules, and return a client. The schedule `nightly` is not first in any list."""
     client.schedules.put("nightly", "report", rota.Cron("30 2 1 1 *", timezone="Europe/Zurich", queue="q", args=[7]))
     client.schedules.put("tick", "work", rota.Every(30, queue="q", jitter=5))
     return client

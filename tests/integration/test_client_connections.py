@@ -1,5 +1,5 @@
-"""The connections of the client: each reply reaches its own call. The tests also check which server is used, and how
-much data is sent at once.
+"""The client's connections: each call receives its own reply. The tests also check which server the client uses, and
+how much data it sends at once.
 """
 
 import math
@@ -60,7 +60,7 @@ def test_the_late_reply_to_an_interrupted_call_reaches_no_later_call(
     def interrupted(*_: object, **__: object) -> object:
         raise rota.TimeLimit
 
-    redis_client.client_pause(PAUSE_MS)  # the replies arrive late, when another call may already use the connection
+    redis_client.client_pause(PAUSE_MS)  # the replies arrive after the interruption
     monkeypatch.setattr(Session, "reply", interrupted)
     with pytest.raises(rota.TimeLimit):
         client.enqueue(call("interrupted"))
@@ -79,7 +79,7 @@ def test_an_unread_reply_is_noticed_before_the_connection_is_reused(client: Clie
 
 
 def connections_of_clients(redis_client: "redis.Redis") -> list[str]:
-    """Return the ids of the connections whose last command was a script."""
+    """Return the ids of the connections whose last command called a script."""
     return [each["id"] for each in redis_client.client_list() if "eval" in each["cmd"]]
 
 
@@ -140,12 +140,12 @@ def test_the_client_bounds_how_much_it_sends_at_once_for_large_tasks(
 
 
 def enqueues(store: Store, *ids: str) -> list[ScriptCall[Any]]:
-    """Return a separate enqueue for each of these ids."""
+    """Return a separate script call for each of these ids, which enqueues a task with this id."""
     return [store.enqueue(f"nonce-{task_id}", [NewTask(task_id, "q", body_of(task_id))]) for task_id in ids]
 
 
 def test_the_server_executes_a_command_while_the_client_packs_the_next(client: Client, fleet: Fleet) -> None:
-    client.enqueue(call("before"))  # makes the script known to the server; otherwise it would execute nothing at first
+    client.enqueue(call("before"))  # loads the script into the server, which otherwise would refuse the first call
     first, second = enqueues(fleet.store, "a", "b")
 
     def made_when_the_server_has_done_the_first() -> Iterator[ScriptCall[Any]]:
@@ -253,7 +253,7 @@ def test_enqueue_many_recovers_from_a_connection_lost_between_batches(
     assert sorted(fleet.lane()) == sorted(["before", *ids])
 
 
-# A URL has only one meaning
+# URLs that could be read in two ways
 
 
 def client_info(address: Address) -> dict[str, str]:

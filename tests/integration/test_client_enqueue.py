@@ -212,8 +212,8 @@ def test_an_unserved_queue_warns_once_at_the_line_of_the_caller(client: Client, 
 
 
 def test_a_namespace_without_any_fleet_warns_once(server: Server, fleet: Fleet, namespace: str) -> None:
-    """The client does not warn if there is a fleet that is only away for a moment, for example because
-    it was stopped.
+    """The client does not warn if a fleet exists but is not running at the moment, for example because it was
+    stopped.
     """
     with Client(server.url, f"{namespace}-typo") as typo, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -237,7 +237,7 @@ def test_tasks_of_a_consumer_without_a_fleet_cause_no_warning(server: Server, na
 
 
 def test_calls_enqueued_together_at_the_front_keep_their_order(client: Client, fleet: Fleet) -> None:
-    """The order is kept even if there are more tasks than one call of the script can take."""
+    """The order is kept even if there are more tasks than one script call can accept."""
     client.enqueue("work", queue="q", id="waits")
     calls = [rota.Call("work", queue="q", id=f"{number}", front=bool(number % 3)) for number in range(400)]
     handles = client.enqueue_many(calls)

@@ -1,5 +1,5 @@
-"""Applications follow task events: the position at which they start, the events that they select, the time limit, and
-the connection.
+"""Following task events in an application: the position at which it starts, the selection of events, the time limit,
+and the connection.
 """
 
 import os
@@ -36,7 +36,7 @@ def followed(fleet: Fleet) -> Fleet:
 
 
 def ids(client: Client, after: str | None = "0", **wanted: str) -> list[str]:
-    """Return the task ids of all events that exist and match."""
+    """Return the task ids of all stored events that match `wanted`."""
     return [event.task_id for event in client.events(after, timeout=0, **wanted)]
 
 

@@ -1,5 +1,5 @@
-"""`Client.explain`. It predicts the next claims of the pools that masters announced, and explains the state of a queue
-or task.
+"""`Client.explain`, which predicts the next claims of the pools that masters have announced, and explains the state of
+a queue or task.
 """
 
 from collections.abc import Sequence
@@ -21,8 +21,8 @@ TTL_MS = 600_000
 
 @pytest.fixture(autouse=True)
 def two_nodes(fleet: Fleet) -> None:
-    """Announce two nodes. Each of them has a pool that serves all tiers, and one node has another pool only
-    for `mail`.
+    """Announce two nodes. Each node has a pool that serves all tiers, and one of the nodes has another pool only for
+    `mail`.
     """
     announce(fleet, "web-1", {"all": [HIGH, LOW]})
     announce(fleet, "web-2", {"all": [HIGH, LOW], "mail": [MAIL]})

@@ -1,4 +1,4 @@
-"""The behavior of the client if the server is away, full or silent, or if the connection breaks in the middle of a
+"""The client's behavior if the server is unreachable, full or silent, or if the connection breaks in the middle of a
 call.
 """
 
@@ -143,7 +143,7 @@ def test_enqueues_succeed_after_the_script_cache_was_flushed(server: Server, fle
 
 
 def records(fleet: Fleet) -> list[str]:
-    """Return the keys in which the server records enqueues that a client may repeat."""
+    """Return the keys in which scripts record enqueues that a client may repeat."""
     return list(fleet.redis.scan_iter(match=fleet.keys.sent("*")))
 
 
@@ -178,8 +178,7 @@ def test_a_client_keeps_a_separate_record_of_each_call_without_a_reply(
 def test_an_enqueue_without_a_reply_is_sent_again_on_a_new_connection(
     client: Client, link: FaultyLink, fleet: Fleet
 ) -> None:
-    # All four calls run at the same time, because each reply is delayed. Therefore each of them uses its own
-    # connection.
+    # All four calls run at the same time, because each reply is delayed. Therefore, each call uses its own connection.
     with ThreadPoolExecutor(4) as pool:
         link.delay(0.05)
         list(pool.map(client.enqueue, map(call, "1234")))
@@ -227,7 +226,7 @@ def test_a_silent_server_counts_as_a_lost_connection(client: Client, link: Fault
 def test_the_uncertain_error_lists_accepted_and_uncertain_ids(
     client: Client, link: FaultyLink, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The client sends them in a round of 4,000, followed by a round of one batch.
+    # The client sends these tasks in two rounds: one of 4,000 tasks, and one of a single batch.
     ids = tuple(f"t-{number}" for number in range(8 * BATCH + 100))
     exchange = client._driver.pool.exchange
     rounds = itertools.count(1)

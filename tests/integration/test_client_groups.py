@@ -20,7 +20,8 @@ from support.protocol import Fleet
 from support.servers import Server
 from support.waiting import until
 
-# In seconds. If a reply is lost, its connection is closed at once, so only a busy machine makes a call wait this long.
+# The client timeout in seconds. A connection whose reply is lost is closed at once, so only a busy machine can make a
+# call wait this long.
 PATIENCE = 30.0
 Take = Callable[..., list[str]]
 Link = rota.Call[Any] | rota.Chain
@@ -33,8 +34,8 @@ def _own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(name="take")
 def _take(client: Client) -> Iterator[Take]:
-    """Yield a function that takes this many tasks, one after the other, and ends each of them in the given way. It
-    returns the names of the tasks with their arguments.
+    """Yield a function that takes the given number of tasks, one after the other, and ends each of them in the given
+    way. It returns the names of the tasks with their arguments.
     """
     with client.consumer("default") as consumer:
 

@@ -1,4 +1,4 @@
-"""`Client.peek`. It returns typed tasks of queues, and reads no more of them than requested."""
+"""`Client.peek`, which returns typed tasks of queues, and reads no more tasks than requested."""
 
 from datetime import UTC, datetime, timedelta
 

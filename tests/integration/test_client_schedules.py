@@ -1,4 +1,4 @@
-"""The schedules of a client, `client.schedules`, on a real server."""
+"""The schedule methods of a client, `client.schedules`, on a real server."""
 
 from datetime import UTC, datetime, timedelta
 

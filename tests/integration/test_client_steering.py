@@ -62,8 +62,8 @@ def test_the_status_of_an_ended_task_has_time_node_and_duration(client: Client, 
 
 
 def test_the_status_of_a_task_never_shows_a_start_after_its_end(client: Client, fleet: Fleet) -> None:
-    """A worker reports the latest possible time of the start. If its turn took long to reach the server, that time
-    would be after the end of the task.
+    """A worker reports the latest possible time of the start. If the worker's turn takes long to reach the server, the
+    reported time is later than the end of the task.
     """
     client.enqueue("work", queue="q", id="a")
     owner = fleet.register()

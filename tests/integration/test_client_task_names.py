@@ -1,5 +1,5 @@
-"""Task names that this process does not declare. The client compares them with the names that running
-fleets declare.
+"""Enqueues of tasks that this process does not declare. The client compares their names with those that running fleets
+declare.
 """
 
 import asyncio
@@ -26,8 +26,8 @@ def fleet_with(fleet: Fleet, *names: str, node: str = "node") -> None:
 
 @contextmanager
 def recorded_warnings() -> Iterator[list[str]]:
-    """Record the warnings that are issued during the block. Yields a list of texts, each with the category of the
-    warning.
+    """Record the warnings that are issued during the block. Yields the list of recorded warnings: the category and text
+    of each.
     """
     told: list[str] = []
     with warnings.catch_warnings(record=True) as caught:

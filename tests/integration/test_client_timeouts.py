@@ -17,7 +17,7 @@ from support.faulty_link import FaultyLink
 from support.masters import ON_ONE_SERVER
 
 TIMEOUT_SECONDS = 0.8
-IN_TIME_SECONDS = 1.5  # less than the time of two steps that each use the whole timeout
+IN_TIME_SECONDS = 1.5  # less than two whole timeouts
 
 
 @contextmanager
@@ -91,7 +91,7 @@ def test_a_server_silent_at_the_second_command_times_out(link: FaultyLink, names
 def test_a_server_slow_between_commands_of_one_call_times_out(link: FaultyLink, namespace: str) -> None:
     with Client(link.url, namespace, timeout_seconds=TIMEOUT_SECONDS) as client:
         client.enqueue_many([rota.Call("work", queue=f"q{number}") for number in range(9)])
-        client.peek()  # `peek` makes two commands: it reads the queues, and then the tasks of each queue
+        client.peek()  # `peek` sends two commands: it reads the queues, and then the tasks of each queue
         link.delay(TIMEOUT_SECONDS / 4)
         with in_time(), pytest.raises(rota.Uncertain):
             client.peek()
@@ -100,7 +100,7 @@ def test_a_server_slow_between_commands_of_one_call_times_out(link: FaultyLink, 
 def test_a_server_that_accepts_no_connection_times_out(namespace: str) -> None:
     with socket.create_server(("127.0.0.1", 0), backlog=0) as deaf:
         place = deaf.getsockname()
-        with socket.create_connection(place):  # this fills the backlog, so the next connection is not even accepted
+        with socket.create_connection(place):  # this connection fills the backlog, so the next one is not even accepted
             url = f"redis://127.0.0.1:{place[1]}"
             with (
                 Client(url, namespace, timeout_seconds=TIMEOUT_SECONDS) as client,

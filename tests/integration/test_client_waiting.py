@@ -1,4 +1,4 @@
-"""Real clients wait for tasks. The protocol driver ends the tasks by single calls."""
+"""Real clients that wait for tasks. The protocol driver ends each task with a single call."""
 
 import os
 import signal
@@ -35,7 +35,7 @@ InThread = Callable[..., "Future[Any]"]
 
 @pytest.fixture(autouse=True)
 def _wakes_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Otherwise the regular query would return the end to a caller that was never woken.
+    # Without this change, the regular query would return the end even to a caller that was never woken.
     monkeypatch.setattr(waits, "QUERY_ALL_SECONDS", 1000.0)
 
 
@@ -64,7 +64,7 @@ def blocked_connections(fleet: Fleet) -> int:
 
 
 class TestEnds:
-    """Tests that every kind of end wakes the callers that wait for it."""
+    """Tests that every kind of end wakes the callers that wait for the task."""
 
     @pytest.mark.parametrize(
         ("outcome", "state"),
@@ -223,7 +223,7 @@ class TestResults:
     def test_large_results_are_fetched_in_several_calls(
         self, client: Client, fleet: Fleet, in_thread: InThread
     ) -> None:
-        # One reply has room for only one of these results.
+        # Each of these results is so large that one reply has room for only one of them.
         names = [f"large{n}" for n in range(5)]
         fleet.push(*names)
         asked = [in_thread(client.result, name, SECONDS) for name in names]
@@ -245,7 +245,7 @@ class TestManyThreads:
         asked = [in_thread(client.result, name, SECONDS) for name in names]
         until_registered(fleet, MANY)
         until(lambda: blocked_connections(fleet) == 1, "a client that blocks")
-        # One connection waits, and one reads this list.
+        # One connection waits, and the other one reads this list of clients.
         assert len(fleet.redis.client_list()) <= before + 2
         assert waiting_threads() == 1
         owner = fleet.register()

@@ -1,5 +1,5 @@
-"""The connection to real servers, to a silent server, to an address without a server, and to an address at which
-another program listens.
+"""Connections to real servers, to a silent server, to an address without a server, and to an address at which another
+program listens.
 """
 
 import asyncio
@@ -263,7 +263,7 @@ def test_closing_a_tls_connection_sends_nothing_in_plain_text(
     secured: list[bool] = []
 
     def record_and_shut_down(self: ssl.SSLSocket, how: int) -> None:
-        secured.append(self.cipher() is not None)  # true as long as data would be encrypted if it was sent now
+        secured.append(self.cipher() is not None)  # whether data would be encrypted if it were sent now
         shutdown(self, how)
 
     monkeypatch.setattr(socket.socket, "shutdown", record_and_shut_down)

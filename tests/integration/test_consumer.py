@@ -221,7 +221,7 @@ def test_a_cancellation_does_not_affect_the_next_task_of_that_id(client: Client,
     assert (audit.ended["cancelled"], audit.ended["done"]) == (1, 1)
 
 
-# How many tasks a consumer takes, and from which queues
+# The number of tasks that a consumer takes, and their queues
 
 
 def test_a_consumer_at_its_limit_claims_again_after_it_settles_a_task(client: Client, fleet: Fleet) -> None:
@@ -240,7 +240,8 @@ def test_a_sleeping_consumer_is_woken_and_wakes_the_next_one(client: Client) -> 
         for number in range(20):
             waiting = [pool.submit(next, consumer) for consumer in (one, two)]
             client.enqueue_many(rota.Call("work", queue="q", id=f"{number}-{n}") for n in range(2))
-            # The timeout is shorter than the time after which a consumer checks its queue without a ring.
+            # The timeout is shorter than the time after which a consumer checks its queue without a token in its
+            # doorbell.
             tasks = [each.result(3) for each in waiting]
             assert {task.id for task in tasks} == {f"{number}-0", f"{number}-1"}
             list(pool.map(rota.LeasedTask.done, tasks))
@@ -254,7 +255,7 @@ def test_consumers_apply_the_published_cap_and_rate(client: Client, fleet: Fleet
         first = next(one)
         second = pool.submit(next, two)
         fleet.push("x", "y", queue="r")
-        with client.consumer("r") as paced:  # this takes long enough for the other consumer to check its queue
+        with client.consumer("r") as paced:  # meanwhile, the other consumer checks its queue
             began = time.monotonic()
             next(paced).done()
             next(paced).done()
@@ -267,7 +268,7 @@ def test_consumers_apply_the_published_cap_and_rate(client: Client, fleet: Fleet
 def test_a_consumer_applies_a_declared_rate_without_delaying_other_tasks(
     client: Client, consumer: rota.Consumer
 ) -> None:
-    """The consumer does not hold a task that has to wait for its rate, but gives it back."""
+    """The consumer releases a task that has to wait for its rate, instead of holding the task."""
 
     @rota.task(name="work", rate="1/h", rate_key="{number}")
     def work(number: int, b: list[int]) -> None: ...
@@ -484,7 +485,7 @@ def test_an_at_most_once_task_is_dead_after_lease_loss(client: Client, consumer:
     assert (found["lost"].death or {})["reason"] == "at_most_once"
 
 
-# The server is away
+# The server is unreachable
 
 
 def test_lost_replies_do_not_make_a_consumer_claim_or_settle_twice(

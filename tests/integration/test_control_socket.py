@@ -206,8 +206,8 @@ def test_a_master_of_another_user_is_not_reported_as_missing(tmp_path: Path) -> 
 
 @pytest.fixture
 def service_folder() -> Iterator[Path]:
-    """Yield a folder with the permissions that `RuntimeDirectory=` in a unit would give it. Skips the test if it does
-    not run as root.
+    """Yield a folder with the permissions that systemd gives to the `RuntimeDirectory=` of a unit. Skip the test if it
+    does not run as root.
     """
     if os.geteuid() != 0:
         pytest.skip("only root can create a folder in /run")
@@ -314,7 +314,7 @@ def test_a_stale_pid_file_is_taken_over(tmp_path: Path) -> None:
 
 
 def test_a_master_does_not_use_a_pid_file_that_was_just_removed(tmp_path: Path) -> None:
-    """If a master locked a file that is already removed, another master could create and lock a new one."""
+    """If a master locked a file that has already been removed, another master could create and lock a new file."""
     path = tmp_path / "rota.pid"
     fd = os.open(path, os.O_RDWR | os.O_CREAT)
     path.unlink()
@@ -370,8 +370,8 @@ def test_a_master_can_exit_while_control_clients_are_connected(control_socket: C
 def test_control_clients_that_read_no_replies_do_not_delay_others(
     control_socket: ControlSocket, master: FakeMaster
 ) -> None:
-    """Each of these clients sends many requests at once. The master replies to the clients in turn, so another client
-    gets its reply after one round.
+    """Each of these clients sends many requests at once. The master takes one request of each client in turn, so
+    another client gets its reply after one round.
     """
     clients, requests = 100, 300
     master.answers["status"] = {"long": "x" * 2000}

@@ -1,4 +1,4 @@
-"""The commands to a master: the request that each command sends, its output, and its exit code."""
+"""The commands that control a master: the request that each command sends, its output, and its exit code."""
 
 import json
 from collections.abc import Callable

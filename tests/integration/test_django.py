@@ -134,7 +134,7 @@ class TestCommits:
 
 
 class TestTasksInATransaction:
-    """Tests of `eager()` and `drain()` in a transaction, as in Django's TestCase."""
+    """Tests of `eager()` and `drain()` inside a transaction, such as that of Django's TestCase."""
 
     def test_a_task_run_in_a_transaction_keeps_connection_and_pending_enqueues(
         self, fleet: Fleet, tmp_path: Path

@@ -1,5 +1,5 @@
-"""The confirmations for which an enqueue waits with each value of `durability`. The tests use a server with a replica,
-and a server with an append-only file.
+"""The confirmations for which an enqueue waits, depending on `durability`. The tests use a server with a replica, and a
+server with an append-only file.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ def _pair(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @contextmanager
 def stopped(server: Server) -> Iterator[None]:
-    """Stop the process of a replica during the block, so that it receives nothing."""
+    """Suspend the process of a replica during the block, so that the replica receives nothing."""
     os.kill(server.pid, signal.SIGSTOP)
     try:
         yield
@@ -141,7 +141,7 @@ def test_the_uncertain_error_separates_confirmed_from_unconfirmed_tasks(
     pair: tuple[Server, Server], namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = pair
-    # The client sends them in a round of 4,000, followed by a round of one batch.
+    # The client sends these tasks in two rounds: one of 4,000 tasks, and one of a single batch.
     ids = [f"t-{number}" for number in range(8 * BATCH + 100)]
     with waiting(first, namespace) as client:
         exchange = client._driver.pool.exchange

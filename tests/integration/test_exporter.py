@@ -1,4 +1,4 @@
-"""The exporter as a process that is spawned as a master would spawn it. The test fills the slots, and the server is
+"""The exporter as a process, which is spawned as a master would spawn it. The tests fill the slots, and the server is
 real.
 """
 
@@ -34,7 +34,7 @@ from support.servers import Server
 from support.waiting import until
 
 QUEUES = 200
-NO_SERVER = "redis://127.0.0.1:1/0"  # nothing listens at this port, so connections are refused at once
+NO_SERVER = "redis://127.0.0.1:1/0"  # nothing listens on this port, so connections are refused at once
 Labels = tuple[tuple[str, str], ...]
 
 
@@ -352,7 +352,7 @@ def test_only_the_main_thread_of_the_exporter_receives_signals(exporter: Exporte
 
 def test_the_exporter_is_killed_when_its_master_dies(exporter: Exporter) -> None:
     exporter.drop_death_pipe()
-    # The kernel kills the exporter, and no other process has to wait for that.
+    # The kernel kills the exporter when the death pipe closes, so no process has to watch the pipe.
     assert exporter.wait() == -signal.SIGKILL
 
 

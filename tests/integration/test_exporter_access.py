@@ -1,5 +1,5 @@
-"""Access to a real exporter as the table `[http]` permits it: which clients may read, with and without TLS, and which
-actions are allowed.
+"""Access to a real exporter, depending on the settings in `[http]`: which clients may read, with and without TLS, and
+which actions are permitted.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ from support.masters import ON_ONE_SERVER
 from support.servers import Server
 from support.waiting import until
 
-NO_SERVER = "redis://127.0.0.1:1/0"  # nothing listens at this port, so connections are refused at once
+NO_SERVER = "redis://127.0.0.1:1/0"  # nothing listens on this port, so connections are refused at once
 TOKEN = "an old token of some length"
 JSON: dict[str, Any] = {"Content-Type": "application/json"}
 READ_TOKEN = "a-token-that-only-reads"
@@ -100,7 +100,7 @@ def https_get(exporter: Exporter, cert: Path, path: str) -> str:
 
 def test_tls_serves_many_requests_at_once(namespace: str, tmp_path: Path) -> None:
     cert, key = certificate(tmp_path, "first")
-    # The metrics of so many queues are more data than a socket accepts at once.
+    # This many queues have more metrics than a socket accepts at once.
     queues = [f"queue-{number}" for number in range(100)]
     exporter = Exporter(settings_for(NO_SERVER, namespace, *queues, tls_cert=str(cert), tls_key=str(key))).start()
     with closing(exporter):
@@ -231,7 +231,7 @@ def test_invalid_actions_are_refused_with_a_message(acting: Exporter) -> None:
         assert answer["error"]
     for body in (b"", b"[]", b"3", b'"pause"', b"null", b"\xff", b"[" * 8000, b'{"verb": ' + b"9" * 8000 + b"}"):
         assert acting.get("/actions", "POST", body, Authorization=BEARER, **JSON).status == 400, body
-    assert act(acting, verb="scale", workers=3)[0] == 503  # there is no master that could scale its pool
+    assert act(acting, verb="scale", workers=3)[0] == 503  # no master runs that could scale its pool
     assert acting.get("/actions", Authorization=BEARER).status == 405
     assert acting.get("/actions", "POST", b"{}", Authorization=BEARER).status == 415
     assert acting.get("/actions", "POST", b"{}", **JSON).status == 401
@@ -264,7 +264,7 @@ def test_busy_clients_of_the_exporter_do_not_starve_scrapes(namespace: str, path
                 stack.enter_context(each)
             until(lambda: all(each.asked for each in greedy), "all clients send requests")
             scrapes = [exporter.get("/metrics").status for _ in range(20)]
-            exporter.memory.slot(0).heartbeat()  # in place of the master, which does not exist in this test
+            exporter.memory.slot(0).heartbeat()  # the master's heartbeat, because this test has no master
             page = exporter.get("/livez").status
     finally:
         exporter.close()
@@ -312,7 +312,7 @@ class Greedy:
             self.asked += 1
 
 
-# Without a token: which host names and which machines are permitted
+# Without a token: the permitted host names and machines
 
 
 @pytest.fixture
@@ -342,7 +342,7 @@ def test_a_dns_rebinding_attack_can_read_nothing_of_the_fleet(unlocked: Exporter
     ours = open_tab(f"http://127.0.0.1:{port}/livez").page
     assert ours.evaluate(statuses) == [200, 503, 200, 200]  # "dead.json" needs Redis, which is unreachable
     theirs = open_tab(f"http://evil.{LEADS_HERE}:{port}/livez").page
-    # The browser does send the request to this exporter.
+    # The browser does reach the exporter by this host name.
     assert theirs.evaluate('async () => (await fetch("/livez")).status') != 403
     assert theirs.evaluate(statuses) == [403, 403, 403, 403]
 

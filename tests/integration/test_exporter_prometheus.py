@@ -1,4 +1,4 @@
-"""The metrics of the exporter. Prometheus's own tools check them, and a real Prometheus scrapes them."""
+"""The exporter's metrics. Prometheus's own tools check them, and a real Prometheus server scrapes them."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ def test_promtool_accepts_the_metrics_of_the_exporter(server: Server, namespace:
 
 
 def fill_every_metric(exporter: Exporter) -> None:
-    """Record a value for every metric that processes record, in the slot of such a process."""
+    """Record a value for every metric that child processes record, in the slots of such processes."""
     slots = {Writer.MASTER: 0, Writer.POLLER: POLLER_SLOT, Writer.WORKER: WORKER_SLOT}
     recorders = {writer: exporter.recorder(slot) for writer, slot in slots.items()}
     for definition in m.ALL:

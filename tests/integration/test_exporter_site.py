@@ -1,4 +1,4 @@
-"""The files of the status page. All of them are served, small, and can be revalidated by clients. No other files are
+"""The files of the status page. All of them are served and small, and clients can revalidate them. No other files are
 served.
 """
 

@@ -24,7 +24,7 @@ def exporter(server: Server, namespace: str) -> Iterator[Exporter]:
 
 
 def kill(client: Client, fleet: Fleet, queue: str, count: int) -> None:
-    """Enqueue this many tasks in a queue, and let them die. Their ids are `QUEUE-0`, `QUEUE-1` and so on."""
+    """Enqueue this many tasks in a queue, and let them become dead. Their ids are `QUEUE-0`, `QUEUE-1` and so on."""
     owner, serving = fleet.register(), one_tier(queue)
     for number in range(count):
         client.enqueue("work", args=["secret"], queue=queue, id=f"{queue}-{number}")

@@ -1,4 +1,4 @@
-"""The simulated network of the fault tests, which must cause exactly the configured faults."""
+"""The faulty link of the fault tests, which simulates a bad network. It must cause exactly the configured faults."""
 
 import os
 import socket

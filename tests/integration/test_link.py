@@ -1,5 +1,5 @@
-"""A link connects again after a loss, keeps a connection if the server only refuses a command, and reports each outage
-once.
+"""The link to the server. It reconnects after a loss, keeps its connection if the server only refuses a command, and
+reports each outage once.
 """
 
 import json
@@ -88,7 +88,7 @@ def test_a_connection_with_a_late_pipelined_reply_is_not_reused(
 ) -> None:
     with closing(_link_to(server, replace(DEFAULT_OPTIONS, read_seconds=0.3))) as link:
         first = link.connection()
-        # The server executes the following commands only after this one.
+        # The server executes the following commands only after this one has returned.
         first.send(command((pack(("BLPOP", "link:nothing", "1")),)))
         pipelined = link.pipeline(_LOST)
         assert pipelined is not None

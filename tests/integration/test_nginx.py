@@ -1,4 +1,4 @@
-"""The status page behind nginx with single sign-on, with the configuration in `deploy/nginx`.
+"""The status page behind nginx with single sign-on. nginx uses the configuration in `deploy/nginx`.
 
 A small server takes the place of oauth2-proxy. It recognizes a user by a cookie, and returns the user's groups."""
 
@@ -30,7 +30,7 @@ GROUPS: Final = {"session=anna": "staff,rota-operators", "session=ben": "staff,r
 
 
 class SignOn(BaseHTTPRequestHandler):
-    """The part of oauth2-proxy that nginx uses."""
+    """A fake for the part of oauth2-proxy that nginx uses."""
 
     def do_GET(self) -> None:
         groups = GROUPS.get(self.headers.get("Cookie", ""))
@@ -102,7 +102,7 @@ def sign_on() -> Iterator[int]:
 
 
 def start_nginx(folder: Path, port: int, target: str, sign_on_port: int) -> "subprocess.Popen[bytes]":
-    """Start nginx with the shipped configuration, where only addresses and paths are replaced."""
+    """Start nginx with the shipped configuration, in which only addresses and paths are replaced."""
     binary = shutil.which("nginx", path="/usr/sbin:/usr/bin:/usr/local/bin")
     if binary is None:
         (pytest.fail if os.environ.get("CI") else pytest.skip)("no nginx on this machine")
@@ -157,7 +157,7 @@ def test_every_signed_in_user_can_read_the_page_without_a_token(proxy: Proxy) ->
 def test_only_operators_may_perform_actions_on_the_status_page(proxy: Proxy) -> None:
     assert pause(proxy, "session=ben").status == 403
     assert pause(proxy, "session=ben", Authorization=f"Bearer {TOKEN}").status == 403
-    assert pause(proxy, "session=anna").status == 503  # admitted; Redis is down in this test
+    assert pause(proxy, "session=anna").status == 503  # nginx admits the request, but Redis is down
 
 
 def test_actions_that_another_site_sends_from_an_operators_browser_are_refused(proxy: Proxy) -> None:

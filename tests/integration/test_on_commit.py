@@ -1,4 +1,4 @@
-"""Enqueues that wait for a commit. The call checks the tasks, and the callback after the commit sends them."""
+"""Enqueues that wait for a commit. The enqueue call checks the tasks, and a callback after the commit sends them."""
 
 import asyncio
 from collections.abc import Callable

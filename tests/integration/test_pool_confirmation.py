@@ -1,4 +1,4 @@
-"""The confirmations that a pool accepts if its connection breaks before all of them have arrived. The server
+"""The confirmations that a connection pool accepts if its connection breaks before all of them have arrived. The server
 is a fake.
 """
 
@@ -21,9 +21,9 @@ UNKNOWN = b"-NOSCRIPT No matching script.\r\n"
 
 
 class _Scripted(socketserver.StreamRequestHandler):
-    """A fake server. Of the scripts that are sent by digest, it knows the first two on each connection, but not the
-    third. It executes scripts that are sent as text. If `ends` is set, the server closes the connection at the first
-    WAIT after the third script.
+    """A fake server. On each connection, it knows the first two scripts that are called by digest, but not the third.
+    It executes scripts that are sent as text. If `ends` is set, the server closes the connection at the first WAIT
+    after the third script.
     """
 
     def handle(self) -> None:
@@ -72,7 +72,7 @@ def test_a_confirmation_counts_only_for_calls_on_the_same_connection(
     scripted.ends = ends
     commands = [Store("test").pause(queue) for queue in ("a", "b")]
     pool = ClientPool(UrlEndpoint(f"redis://127.0.0.1:{scripted.server_address[1]}"), 5.0)
-    # Without this call, the connection would be new, and the pool would send the scripts as text.
+    # Without this call, the connection would be new, and on a new connection the pool sends scripts as text.
     pool.exchange(Exchange(commands[:1], None, time.monotonic() + 5))
     answers = pool.exchange(Exchange(commands, WAIT, time.monotonic() + 5))
     pool.close()

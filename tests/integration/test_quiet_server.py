@@ -1,6 +1,4 @@
-"""Waits that end at a certain time, on a server that has nothing else to do. Such a server checks its timers only every
-0.1 s.
-"""
+"""Waits that end at a given time, on an idle server. An idle server checks its timers only every 0.1 s."""
 
 import os
 import statistics
@@ -33,7 +31,7 @@ MOST_LATE_SECONDS: Final = 0.025
 
 @pytest.fixture
 def quiet(server: Server, tmp_path: Path) -> Iterator[Server]:
-    """Yield a separate server. It checks its timers with the default frequency."""
+    """Yield a separate server, which checks its timers at the default frequency."""
     folder = tmp_path / "quiet"
     folder.mkdir()
     made = Server(server.binary, folder, hz="10").start()

@@ -84,8 +84,7 @@ def test_the_asyncio_client_is_not_blocked_by_a_slow_provider(vault: Vault, name
         try:
             await client.enqueue("work", queue="q")
         except rota.Uncertain as doubt:
-            # The event loop had not yet noticed that the connection was closed, so the call was sent on this
-            # connection.
+            # The call was sent on the closed connection, because the event loop had not yet noticed that it was closed.
             await doubt.arepeat()
 
     async def use() -> None:
@@ -99,7 +98,8 @@ def test_the_asyncio_client_is_not_blocked_by_a_slow_provider(vault: Vault, name
             vault.change("quince-3")
             await enqueue_exactly(client)
             asked = vault.asked
-            # Repeat until the client has opened a new connection, for which it calls the provider again.
+            # Repeat until the client has opened a new connection, because it calls the provider for each new
+            # connection.
             while vault.asked == asked:
                 await client.peek("q")
         counting.cancel()

@@ -1,4 +1,4 @@
-"""Two masters exchange the loads of a pool and the decisions about it through a real server."""
+"""Two masters that exchange a pool's loads, and the decisions about the pool, through a real server."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
@@ -45,7 +45,7 @@ DECISION = Decision(
 
 @dataclass
 class Node:
-    """The part of one master that takes part in the exchange, and the events with which it received the results."""
+    """The part of a master that exchanges loads, and the events that its core received as results."""
 
     name: str
     exchange: ScalingExchange
@@ -77,7 +77,7 @@ def client(server: Server) -> Iterator["redis.Redis"]:
 def run(
     server: Server, namespace: str, memory: SlotMemory
 ) -> Callable[[Callable[[Node, Node], Awaitable[None]]], None]:
-    """Return a function that runs the code of a test with two nodes."""
+    """Return a function that runs a test's coroutine with two nodes."""
 
     async def with_two(use: Callable[[Node, Node], Awaitable[None]]) -> None:
         background = Background()

@@ -14,7 +14,7 @@ from support.waiting import until
 
 @pytest.fixture(name="own_server")
 def _own_server(server: Server, tmp_path: Path) -> Server:
-    """Return another server of this kind. It is not started yet, and the test may damage it."""
+    """Return another server of this kind, which is not started yet. The test may damage it."""
     return Server(server.binary, tmp_path)
 
 

@@ -1,6 +1,4 @@
-"""A Redis user that lacks permissions. A starting master reports all missing permissions before it does
-anything else.
-"""
+"""Redis users that lack permissions. A starting master reports all missing permissions before it does anything else."""
 
 import asyncio
 import re
@@ -35,7 +33,7 @@ def _connection(server: Server, namespace: str, redis_client: "redis.Redis") -> 
 
 
 def allow(redis_client: "redis.Redis", namespace: str, *but: str) -> None:
-    """Create the user `fleet` with exactly the permissions that a fleet needs, but without these commands."""
+    """Create the user `fleet` with the permissions that a fleet needs, except for these commands."""
     redis_client.acl_setuser(
         "fleet",
         enabled=True,

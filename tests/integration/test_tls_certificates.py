@@ -1,4 +1,4 @@
-"""Certificates of a server that a client must not accept, and certificates that are replaced while clients work."""
+"""Server certificates that a client must not accept, and certificates that are replaced while clients are connected."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -16,7 +16,9 @@ ADDRESS = "127.0.0.1"
 
 
 class TlsServer:
-    """A server with TLS, whose certificate can be replaced, and the file with the authority that clients trust."""
+    """A server with TLS, whose certificate can be replaced, and the file with the certificate authority that clients
+    trust.
+    """
 
     def __init__(self, binary: str, folder: Path) -> None:
         self._folder = folder
@@ -39,7 +41,7 @@ class TlsServer:
         return rota.Client(self.url, namespace, redis_tls_ca=str(self.ca_file))
 
     def show(self, certificate: trustme.LeafCert) -> None:
-        """Use another certificate for new connections, and close the existing connections."""
+        """Use this certificate for new connections, and close the existing connections."""
         cert, key = self._write(certificate)
         self.admin.config_set("tls-cert-file", cert, "tls-key-file", key)
         self.admin.client_kill_filter(_type="normal", skipme=True)

@@ -1,6 +1,6 @@
 """The Redis users with which fleets and clients connect to test servers.
 
-The users have exactly the permissions that `rota acl` grants, so a missing permission fails the test that needs it.
+The users have exactly the permissions that `rota acl` grants, so a test fails if a permission that it needs is missing.
 """
 
 from typing import Any, Final, cast
@@ -11,7 +11,7 @@ from rota_supervisor.acl_roles import AclRole, rules_of
 
 PASSWORD: Final = "secret"
 _NAMESPACES: Final = "*"  # any namespace
-_ANY_KEY: Final = "*"  # any key, because the tests adopt items from keys with various names
+_ANY_KEY: Final = "*"  # matches every key, because the tests adopt items from keys with various names
 
 
 def name_of(role: AclRole) -> str:

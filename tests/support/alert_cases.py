@@ -2,11 +2,12 @@
 
 A case is shorter than a test file of promtool:
 
-* every series has the labels `job`, `fleet` and `instance` of one node, unless it sets others. The scrapes of this node
-  succeed;
+* every series has the labels `job`, `fleet` and `instance` of one node, unless the case sets other labels. All scrapes
+of this node succeed;
 * `at` names all alerts that fire at a given time, including those that the case was not written for. If no alert fires,
-  it has the word `nothing`;
-* `says` is the text of an alert at the last time at which it fires. The links of the alert are taken from its rule.
+`at` contains the word `nothing`;
+* `says` is the text of an alert at the last time at which the alert fires. The links of the alert are taken from its
+rule.
 """
 
 import re
@@ -40,9 +41,7 @@ ALERTS: Final = {rule["alert"]: rule for group in groups(ALERTING) for rule in g
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A case: its series, and the alerts that must fire at given times. `alert` is the alert that the case was written
-    for.
-    """
+    """A test case: series, and the alerts that must fire at given times. `alert` is the alert under test."""
 
     what: str
     alert: str
@@ -84,7 +83,7 @@ class Case:
 
 
 def cases(file: Path) -> list[Case]:
-    """Return the cases of a file of `tests/alerts/`. All values are read as text, because promtool reads `0x10` as a
+    """Return the cases in a file of `tests/alerts/`. All values are read as text, because promtool reads `0x10` as a
     series of zeros, and YAML would read it as a number.
     """
     return [Case(**known) for known in yaml.load(file.read_text(), yaml.BaseLoader)]

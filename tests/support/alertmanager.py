@@ -45,7 +45,7 @@ class Alertmanager:
             pass
 
     def notified(self, **labels: str) -> set[str]:
-        """Return the names of the alerts with these labels for which Alertmanager notifies people."""
+        """Return the names of the alerts with these labels about which Alertmanager notifies people."""
         query = "&".join(f"filter={label}%3D%22{value}%22" for label, value in labels.items())
         found: list[dict[str, Any]] = self._get(f"/api/v2/alerts?{query}")
         return {alert["labels"]["alertname"] for alert in found if not alert["status"]["inhibitedBy"]}

@@ -1,4 +1,4 @@
-"""The audit's search for unplaced tasks, run to its end with the protocol driver."""
+"""The audit's search for unplaced tasks. The protocol driver makes all calls of a search."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,6 @@
-"""A namespace filled with everything that an export can contain, and readers that compare two namespaces key by key."""
+"""A namespace with every kind of data that an export can contain, and functions that read its keys, so that two
+namespaces can be compared.
+"""
 
 import json
 from pathlib import Path
@@ -20,7 +22,7 @@ _NOT_BYTES: Final = b'\xff not "UTF-8\n\x00'
 
 
 def content_of(client: Any, namespace: str) -> dict[str, Any]:
-    """Return a digest of the value of each key that an export contains, by the name of the key."""
+    """Return a digest of the value of each exported key, by key name."""
     prefix = f"{{{namespace}}}:"
     found: dict[str, Any] = {}
     for raw in client.scan_iter(match=f"{prefix}*", count=1000):
@@ -32,7 +34,7 @@ def content_of(client: Any, namespace: str) -> dict[str, Any]:
 
 
 def expiries_of(client: Any, namespace: str) -> dict[bytes, int]:
-    """Return when keys expire, in milliseconds of Unix time."""
+    """Return the expiry time of each key that expires, in milliseconds of Unix time."""
     prefix = f"{{{namespace}}}:".encode()
     found = {raw.removeprefix(prefix): client.pexpiretime(raw) for raw in client.scan_iter(match=prefix + b"*")}
     return {name: at_ms for name, at_ms in found.items() if at_ms > 0}
@@ -45,12 +47,14 @@ def counts_of(client: Any, namespace: str) -> dict[bytes, bytes]:
 
 
 def queues_with_entries(client: Any, namespace: str) -> set[bytes]:
-    """Return the queues that claims check first."""
+    """Return the queues in the set `ready`. Claims check these queues first."""
     return set(client.smembers(f"{{{namespace}}}:ready"))
 
 
 def fill(fleet: Fleet, client: Client) -> Grouping:
-    """Fill every key that an export contains. Return the driver of the groups. Its owner still holds a task."""
+    """Write data to every key that an export contains. Return the driver of the groups, whose owner still holds a
+    task.
+    """
     groups = Grouping(fleet)
     _end_tasks(fleet)
     fleet.redis.hset(fleet.keys.meta, "ended_keep", 10_000)

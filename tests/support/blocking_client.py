@@ -1,4 +1,4 @@
-"""The generator of the blocking client from the asyncio client: `make blocking`.
+"""The generator that derives the blocking client from the asyncio client: `make blocking`.
 
 The modules of `rota.client.aio` that do not handle connections are written once, with `await`. This generator copies
 each of them to `rota.client.blocking`, removes `await`, and replaces names. Only the code that handles connections is

@@ -10,7 +10,7 @@ import pytest
 
 from support.waiting import until
 
-if TYPE_CHECKING:  # a test run without a browser needs no playwright
+if TYPE_CHECKING:  # playwright need not be installed to run the other tests
     from playwright.sync_api import Browser, ConsoleMessage, Page
 
 DEADLINE_SECONDS = 30.0
@@ -19,7 +19,7 @@ LEADS_HERE = "example"
 
 
 def binary() -> str:
-    """Return the path of Chromium. If it is missing, skip the test, or fail it in CI."""
+    """Return the path of Chromium. If Chromium is not installed, skip the test, or fail the test in CI."""
     found = shutil.which("chromium")
     if found is not None:
         return found
@@ -29,8 +29,10 @@ def binary() -> str:
 
 
 class Tab:
-    """A page. `complaints` has the exceptions of its scripts, and the warnings and errors of its console, for example
-    violations of the page's policy. `requested` has every address that the page requested."""
+    """A page in the browser. `complaints` lists the exceptions that its scripts raised, and the warnings and errors in
+    its console, for example violations of the content security policy. `requested` lists every URL that the page
+    requested.
+    """
 
     def __init__(self, page: "Page") -> None:
         self.page = page
@@ -41,10 +43,10 @@ class Tab:
         page.on("request", lambda request: self.requested.append(request.url))
 
     def wait_for(self, expression: str, argument: Any = None) -> None:
-        """Wait until a JavaScript expression, or a function of `argument`, is true. Raises AssertionError if that takes
-        too long.
+        """Wait until a JavaScript expression is true. The expression may be a function, which is called with
+        `argument`. Raises AssertionError if the deadline passes.
         """
-        # Playwright's own wait polls with `eval`, which the page's policy forbids.
+        # Playwright's own wait polls with `eval`, which the page's content security policy forbids.
         until(lambda: self.page.evaluate(expression, argument), expression)
 
     def barriers(self) -> list[str]:
@@ -64,8 +66,8 @@ TabOpener = Callable[..., Tab]
 
 @pytest.fixture(scope="module")
 def chromium() -> "Iterator[Browser]":
-    """Run one browser for the tests of a module. It ends with the module, because its event loop in the tests' thread
-    would make blocking clients warn in later tests.
+    """Run one browser for the tests of a module. The browser is closed after the module, because its event loop in the
+    tests' thread would make blocking clients log warnings in later tests.
     """
     from playwright.sync_api import sync_playwright  # noqa: PLC0415 - the import takes 0.3 s
 

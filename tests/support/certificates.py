@@ -13,7 +13,9 @@ class Certificate(NamedTuple):
 
 
 def certificate(folder: Path, name: str) -> Certificate:
-    """Create a self-signed certificate and its key in a folder. `name` is the name of the files."""
+    """Create a self-signed certificate and its key in a folder. `name` is the common name of the certificate, and the
+    stem of both file names.
+    """
     made = Certificate(folder / f"{name}.pem", folder / f"{name}.key")
     key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", str(made.key)]
     subject = ["-subj", f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1"]

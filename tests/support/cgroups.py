@@ -1,4 +1,4 @@
-"""Control groups for tests that need limits of the kernel: version 1 or 2, whichever can be created here."""
+"""Control groups for tests that need resource limits. They use version 1 or 2, whichever this machine permits."""
 
 import contextlib
 import os
@@ -16,8 +16,8 @@ _ROOT: Final = Path("/sys/fs/cgroup")
 
 @dataclass(frozen=True)
 class Group:
-    """A control group below that of this process, with one controller. The names of its files depend on the version of
-    control groups, which is 2 if `is_v2` is set.
+    """A child of this process's control group, with one controller. If `is_v2` is set, the group uses version 2 of
+    control groups, whose files have other names than those of version 1.
     """
 
     folder: Path
@@ -51,7 +51,9 @@ def group(controller: str) -> Iterator[Group]:
 
 
 def _is_gone(folder: Path, parent: Path) -> bool:
-    """Move all processes out and remove the group. Return False if a process was forked into it in the meantime."""
+    """Move all processes out and remove the group. Return False if a process was forked into the group in the
+    meantime.
+    """
     for pid in (folder / "cgroup.procs").read_text().split():
         with contextlib.suppress(OSError):  # the process has ended
             (parent / "cgroup.procs").write_text(pid)
@@ -63,7 +65,7 @@ def _is_gone(folder: Path, parent: Path) -> bool:
 
 
 def _parent(controller: str) -> tuple[Path, bool]:
-    """Return the folder of this process's group for the controller, and whether it is of version 2."""
+    """Return the folder of this process's group for the controller, and whether the group uses version 2."""
     own = dict(line.split(":", 2)[1:] for line in Path("/proc/self/cgroup").read_text().splitlines())
     for names, path in own.items():
         if controller in names.split(","):

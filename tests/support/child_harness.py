@@ -1,4 +1,4 @@
-"""Single worker and poller processes without a master: slots, an owner, and the process itself."""
+"""Single worker and poller processes that tests run without a master. The harness provides their slots and owners."""
 
 import dataclasses
 import json
@@ -32,7 +32,9 @@ _CHILD: Final = Path(__file__).with_name("child_program.py")
 
 
 def settings_for(server: Server, namespace: str, *queues: str, **changes: Any) -> WorkerSettings:
-    """Return settings of a pool that serves these queues, each in its own tier. "a,b" is a tier with two queues."""
+    """Return the worker settings of a pool that serves these queues, each in its own tier. For example, "a,b" is a tier
+    with two queues.
+    """
     tiers = tuple(domain_of([QueueShare(name) for name in tier.split(",")]) for tier in queues or ("default",))
     return worker_settings(tiers, ServerSettings(server.url, namespace), **{"lease_seconds": LEASE_SECONDS, **changes})
 
@@ -85,11 +87,11 @@ class ChildHarness:
         return count
 
     def events(self, name: str = "") -> list[dict[str, Any]]:
-        """Return the log lines of all children, or only the lines of one event."""
+        """Return the log lines of all children, or only those with the event `name`."""
         return logged(self.log_path, name)
 
     def start(self, settings: WorkerSettings, slot: int = 1, *, quiet: bool = False, **environment: str) -> "Child":
-        """Start a worker as a registered owner."""
+        """Register an owner, and start a worker for it."""
         (owner,) = self.run(self.store.register(round(LEASE_SECONDS * 1000), [f"node:{slot}"]))
         return self._spawn("worker", dataclasses.asdict(settings), slot, owner, environment, quiet=quiet)
 

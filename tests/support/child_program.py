@@ -1,6 +1,6 @@
-"""A worker or poller process for tests, started as the master starts it, with a few tasks that report their runs.
+"""A worker or poller process for tests, which is started as a master starts it. Its few tasks record their runs.
 
-The tasks report to lists on the server. The list `ran` gets a line for each start and each end. The task `hold` waits
+The records are in lists on the server. The list `ran` gets a line for each start and each end. The task `hold` waits
 for a token in a list, so a test decides when it ends.
 """
 
@@ -40,7 +40,9 @@ _KEPT: list[bytes] = []
 
 
 class _Server:
-    """The server that the tasks report to, with the `prefix` of its keys and the pid of this process."""
+    """The server on which the tasks record their runs, the `prefix` of the keys of these records, and the pid of this
+    process.
+    """
 
     url: str
     connection: Connection
@@ -60,7 +62,9 @@ def record(text: str) -> None:
 
 
 def record_separately(text: str) -> None:
-    """Record on a separate connection, so that a signal that interrupts this call does not affect later calls."""
+    """Record a text on a separate connection, so that a signal that interrupts this call does not affect later
+    calls.
+    """
     with contextlib.closing(Connection(parse_address(_Server.url), _PATIENCE)) as connection:
         connection.execute("RPUSH", f"{_Server.prefix}:ran", text)
 
@@ -160,7 +164,9 @@ def again_later(seconds: float) -> None:
 
 
 def _fork_and(how: str) -> bool:
-    """Fork a copy of the process that exits, raises or returns, and record its exit code. Return False in the copy."""
+    """Fork this process, and record the exit code of the copy. Return False in the copy, which exits, raises or returns
+    depending on `how`.
+    """
     pid = ctypes.PyDLL(None).fork() if how == "natively" else os.fork()
     if pid == 0:
         if how == "exit":
@@ -290,7 +296,7 @@ async def pass_on_in_loop(text: str) -> None:
 @task(retries=0, soft_time_limit=0.05)
 def overstay(how: str) -> None:
     try:
-        record_separately("staying")  # The signal may come as soon as the test sees this.
+        record_separately("staying")  # The signal may arrive as soon as the test reads this record.
         while True:
             time.sleep(0.001)
     except TimeLimit:
@@ -360,7 +366,7 @@ def fresh_only() -> None:
 
 @task
 def answer(expression: str) -> Any:
-    return eval(expression)  # the result may be invalid JSON
+    return eval(expression)  # `expression` may have a value that JSON cannot represent
 
 
 @task(remember=False)

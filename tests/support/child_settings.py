@@ -1,4 +1,4 @@
-"""Settings of child processes with default values, for tests that start a child or only a part of one."""
+"""Default settings for child processes, for tests that start a child or only one of its parts."""
 
 import dataclasses
 from typing import Any
@@ -17,20 +17,20 @@ _DEFAULTS = Config()
 def worker_settings(
     tiers: tuple[Domain, ...] = (), server: ServerSettings = _NOWHERE, **changes: Any
 ) -> WorkerSettings:
-    """Return settings of a worker in the pool "main". `changes` are fields of WorkerSettings."""
+    """Return settings of a worker in the pool "main". `changes` sets fields of WorkerSettings."""
     (found,) = process_settings.worker_settings(_DEFAULTS).values()
     return dataclasses.replace(found, **{"server": server, "pool": "main", "tiers": tiers, **changes})
 
 
 def poller_settings(server: ServerSettings = _NOWHERE, **changes: Any) -> PollerSettings:
-    """Return settings of the poller of rank 0. `changes` are fields of PollerSettings."""
+    """Return settings of the poller of rank 0. `changes` sets fields of PollerSettings."""
     return dataclasses.replace(process_settings.poller_settings(_DEFAULTS, 0), **{"server": server, **changes})
 
 
 def exporter_settings(
     queues: dict[str, QueueConfig], server: ServerSettings = _NOWHERE, **changes: Any
 ) -> ExporterSettings:
-    """Return settings of an exporter with these queues in one tier. `changes` are fields of ExporterSettings."""
+    """Return settings of an exporter with these queues in one tier. `changes` sets fields of ExporterSettings."""
     config = Config(tiers=(tuple(queues),), queues=queues)
     return dataclasses.replace(told.exporter_settings(config), **{"server": server, **changes})
 

@@ -1,7 +1,7 @@
-"""The protocol on a clock that tests move. The scripts are unchanged, except that they read the time from a key.
+"""The protocol with a clock that tests can set. The scripts are unchanged, except that they read the time from a key.
 
-A script is composed of shared files, one of which reads the clock. This module replaces the lines that do so in the
-composed text, so the installed code needs no option for another clock.
+A script is composed of shared files, one of which reads the clock. In the composed text, this module replaces the lines
+that read the clock, so the installed code needs no option for another clock.
 """
 
 from dataclasses import replace
@@ -21,10 +21,11 @@ READS_TIME: Final = b"""  local time = redis.call('TIME')
 """
 READS_KEY: Final = b"  return tonumber(redis.call('GET', PREFIX .. 'clock'))\n"
 SET_CLOCK: Final = b"#!lua flags=allow-oom\nreturn redis.call('SET', string.sub(KEYS[1], 1, -6) .. 'clock', ARGV[1])"
-BEGINNING_US: Final = 1_752_345_678_901_234  # a day in 2025, and not a round number
+BEGINNING_US: Final = 1_752_345_678_901_234  # a time in 2025 that is not a round number
 
 
-# The data of a rate expires by the server's own clock, which the tests do not move. It would expire too soon.
+# The server expires the data of a rate by its own clock, which tests cannot set. On that clock the data might expire
+# too early, so it is given an hour.
 LASTS: Final = b"local lasts_ms = math.ceil((until_us - now) / 1000) + 1"
 LASTS_LONG: Final = b"local lasts_ms = 3600000"
 
@@ -58,7 +59,7 @@ class TimedFleet(Fleet):
         self.scripts_run.append(command.script.name)
         command = replace(command, script=on_the_test_clock(command.script))
         set_clock: ScriptCall[Any] = ScriptCall(self._set_clock, self.keys.tasks, pack((self.clock_us,)), text_of)
-        # The commands go out in one exchange, because the model test spends half of its time waiting for the server.
+        # The commands are sent in one exchange, because the model test spends half of its time waiting for the server.
         self._connection.send(set_clock.by_text() + command.by_sha())
         self._connection.receive()
         try:

@@ -1,4 +1,4 @@
-"""The command `rota`, run in this process and in a separate folder, with its result."""
+"""A function that runs the command `rota` in this process and in a separate folder, and returns its result."""
 
 import json
 import os
@@ -29,7 +29,9 @@ Rota = Callable[..., Ran]
 
 
 def rota_in(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Rota:
-    """Return `rota` as a function that runs in a folder: arguments are words, keywords are environment variables."""
+    """Return a function that runs `rota` in a folder. Its positional arguments are the words of the command line, and
+    its keyword arguments are environment variables.
+    """
     for name in [name for name in os.environ if name.startswith(("ROTA_", "REDIS_"))]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))

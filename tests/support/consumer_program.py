@@ -1,7 +1,7 @@
 """A program with a consumer: `python consumer_program.py URL NAMESPACE QUEUE LEASE_SECONDS`.
 
-It writes a line `held ID` for each task that it claims. When it receives a line, it settles the task and writes
-`done ID`, or `lost ID` if that was refused.
+It writes a line `held ID` for each task that it claims. When it receives a line, it settles the task and writes `done
+ID`, or `lost ID` if the server refused the outcome.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""The container image, built by buildah and run by podman, with a store that is removed at the end.
+"""The container image, which buildah builds and podman runs. The image store is removed at the end.
 
 No registry is needed, because the base image is built from Debian's packages (`make image`). Containers share the
 network of this machine. They are in no control group, because a machine that is itself a container may not create one.
@@ -42,7 +42,7 @@ class ContainerLimits:
     files: int = 256  # the maximum number of open file descriptors
 
     def options(self) -> list[str]:
-        """Return the options of podman for these limits and for a container without privileges."""
+        """Return the podman options for an unprivileged container with these limits."""
         return [
             *("--read-only", "--read-only-tmpfs=false", "--shm-size", self.shared),
             *(("--tmpfs", self.writable) if self.writable else ()),
@@ -65,7 +65,7 @@ class Engine:
     # The image
 
     def build(self, *extras: str) -> None:
-        """Build the image of deploy/docker with extras of the package."""
+        """Build the image of deploy/docker with these extras of the Python package."""
         self._make_base()
         self._run_buildah(
             *("build", "--isolation", "chroot", "--network", "host", "--format", "docker", "--tag", IMAGE),
@@ -74,7 +74,7 @@ class Engine:
         )
 
     def _make_base(self) -> None:
-        """Make the base image, which trusts the certificates of this machine and has its package index."""
+        """Build the base image, which trusts this machine's certificates and uses its package index."""
         settings = self._folder / "pip.conf"
         settings.write_text(pip_settings())
         container = self._run_buildah("from", "scratch").strip()
@@ -90,7 +90,7 @@ class Engine:
         return done.stdout
 
     def image(self) -> dict[str, Any]:
-        """Return the description of the image."""
+        """Return the description of the image from `podman inspect`."""
         (described,) = json.loads(self.podman("inspect", IMAGE).stdout)
         found: dict[str, Any] = described
         return found
@@ -110,13 +110,15 @@ class Engine:
         )
 
     def run(self, limits: ContainerLimits, *arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
-        """Run a container to its end, with these arguments for its entry point and these options of podman."""
+        """Run a container until it exits. `arguments` are passed to its entry point, and `options` to podman."""
         more = [f"--{name}={value}" for name, value in options.items()]
         return self.podman("run", "--rm", *_COMMON, *limits.options(), *more, IMAGE, *arguments)
 
     @contextmanager
     def started(self, name: str, code: Path, environment: Mapping[str, str]) -> Iterator[None]:
-        """Run `rota run` in a container of this name during the block, with the folder of the application's code."""
+        """Run `rota run` in a container of this name during the block. The container can read the application's code in
+        the folder `code`.
+        """
         variables = [f"--env={key}={value}" for key, value in environment.items()]
         mounted = ["--volume", f"{code}:/srv/app:ro"]
         begun = self.podman(

@@ -38,9 +38,9 @@ class PendingRequest:
 
 
 class Core:
-    """The core of a master. `state` is its state at the time `now`, and `effects` has all effects so far. A reload
-    reads the configuration `file`. `handlers` carry out effects. By default, the configuration can be read and every
-    listen address is free.
+    """A master's core, which a test drives. `state` is the core's state at the time `now`, and `effects` lists all
+    effects so far. A reload reads the configuration `file`. `handlers` maps types of effects to the functions that
+    carry them out. The default handlers act as if the configuration were valid and every listen address were free.
     """
 
     def __init__(self, config: Config) -> None:

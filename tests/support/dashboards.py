@@ -1,4 +1,4 @@
-"""The committed dashboards for tests: their panels, and their queries as Grafana would send them."""
+"""The repository's dashboards: their panels, and their queries as Grafana would send them."""
 
 import json
 from collections.abc import Iterator
@@ -47,7 +47,7 @@ def panels(board: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def queries(name: str, board: dict[str, Any]) -> Iterator[PanelQuery]:
-    """Yield every query of every panel and annotation of the board in this file."""
+    """Yield each query of the panels and annotations of a board. `name` is the name of the board's file."""
     for panel in panels(board):
         for target in panel["targets"]:
             yield PanelQuery(name, panel["title"], target["expr"], target["legendFormat"], target.get("instant", False))

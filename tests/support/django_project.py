@@ -1,4 +1,4 @@
-"""A Django project in the test process: Rota's application, the admin, and two databases in memory.
+"""A Django project in the test process, with Rota's application, the admin, and two in-memory databases.
 
 Django's settings apply to the whole process. `set_up_again` reverts what Rota's application adds, that is, its hook and
 the default client.

@@ -1,4 +1,4 @@
-"""The previous version, unpacked from the repository, so that nodes of both versions can run together."""
+"""The previous version of Rota, unpacked from the repository so that nodes of both versions can run together."""
 
 import compileall
 import io
@@ -11,7 +11,7 @@ from support.prose import ROOT
 
 # The commit to use while there is no release. It is the last commit before the newest change to the protocol between
 # nodes. Since that change, heartbeats name the kinds of entries that their node knows, and no script writes a kind that
-# a live node does not name. Replace this commit when the protocol changes (docs/releasing.md).
+# is missing from the heartbeat of a live node. Replace this commit when the protocol changes (docs/releasing.md).
 BEFORE_CHANGE: Final = "394505260c6837f5f0448d96bb1c3dbea3f09ba8"
 _PACKAGES: Final = ("workers", "supervisor")
 
@@ -32,7 +32,7 @@ def earlier_commit() -> str:
 
 
 def _git(*words: str) -> str:
-    """Return the output of a git command, or "" if it fails. The repository may belong to a user other than root."""
+    """Return the output of a git command, or "" if the command fails. The repository may belong to another user."""
     return _run_git(*words).decode().strip()
 
 

@@ -1,4 +1,4 @@
-"""The transitions of a task in docs/protocol.md: the states before and after each event."""
+"""The task transitions that docs/protocol.md lists: the states before and after each event."""
 
 import re
 from collections.abc import Iterable
@@ -27,8 +27,8 @@ def ways() -> dict[str, Way]:
 
 
 def places(events: Iterable[TaskEvent]) -> dict[str, str]:
-    """Apply the events of a stream, and return the last state of each task. Fails if an event is not possible in the
-    current state of its task, because then an event is missing or was sent twice.
+    """Apply the events of a stream, and return the last state of each task. Raises AssertionError if an event is not
+    possible in the current state of its task, which means that an event is missing or was sent twice.
     """
     known, at = ways(), dict[str, str]()
     for event in events:

@@ -1,6 +1,4 @@
-"""A fleet that causes the events that a dashboard shows. The events that the troubles in `trouble_panels` cause are
-left out.
-"""
+"""A fleet that causes all events that a dashboard shows, except the events of the troubles in `trouble_panels`."""
 
 import contextlib
 import os
@@ -101,9 +99,9 @@ def _leave_to_others(scene: Scene) -> None:
 
 
 def _lose(scene: Scene) -> None:
-    """Kill a worker in a task, break the connections, and stop the master until its leases are lost. A worker is
-    stopped together with the master, because a running worker may notice the loss and leave before the master counts
-    it.
+    """Kill a worker while it runs a task, break the connections, and suspend the master until its leases are lost. A
+    worker is suspended together with the master, because an active worker may notice the loss and exit before the
+    master counts it.
     """
     scene.fleet.client.enqueue("kill_worker", queue="work")
     _until_shown(scene, m.TASKS_RECOVERED.name)
@@ -143,9 +141,9 @@ def _until_shown(scene: Scene, metric: str, **labels: str) -> None:
 def beside(
     folder: Path, troubles: Iterable[str], well_seconds: int = 5, before: Callable[[Bench], object] = id
 ) -> Iterator[Bench]:
-    """Run this fleet and the fleets of the troubles. All fleets stay healthy until Prometheus has scraped them for
-    `well_seconds`. Then the events and the troubles begin. `before` is called with the bench while all fleets are
-    healthy.
+    """Run the eventful fleet beside the fleets of the troubles. All fleets stay healthy until Prometheus has scraped
+    them for `well_seconds`. Then the events and the troubles begin. `before` is called with the bench while all fleets
+    are healthy.
     """
     bench = Bench(folder, troubles)
     scene = bench.scenes[eventful.name] = eventful.scene(folder / eventful.name)

@@ -1,4 +1,4 @@
-"""Records of a healthy fleet, as `rota doctor` collects them. A test can change single values."""
+"""Records of a healthy fleet, as `rota doctor` collects them. A test can change individual values."""
 
 import json
 from collections.abc import Collection, Mapping, Sequence

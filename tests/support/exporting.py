@@ -1,4 +1,4 @@
-"""A real exporter for tests. It is spawned as the master spawns it, and the test fills the slots."""
+"""A real exporter for tests. It is spawned as a master would spawn it, and the test fills the slots."""
 
 import contextlib
 import copy
@@ -51,7 +51,9 @@ def settings_for(url: str, namespace: str, *queues: str, **changes: Any) -> Expo
 
 
 class Exporter:
-    """A fleet of one exporter. This process is its master, and the test writes the slots of the other children."""
+    """A fleet with an exporter as its only child. The test process acts as the master, and writes the slots of the
+    missing children.
+    """
 
     def __init__(self, settings: ExporterSettings, listen: str = "127.0.0.1") -> None:
         self.settings = settings
@@ -69,11 +71,11 @@ class Exporter:
 
     @property
     def target(self) -> str:
-        """The host and port, as in a target of Prometheus."""
+        """The host and port, in the form of a Prometheus target."""
         return f"{self.asked_at}:{self.listener.getsockname()[1]}"
 
     def at(self, address: str) -> "Exporter":
-        """Return this exporter, which the test then reaches at another address of the machine."""
+        """Make the test connect to the exporter at another address of the machine. Return this exporter."""
         asked = copy.copy(self)
         asked.asked_at = address
         return asked
@@ -84,7 +86,7 @@ class Exporter:
         return self.spawned.pid
 
     def fill(self, number: int, phase: Phase, pid: int | None = None) -> Slot:
-        """Fill a slot for a process, by default for this one."""
+        """Fill a slot with the data of a process, by default this one."""
         slot = self.memory.slot(number)
         slot.assign(1)
         slot.enter(1, pid or os.getpid())
@@ -92,11 +94,11 @@ class Exporter:
         return slot
 
     def recorder(self, number: int) -> Recorder:
-        """Return a metrics recorder for a slot, as the next process in this slot would create it."""
+        """Return a metrics recorder for a slot, as the next process in the slot would create it."""
         return Recorder(self.memory.slot(number).metrics)
 
     def publish(self, master_snapshot: MasterSnapshot) -> None:
-        """Publish this snapshot as the master."""
+        """Publish this snapshot, as the master does."""
         shared_text = SharedText(self.memory.slot(MASTER_SLOT).far_spare)
         shared_text.publish(master_snapshot.to_json(shared_text.capacity))
 
@@ -111,7 +113,7 @@ class Exporter:
         return self
 
     def get(self, path: str, method: str = "GET", data: bytes | None = None, **headers: str) -> Page:
-        """Request an endpoint and return the response, including errors."""
+        """Request an endpoint and return the response, even if it is an error response."""
         request = urllib.request.Request(f"http://{self.target}{path}", data, headers, method=method)
         try:
             with urllib.request.urlopen(request, timeout=DEADLINE_SECONDS) as response:

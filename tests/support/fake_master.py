@@ -24,7 +24,9 @@ WORDS = {
 
 
 class FakeMaster:
-    """A master that only records requests. A test may set `answers` by verb, or a `refusal` for all requests."""
+    """A master that only records requests. In `answers`, a test may set a response for each verb. If `refusal` is set,
+    all requests are refused with it.
+    """
 
     def __init__(self) -> None:
         self.asked: list[object] = []

@@ -5,8 +5,8 @@ The proxy is an asyncio loop in a separate thread. Every method may be called fr
 it returns. Bytes in one direction of a connection are never reordered, and never delivered after a gap. A direction
 that has swallowed bytes stays silent until its connection is cut.
 
-Replies are matched by counting, because requests and replies of a connection have the same order. A request has the
-name of its script, for example "turn", or the first word of a plain command, for example "blpop".
+Replies are matched to requests by counting, because requests and replies of a connection have the same order. A request
+has the name of its script, for example "turn", or the first word of a plain command, for example "blpop".
 """
 
 import asyncio
@@ -30,10 +30,10 @@ _BACKLOG: Final = 1024
 class FaultyLink:
     """A proxy to the server on `port` of this machine.
 
-    `attempts` has the monotonic times of all connection attempts, including refused ones. `calls` counts the requests
+    `attempts` lists the monotonic times of all connection attempts, including refused ones. `calls` counts the requests
     that reached the server, by name, and `lost` counts the dropped replies. `gate(name, is_reply, port)`, if set, is
     called in the link's thread before a request or its reply is forwarded, and must not block. If it returns False, the
-    connection of the client with that port is held in this direction from then on, until `heal`.
+    connection of the client with that port is held in this direction until `heal` is called.
     """
 
     def __init__(self, port: int) -> None:
@@ -92,7 +92,7 @@ class FaultyLink:
             task.cancel()
         await asyncio.sleep(0)  # let the transports run their last callbacks
 
-    # Faults, from any thread
+    # Faults, which any thread may set
 
     def point_at(self, port: int) -> None:
         """Forward new connections to another server."""
@@ -111,8 +111,8 @@ class FaultyLink:
         self._fault(silent=(requests, replies))
 
     def hold(self, *, requests: bool = False, replies: bool = False) -> None:
-        """Hold back all data in a direction until `heal`. Data of clients that have given up in the meantime arrives
-        late.
+        """Hold back all data in a direction until `heal`. Data then also arrives from clients that have given up in the
+        meantime.
         """
         self._fault(held=(requests, replies))
 
@@ -121,8 +121,8 @@ class FaultyLink:
         self._fault(delay_seconds=(seconds, seconds), jitter_seconds=(jitter, jitter))
 
     def stall_some(self, share: float, seconds: float = 0.5) -> None:
-        """Delay this share of the pieces of data and everything behind them, as if these pieces were lost and sent
-        again.
+        """Delay this share of the pieces of data, and everything behind them, as if the network had lost these pieces
+        and TCP had sent them again.
         """
         self._fault(stalled_share=(share, share), stall_seconds=(seconds, seconds))
 
@@ -137,7 +137,7 @@ class FaultyLink:
         """End all faults: deliver held data, and reset connections that lost data."""
         self._now(self._heal)
 
-    # In the loop
+    # Methods that run in the link's event loop
 
     def _now(self, order: Callable[[], T]) -> T:
         async def obey() -> T:
@@ -179,8 +179,8 @@ class FaultyLink:
         self._connections.discard(connection)
 
     def loss_for(self, name: str) -> "Loss | None":
-        """Return the loss that a test has ordered for the reply to this request, or None. A returned loss counts as
-        used.
+        """Return the loss that a test has ordered for the reply to this request, or None. The returned loss is then
+        used up.
         """
         for loss in self._to_lose:
             if loss.of == name or (loss.of is None and name in SCRIPTS.values()):
@@ -193,7 +193,7 @@ class FaultyLink:
 
 
 class _Connection:
-    """A client's connection, and the connection to the server that forwards its data."""
+    """A client's connection, and the link's own connection to the server, to which the client's data is forwarded."""
 
     def __init__(self, link: FaultyLink) -> None:
         self._link = link

@@ -1,4 +1,6 @@
-"""The parts of a faulty link: the two sockets of a connection, and its two directions with their faults."""
+"""The parts of a faulty link: the two sockets of each connection, and the two directions of the connection with their
+faults.
+"""
 
 import asyncio
 import random
@@ -12,7 +14,7 @@ from typing import Final
 
 from rota.protocol.scripts import load_script, script_names, sha1_of
 
-_RESET: Final = struct.pack("ii", 1, 0)  # SO_LINGER without a time limit makes close send RST
+_RESET: Final = struct.pack("ii", 1, 0)  # SO_LINGER with a timeout of 0 makes close() send a TCP reset
 
 
 SCRIPTS: Final = {load_script(name).sha: name for name in script_names()}
@@ -110,8 +112,8 @@ class Side(asyncio.Protocol):
 
 class Pipe:
     """One direction of a connection, which delivers its data in order. The pipe is `open` once its other side is
-    connected. Until then, all data waits. The pipe is `broken` if it has swallowed data, because it must not deliver
-    anything after that. It is `held` if the gate holds back its data.
+    connected. Until then, all data waits. The pipe is `broken` if it has swallowed data. It then delivers nothing more,
+    because no data may follow a gap. It is `held` if the gate holds back its data.
     """
 
     def __init__(self, fault: Callable[[], Fault], to: Side) -> None:

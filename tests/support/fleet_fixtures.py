@@ -1,4 +1,6 @@
-"""A plugin for tests with whole fleets. It always stops the fleets, and shows their logs if the test fails."""
+"""A pytest plugin for tests with whole fleets. It stops the fleets after each test, and shows their logs if the test
+fails.
+"""
 
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
@@ -24,7 +26,9 @@ def fleets(server: Server, namespace: str, tmp_path: Path) -> Iterator[Fleets]:
 
 @pytest.fixture
 def measured(record_property: Callable[[str, object], None]) -> Measure:
-    """Return a function that adds a measured number to the summary of the run, without an assertion."""
+    """Return a function that adds a measured number to the summary of the test run. The number is only shown, not
+    checked.
+    """
 
     def note(what: str, value: float) -> None:
         record_property("measured", f"{what}: {value:.4g}")
@@ -34,7 +38,7 @@ def measured(record_property: Callable[[str, object], None]) -> Measure:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show the log of a failed test's fleets."""
+    """If a test fails, show the logs of its fleets."""
     report = yield
     if report.failed:
         for value in getattr(item, "funcargs", {}).values():

@@ -1,6 +1,4 @@
-"""A real `rota run` in a separate folder, which is started, signalled and inspected from outside, as a user would do
-it.
-"""
+"""A real `rota run` in a separate folder, which tests start, signal and inspect from outside, as a user would."""
 
 import json
 import os
@@ -37,8 +35,8 @@ def toml(settings: Mapping[str, Any], path: str = "") -> str:
 
 
 def environment(folder: Path, **more: str) -> dict[str, str]:
-    """Return this process's environment without the variables of Rota and of the terminal. Control sockets are in the
-    folder.
+    """Return this process's environment without the variables of Rota, Redis and the terminal. Fleets put their control
+    sockets in the folder.
     """
     of_others = ("ROTA_", "REDIS_", "COLUMNS", "LINES")
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(of_others)}
@@ -46,7 +44,7 @@ def environment(folder: Path, **more: str) -> dict[str, str]:
 
 
 def rota(folder: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
-    """Run `rota` in a folder to its end, with empty standard input."""
+    """Run `rota` in a folder until it exits, with empty standard input."""
     return subprocess.run(
         [ROTA, *arguments],
         cwd=folder,
@@ -60,7 +58,7 @@ def rota(folder: Path, *arguments: str, **more: str) -> subprocess.CompletedProc
 
 
 def ready_workers(pool: dict[str, Any]) -> int:
-    """Return the number of ready workers in the row of a pool."""
+    """Return the number of ready workers according to a pool's status row."""
     return int(sum(pool["workers"].get(state, 0) for state in ("running", "quiet")))
 
 
@@ -68,12 +66,12 @@ class FleetProcess:
     """A master and its children. The folder has the configuration, the log, and the control socket `control`.
 
     These attributes apply to the next launch: `prefix` (words before the command), `command` (the words before `run`),
-    `environment` (variables in addition to those of `environment()`), and `log_fd` (replaces its log file).
+    `environment` (variables in addition to those of `environment()`), and `log_fd` (replaces the log file).
     """
 
     in_own_session = True
     ask_seconds = DEADLINE_SECONDS
-    control_socket = "control"  # relative to the folder
+    control_socket = "control"  # the path of the control socket, relative to the folder
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -129,7 +127,7 @@ class FleetProcess:
         return self.process is None or self.process.poll() is not None
 
     def exit_code(self) -> int:
-        """Wait for the end of the master and return its exit code."""
+        """Wait until the master has ended, and return its exit code."""
         assert self.process is not None
         return self.process.wait(DEADLINE_SECONDS)
 
@@ -137,7 +135,7 @@ class FleetProcess:
         """Return all living processes that run in the folder: the master, its children, and any orphans."""
         return processes_in(self.folder)
 
-    # Reports of the fleet
+    # Status, metrics and log of the fleet
 
     def request(self, verb: str, **fields: Any) -> dict[str, Any]:
         """Return the master's response on its control socket, or an empty dict while no master listens."""
@@ -164,7 +162,7 @@ class FleetProcess:
         return [row for row in rows if role in ("", row["role"]) and state in ("", row["state"])]
 
     def running(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-        """Return two rows for each running task: the child and the task."""
+        """Return the status rows of each running task: the row of the child, and the row of the task."""
         return [(row, task) for row in self.children() for task in row["tasks"]]
 
     def pids(self, role: str = "", state: str = "") -> set[int]:
@@ -192,7 +190,7 @@ class FleetProcess:
         return found
 
     def target(self) -> str:
-        """Return the host and port of the endpoints, in the form of a Prometheus target."""
+        """Return the host and port of the HTTP endpoints, in the form of a Prometheus target."""
         return str(self.status()["listen"])
 
     def get(self, path: str) -> tuple[int, str]:
@@ -210,7 +208,7 @@ class FleetProcess:
         return path.read_text(errors="replace") if path.exists() else ""
 
     def log(self, event: str = "") -> list[dict[str, Any]]:
-        """Return the complete lines of the log, or only the lines of one event."""
+        """Return the complete lines of the log, or only those of `event`."""
         return logged(self.folder / LOG_FILE, event)
 
     def rota(self, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:

@@ -6,7 +6,7 @@ from typing import Final
 from prometheus_client.parser import text_string_to_metric_families
 
 _GROWING: Final = ("counter", "histogram")
-# Series that may be missing from a scrape, because a busy server took more than half a second to reply.
+# Series that may be missing from a scrape, if a busy server took more than half a second to reply.
 _READ_FROM_REDIS: Final = ("rota_tasks_enqueued_total",)
 
 Labels = frozenset[tuple[str, str]]
@@ -47,7 +47,7 @@ class Scrape:
         return sum(value for (found, has), value in self.values.items() if found == name and wanted <= has)
 
     def fallen_since(self, earlier: "Scrape") -> list[str]:
-        """Return the counters and histograms that have decreased or disappeared since that scrape."""
+        """Return the counters and histograms that have decreased or disappeared since the earlier scrape."""
         return [
             f"{name}{sorted(labels)}: {before} -> {self.growing.get((name, labels))}"
             for (name, labels), before in earlier.growing.items()

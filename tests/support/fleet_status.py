@@ -1,4 +1,4 @@
-"""Handmade documents of `/status.json` for a healthy fleet, with or without changes."""
+"""Handwritten `/status.json` documents of a healthy fleet, to which tests can make changes."""
 
 from typing import Any
 
@@ -44,7 +44,7 @@ def in_time() -> dict[str, Any]:
 
 
 def late_by(seconds: float, *, seconds_ago: float = 1.0) -> dict[str, Any]:
-    """Return a record of starts with this lag. The last start was seen `seconds_ago`."""
+    """Return the status fields of a queue whose tasks started with this lag, the last of them `seconds_ago`."""
     is_now = seconds_ago <= 10
     late = {"now": is_now, "too_many": True, "starts": 3, "worst_seconds": seconds, "until": NOW - seconds_ago}
     return {"lag_target": 0.99, "worst_lag_seconds": seconds if is_now else 0.0, "late": late}

@@ -1,5 +1,6 @@
-"""The task module of fleets under test. Each start and each end is a line of JSON in a journal. The journal is in the
-folder of this file, or in the folder that the nodes of a fleet share."""
+"""The task module of fleets under test. The tasks write each start and each end as a line of JSON to a journal. The
+journal is in the folder of this file, or in the folder that the nodes of a fleet share.
+"""
 
 import asyncio
 import contextlib
@@ -67,7 +68,7 @@ def note(label: str = "") -> None:
 
 @rota.task
 def hold(label: str) -> None:
-    """Run until there is a file `release-LABEL`."""
+    """Run until the file `release-LABEL` exists."""
     write("start", label)
     while not (FOLDER / f"release-{label}").exists():
         time.sleep(0.005)
@@ -82,7 +83,7 @@ def linger(label: str, how: str = "ends") -> None:
     is_marked_started = False
     while True:
         try:
-            # Inside the `try`, because the test cancels the task as soon as it reads this line.
+            # This write is inside the `try`, because the test cancels the task as soon as the line is in the journal.
             if not is_marked_started:
                 is_marked_started = True
                 write("start", label)
@@ -109,7 +110,7 @@ async def linger_in_loop(label: str) -> None:
 
 
 async def attend_to_the_end(label: str) -> None:
-    """Run concurrently with other tasks until there is a file `release-all` or the task is interrupted."""
+    """Run concurrently with other tasks until the file `release-all` exists or the task is interrupted."""
     write("start", label)
     try:
         while not (FOLDER / "release-all").exists():
@@ -126,8 +127,8 @@ attend_too_long = rota.task(name="attend_too_long", retries=0, time_limit=1)(att
 
 @rota.task(retries=1, base=0)
 async def attend(label: str, how: str = "waits") -> None:
-    """Run concurrently with other tasks until there is a file `release-all`. Depending on `how`, instead fail the first
-    time, block the other tasks, or kill the worker once other tasks run too.
+    """Run concurrently with other tasks until the file `release-all` exists. Depending on `how`, the task instead fails
+    in its first attempt, blocks the other tasks, or kills the worker once other tasks run too.
     """
     if how == "kills":
         write("start", label)
@@ -143,7 +144,7 @@ async def attend(label: str, how: str = "waits") -> None:
 
 @rota.task
 def advance(label: str, note: str) -> None:
-    """Report progress, step by step, until there is a file `release-LABEL`."""
+    """Report progress, step by step, until the file `release-LABEL` exists."""
     write("start", label)
     steps = 0
     while not (FOLDER / f"release-{label}").exists():
@@ -155,7 +156,9 @@ def advance(label: str, note: str) -> None:
 
 @rota.task(retries=3, backoff="linear", base=0.01, jitter=False)
 def live(ends: list[str]) -> None:
-    """End each attempt in the given way: with a kill, with success, or with an error of this name."""
+    """End each attempt as listed in `ends`: "kill" kills the worker, "well" is success, and any other text is raised as
+    an error.
+    """
     end = ends[rota.current_task().attempt - 1]
     if end == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
@@ -165,7 +168,7 @@ def live(ends: list[str]) -> None:
 
 @rota.task(rate="20/s", rate_key="{account}")
 def bill(account: str, label: str) -> None:
-    """Record the server's time for an account. A rate limits the starts of each account."""
+    """Record the server's time for an account. A rate limits how often the task starts for each account."""
     write("start", label)
     write(account, redis_time())
     write("end", label)
@@ -239,8 +242,8 @@ def tell_end(seconds: float = 0.0) -> float:
 
 @rota.task(retries=0, result_ttl=600)
 def judge(number: int) -> int:
-    """Raise an error if the number is odd, otherwise return three times the number. The last action before that is to
-    record the outcome in the journal.
+    """Raise an error if the number is odd, otherwise return three times the number. The outcome is recorded in the
+    journal immediately before.
     """
     write("start", str(number))
     time.sleep(0.001)
@@ -284,13 +287,13 @@ def once(label: str, seconds: float = 0.005) -> None:
 
 @rota.task(crash_limit=0)
 def hold_once(label: str) -> None:
-    """Start at most once, and run until there is a file `release-LABEL`."""
+    """Start at most once, and run until the file `release-LABEL` exists."""
     hold(label)
 
 
 @rota.task(retries=0, result_ttl=600)
 def answer(label: str, fails: bool) -> dict[str, str]:
-    """Use the worker for 2 ms, then raise an error if `fails`, otherwise return the label."""
+    """Keep the worker busy for 2 ms, then raise an error if `fails`, otherwise return the label."""
     spin(label, 0.002)
     if fails:
         raise ValueError(label)
@@ -305,7 +308,7 @@ def add(first: int, second: int) -> None:
 
 @rota.task
 def spin(label: str, seconds: float = 0.001) -> None:
-    """Use this much of the worker's time."""
+    """Keep the worker busy for this long."""
     write("start", label)
     until = time.perf_counter() + seconds
     while time.perf_counter() < until:
@@ -315,7 +318,7 @@ def spin(label: str, seconds: float = 0.001) -> None:
 
 @rota.task
 def toil(label: str) -> None:
-    """Run for so long that the worker claims this task alone."""
+    """Run long enough to make the worker claim this task alone."""
     spin(label, 0.006)
 
 

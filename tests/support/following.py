@@ -46,7 +46,7 @@ def check_followed(lines: Sequence[Line], label: str) -> list[Line]:
 
 
 def check_followed_once(lines: Sequence[Line], label: str) -> None:
-    """Make the checks of `check_followed`. In addition, check that the follow-up task was started only once unless it
+    """Do the checks of `check_followed`. In addition, check that the follow-up task was started only once unless it
     crashed, and that no member was active after its start.
     """
     starts = check_followed(lines, label)

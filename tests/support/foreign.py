@@ -1,5 +1,6 @@
 """Foreign data in a fleet's keys: bytes that are not UTF-8, invalid or too large numbers, and values of wrong types.
-Every function of `rota.protocol.keys` must be listed here, or `every_key` raises."""
+Every function of `rota.protocol.keys` must be listed here, otherwise `every_key` raises an error.
+"""
 
 import inspect
 import random
@@ -114,7 +115,9 @@ TEXTS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A key of the protocol: the name of its function, the key, and its type."""
+    """A key of the protocol: the name of the `Keys` function that returns it, the key itself, and the type of its
+    value.
+    """
 
     name: str
     key: str
@@ -155,7 +158,7 @@ def _key(keys: Keys, name: str, given: dict[str, str]) -> str:
 
 
 def plant(server: Any, place: Place, chance: random.Random) -> None:
-    """Add foreign data to a key, with a few random bytes."""
+    """Add foreign data, which includes a few random bytes, to a key."""
     texts = [*TEXTS, chance.randbytes(12)]
     match place.kind:
         case "hash":
@@ -178,7 +181,9 @@ def plant(server: Any, place: Place, chance: random.Random) -> None:
 
 
 def _fields(place: Place, texts: list[bytes], chance: random.Random) -> Iterator[tuple[Any, bytes]]:
-    """Yield fields with foreign values. Numbers are replaced by invalid numbers, and other values by anything."""
+    """Yield fields with foreign values: fields with foreign names and any value, and known fields of this key with
+    invalid numbers.
+    """
     for text in texts:
         yield text, chance.choice(texts)
     for name in FIELDS.get(place.name, ()):

@@ -8,7 +8,7 @@ from support.protocol import Fleet, body_of, one_tier
 
 
 class Grouping:
-    """Members in the queue `q`, and a worker that runs them one by one."""
+    """Groups with members in the queue `q`, and a worker that runs the members one by one."""
 
     def __init__(self, fleet: Fleet) -> None:
         self.fleet = fleet

@@ -1,4 +1,6 @@
-"""Files that other processes are still writing. A reader may see half a write, so only complete lines are read."""
+"""Files that other processes are still writing. A reader may see only part of a write, so only complete lines are
+returned.
+"""
 
 import json
 from pathlib import Path
@@ -6,7 +8,7 @@ from typing import Any
 
 
 class GrowingFile:
-    """A file whose reading continues at the previous position. A missing file has no lines."""
+    """A file that is read in steps: each read starts where the previous one stopped. A missing file counts as empty."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -29,6 +31,6 @@ def whole_lines(path: Path) -> list[bytes]:
 
 
 def logged(path: Path, event: str = "") -> list[dict[str, Any]]:
-    """Return the lines of an event log, or only the lines of one event. The output of tasks is left out."""
+    """Return the lines of an event log, or only those of `event`. The output of tasks is left out."""
     found = [json.loads(line) for line in whole_lines(path) if line.startswith(b'{"timestamp"')]
     return [line for line in found if event in ("", line["event"])]

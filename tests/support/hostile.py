@@ -2,8 +2,8 @@
 
 import re
 
-# The newline is not included, because it may end a line. The space is the only other blank that all terminals show
-# alike.
+# The newline is not included, because it may end a line. Other whitespace than the space is included, because terminals
+# differ in how they show it.
 _CONTROLS = "".join(map(chr, [*range(10), *range(11, 32), *range(127, 160)]))
 _DIRECTIONS = "\u061c\u200e\u200f" + "".join(map(chr, [*range(0x202A, 0x202F), *range(0x2066, 0x206A)]))
 _OTHERS = "\u00a0\u00ad\u200b\u2028\u2029\ufeff\U000e0041"
@@ -18,5 +18,7 @@ _COLORS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def unfit_in(text: str, *, colored: bool = False) -> str:
-    """Return the characters of a text that must not be displayed. The colors of a renderer are permitted."""
+    """Return the characters of a text that must not be displayed. If `colored` is set, escape sequences for colors are
+    permitted.
+    """
     return "".join(_SEEN.findall(_COLORS.sub("", text) if colored else text))

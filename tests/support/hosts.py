@@ -1,5 +1,5 @@
 """Hosts for tests. A host is a network namespace that a bridge connects to the namespace of this process. A helper
-process, which ends with this one, holds each namespace open. After that, the kernel removes the namespace with its
+process holds each namespace open, and ends together with this process. The kernel then removes the namespace with its
 links, so nothing is left over. The rest of the machine is not affected.
 """
 
@@ -23,7 +23,7 @@ _TRIAL: Final = "ip link add switch type bridge && ip link add port type veth pe
 
 
 def obstacle() -> str:
-    """Return why no hosts can be created here, or "" if they can."""
+    """Return the reason why this machine cannot create hosts, or "" if it can."""
     try:
         tried = subprocess.run(["unshare", "--net", "sh", "-c", _TRIAL], capture_output=True, text=True, check=False)
     except FileNotFoundError as error:
@@ -52,7 +52,7 @@ class Host:
         _ip(f"link set {self._port} down")
 
     def plug(self) -> None:
-        """Bring the link up again. The host may need a second until it reaches this process."""
+        """Bring the link up again. It may take a second before the host can reach this process."""
         _ip(f"link set {self._port} up")
 
     def reaches(self, port: int) -> bool:
@@ -73,8 +73,8 @@ def _ip(*commands: str, on: Sequence[str] = ()) -> None:
 
 @contextmanager
 def hosts(names: Sequence[str]) -> Iterator[dict[str, Host]]:
-    """Run hosts with these names for a block. This process must have only one thread, and permanently leaves the
-    machine's network. Raises OSError if that is not permitted.
+    """Run hosts with these names for a block. This process must have only one thread. It leaves the machine's network
+    permanently. Raises OSError if that is not permitted.
     """
     if _LIBC.unshare(_CLONE_NEWNET):
         code = ctypes.get_errno()

@@ -1,5 +1,5 @@
-"""The functions of a compiled Lua script, with their upvalues and locals. The format is that of Lua 5.1, because the
-servers contain Lua 5.1.
+"""The functions of a compiled Lua script, with their upvalues and locals. The format is that of Lua 5.1, which the
+servers embed.
 """
 
 import struct
@@ -9,9 +9,9 @@ from typing import Final
 from lupa import lua51
 
 _HEADER: Final = b"\x1bLua\x51\x00\x01\x04\x08\x04\x08\x00"  # Lua 5.1, little endian, 8 bytes for a size and a number
-_CONSTANTS: Final = {0: 0, 1: 1, 3: 8}  # the sizes of constants by type; a text has its own length
+_CONSTANTS: Final = {0: 0, 1: 1, 3: 8}  # the size of a constant in bytes, by type; a string states its own length
 _TEXT: Final = 4
-_SETGLOBAL: Final = 7  # the lowest 6 bits of an instruction; the constant is in the highest 18
+_SETGLOBAL: Final = 7  # the opcode, in the lowest 6 bits of an instruction; the highest 18 bits select the constant
 
 
 @dataclass
@@ -23,7 +23,7 @@ class LuaFunction:
     upvalues: int
     # Names that the function assigns and that no enclosing function declares.
     assigned: set[str] = field(default_factory=set)
-    # The name, and the first and last instruction of its scope.
+    # For each local: its name, and the first and last instruction of its scope.
     locals: list[tuple[str, int, int]] = field(default_factory=list)
 
     @property
@@ -50,7 +50,7 @@ def functions_of(script: bytes) -> list[LuaFunction]:
     """Return the script itself and all functions in it."""
     runtime = lua51.LuaRuntime(encoding=None)
     compiled = runtime.execute(b"return function(text) return string.dump(assert(loadstring(text))) end")
-    return _Reader(compiled(b"--" + script)).functions  # a comment replaces the flags, which are not Lua
+    return _Reader(compiled(b"--" + script)).functions  # "--" turns the flags in the first line into a comment
 
 
 class _Reader:
@@ -72,7 +72,7 @@ class _Reader:
         made.assigned = {constants[each >> 14] for each in instructions if each & 63 == _SETGLOBAL}
         for _ in range(self._number("i")):
             self._read_function()
-        self._skip(4 * self._number("i"))  # the line of each instruction
+        self._skip(4 * self._number("i"))  # the line number of each instruction
         for _ in range(self._number("i")):
             name, (first, last) = self._text(), self._numbers("ii")
             made.locals.append((name, first, last))
@@ -80,7 +80,7 @@ class _Reader:
             self._skip_text()  # the name of an upvalue
 
     def _constant(self) -> str:
-        """Return a constant, or "" unless it is a text."""
+        """Return a constant if it is a string, otherwise ""."""
         kind = self._number("B")
         if kind == _TEXT:
             return self._text()

@@ -1,4 +1,6 @@
-"""A fleet of many queues in real slots: the records of its workers, and the exporter's output for them."""
+"""The metrics of a fleet with many queues: the records of its workers in real slots, and the exporter's output for
+these records.
+"""
 
 import os
 import re
@@ -29,7 +31,7 @@ _LABEL: Final = re.compile(r'(\w+)="([^"]*)"')
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of an exposition."""
+    """A line of the exporter's output."""
 
     name: str
     labels: dict[str, str]

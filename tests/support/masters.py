@@ -1,4 +1,6 @@
-"""A real master for tests, with a short configuration and tasks that record their runs, and its data in Redis."""
+"""A real master for tests, with a short configuration and tasks that record their runs. Tests can read the fleet's data
+in Redis.
+"""
 
 import json
 from pathlib import Path
@@ -144,12 +146,14 @@ class Mastered(FleetProcess):
     # Redis
 
     def push(self, name: str, text: str, queue: str = "default") -> str:
-        """Push a task as programs in other languages do. Its text is also its id."""
+        """Push a task as programs in other languages do. `text` is both its argument and its id."""
         self.redis.rpush(self.keys.ready_lane(queue), json.dumps([text, queue, name, [text]]))
         return text
 
     def lane(self, queue: str = "default") -> list[bytes]:
-        """Return the entries of both lanes of a queue. A dead worker's task is in the lane that is served first."""
+        """Return the entries of both lanes of a queue. Both are read, because a dead worker's task is in the delayed
+        lane.
+        """
         lanes = (self.keys.delayed_lane(queue), self.keys.ready_lane(queue))
         found = [entry for lane in lanes for entry in self.redis.lrange(lane, 0, -1)]
         return [entry for entry in found if isinstance(entry, bytes)]

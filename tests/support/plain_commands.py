@@ -1,4 +1,6 @@
-"""Many plain commands in one exchange. Reading dozens of keys after each step would be too slow with redis-py."""
+"""A connection that sends many plain Redis commands in one exchange. Reading dozens of keys after each step would be
+too slow with redis-py.
+"""
 
 import socket
 from collections.abc import Iterable
@@ -11,7 +13,7 @@ _PATIENCE_SECONDS: Final = 30.0
 
 
 class PlainCommands:
-    """A connection over the server's Unix socket. Replies are texts, numbers and lists, as RESP2 has them."""
+    """A connection over the server's Unix socket. Replies are texts, numbers and lists, as in RESP2."""
 
     def __init__(self, socket_path: str) -> None:
         self._socket = socket.socket(socket.AF_UNIX)

@@ -6,7 +6,7 @@ import psutil
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process runs. A zombie does not."""
+    """Whether a process is running. A zombie does not count."""
     fields = _stat_of(pid)
     return fields is not None and fields[0] != "Z"
 

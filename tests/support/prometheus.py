@@ -21,7 +21,9 @@ START_DEADLINE_SECONDS = 30.0
 
 
 def binary(name: str) -> str:
-    """Return the path of a program, for example `promtool`. If it is missing, skip the test, or fail it in CI."""
+    """Return the path of a program, for example `promtool`. If the program is not installed, skip the test, or fail the
+    test in CI.
+    """
     found = shutil.which(name)
     if found is not None:
         return found
@@ -104,8 +106,8 @@ class Prometheus:
         return self._get("query", query=expression)
 
     def query_range(self, expression: str, *, seconds: float, step_seconds: float = 1.0) -> Answer:
-        """Return the values of the last `seconds`, at whole steps, so that results are comparable. Raises
-        QueryError.
+        """Return the values over the last `seconds`. Their times are multiples of the step, so that results can be
+        compared. Raises QueryError.
         """
         now = time.time() // step_seconds * step_seconds
         return self._get(

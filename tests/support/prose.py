@@ -1,6 +1,6 @@
-"""Markdown for tests: pages, code blocks, and the instructions for tests in comments.
+"""The project's Markdown pages, for tests: the code blocks, and the test instructions in comments.
 
-A comment before a block is an instruction. Readers do not see it:
+A comment before a block tells the tests what to do with the block. Readers of the page do not see the comment:
 
 * `<!-- test: file NAME -->`: write the block to a file;
 * `<!-- test: append NAME -->`: append it to that file;
@@ -25,7 +25,7 @@ _BLOCK = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A fenced block. `verb` is its instruction for tests, "" if there is none."""
+    """A fenced block. `verb` is the block's test instruction, or "" if there is none."""
 
     page: Path
     line: int
@@ -69,5 +69,5 @@ def table(page: Path, name: str) -> list[list[str]]:
 
 
 def verbs(page: Path) -> set[str]:
-    """Return the instructions of a page for tests."""
+    """Return the test instructions of a page."""
     return {block.verb for block in blocks(page)} - {""}

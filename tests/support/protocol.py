@@ -81,7 +81,7 @@ def body_of(task_id: str, queue: str = "q") -> bytes:
 
 class Fleet:
     """A client that makes one call of the protocol at a time. `redis` inspects the data, and `keys` returns the names
-    of keys. `picks` is how often each turn of `served` chooses a queue.
+    of keys. `picks` is the number of times that each turn of `served` chooses a queue.
     """
 
     picks = 1
@@ -112,7 +112,7 @@ class Fleet:
         """Enqueue plain tasks with these ids."""
         self.enqueue(*(NewTask(task_id, queue, body_of(task_id, queue), due) for task_id in ids))
 
-    # Claims and ends of owners
+    # Claims, and the ends of owners
 
     def register(self, place: str = "node:1", lease_ms: int = LEASE_MS) -> str:
         return self.run(self.store.register(lease_ms, [place]))[0]
@@ -160,12 +160,14 @@ class Fleet:
     def exit(
         self, owner: str, ran: Sequence[str] = (), serving: Packed = NO_TIERS, blame: Blame | None = None
     ) -> Reaped:
-        """Reap an owner whose process has ended. The tasks `ran` were running, so each of them gets a crash."""
+        """Reap an owner whose process has ended. The tasks `ran` were running, so a crash is counted for each of
+        them.
+        """
         blame = blame or Blame(ran=tuple((task_id, b'{"reason":"crash"}') for task_id in ran))
         return self.run(self.store.reap_exited(owner, blame, tiers=serving))
 
     def expire_lease(self, owner: str) -> None:
-        """Let an owner's lease expire, as if the pollers had been sweeping all the time."""
+        """Let an owner's lease expire, as if the pollers had swept all the time."""
         self.redis.zadd(self.keys.owners, {owner: 1})
         self.redis.hset(self.keys.pulse, mapping={"grace_until": 0, "at": self.now_us()})
 
@@ -227,5 +229,5 @@ class Fleet:
         return {key: self.raw("DEBUG", "DIGEST-VALUE", key)[0] for key in found}
 
     def raw(self, *words: str | float | bytes) -> Any:
-        """Run any command."""
+        """Run any Redis command."""
         return self.redis.execute_command(*words)  # type: ignore[no-untyped-call]  # untyped in redis-py

@@ -1,4 +1,5 @@
-"""A real systemd as process 1 of new namespaces. It uses a copy of this machine's files, which is deleted at the end.
+"""A real systemd, which runs as process 1 in new namespaces. It uses a copy of this machine's files, which is deleted
+at the end.
 
 It needs root, overlayfs, and a machine whose own process 1 is not systemd, such as a container. Otherwise both systemds
 would use the same tree of control groups.
@@ -78,7 +79,7 @@ class RealSystemd:
         self._enter = ["nsenter", "-t", str(pid), "-p", "-m", "-n", "-u", "-i", "chroot", str(root)]
 
     def run(self, *command: str, user: int = 0, group: int = 0) -> subprocess.CompletedProcess[str]:
-        """Run a command to its end as this user, without supplementary groups."""
+        """Run a command as this user, without supplementary groups, until it ends."""
         become = ["setpriv", f"--reuid={user}", f"--regid={user}", f"--groups={group}"] if user else []
         return subprocess.run(
             [*self._enter, *become, *command], capture_output=True, text=True, timeout=60, check=False, env=_ENVIRONMENT
@@ -90,7 +91,7 @@ class RealSystemd:
         return dict(line.split("=", 1) for line in shown.splitlines())
 
     def journal(self, unit: str) -> str:
-        """Return what a unit has written to its log."""
+        """Return the log of a unit."""
         return self.run("journalctl", "--no-pager", "--output=cat", f"--unit={unit}").stdout
 
 
@@ -99,7 +100,7 @@ _ENVIRONMENT: Final = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8
 
 @contextmanager
 def real_systemd(top: Path, project: Path) -> Iterator[RealSystemd]:
-    """Run a systemd during the block. Skips the test if that is impossible on this machine.
+    """Run a systemd during the block. Skip the test if systemd cannot run on this machine.
 
     `top/files` has three folders: `units`, `srv` (for /srv/rota) and `etc` (for /etc/rota).
     """
@@ -116,7 +117,7 @@ def real_systemd(top: Path, project: Path) -> Iterator[RealSystemd]:
         for child in psutil.Process(started.pid).children() if started.poll() is None else ():
             child.kill()
         started.wait()
-        for group in sorted(_control_groups() - before, reverse=True):  # a group is listed before its subgroups
+        for group in sorted(_control_groups() - before, reverse=True):  # subgroups first
             group.rmdir()
 
 

@@ -1,4 +1,4 @@
-"""A replay of the files of `rota run --record`. The same events must have the same effects."""
+"""Replays of the files that `rota run --record` writes. The same events must have the same effects."""
 
 import importlib
 import json

@@ -1,4 +1,4 @@
-"""Single calls of pollers and clients for schedules, for protocol tests."""
+"""Single schedule calls of pollers and clients, for protocol tests."""
 
 import dataclasses
 

@@ -110,7 +110,7 @@ class Sentinels:
 
     @property
     def url(self) -> str:
-        """The URL with which applications and fleets connect, which names the sentinels."""
+        """The URL with which applications and fleets connect. It names the sentinels."""
         places = ",".join(f"127.0.0.1:{sentinel.port}" for sentinel in self.sentinels)
         option = f"?sentinel_password={self._password}" if self._password else ""
         return f"redis+sentinel://{places}/{SERVICE}/0{option}"
@@ -157,7 +157,7 @@ class Sentinels:
         return killed
 
     def wait_for_another(self, old: Server) -> Server:
-        """Wait until all living sentinels report a new primary and that server confirms its role. Return the new
+        """Wait until all living sentinels report a new primary, and the new primary confirms its role. Return the new
         primary.
         """
 

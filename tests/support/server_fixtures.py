@@ -1,7 +1,7 @@
-"""A plugin for tests that damage a server or the link to it. Each test has its own server.
+"""A pytest plugin for tests that damage a server or the link to it. Each test has its own server.
 
-Parametrize `server_options` to start the server with other configuration lines. Override `server_environment` for other
-variables.
+Parametrize `server_options` to start the server with other configuration lines. Override `server_environment` to set
+other environment variables.
 """
 
 import time
@@ -26,8 +26,8 @@ SHORT_LEASE = {"seconds": LEASE_SECONDS, "renew_seconds": 0.6}
 
 
 class Shaken(Fleets):
-    """A server, a faulty link to it, and fleets that connect directly or by the link. `redis` is a client with a direct
-    connection.
+    """A server, a faulty link to it, and fleets that connect directly or through the link. `redis` is a client with a
+    direct connection.
     """
 
     def __init__(self, server: Server, link: FaultyLink, namespace: str, folder: Path) -> None:
@@ -138,9 +138,9 @@ def shaken(
 class Producer:
     """A producer that enqueues short tasks, one after another in each of its threads, for a block of code.
 
-    `accepted` has the ids of the confirmed tasks, in the order of their confirmations. Its values are the monotonic
-    times of the confirmations. An uncertain enqueue is repeated for `patience_seconds`. After that, its id is in
-    `doubtful`. `options` are those of the client.
+    `accepted` maps the id of each confirmed task to the monotonic time of its confirmation, in the order of
+    confirmations. An uncertain enqueue is repeated for `patience_seconds`. If it is still uncertain then, the task's id
+    is added to `doubtful`. `options` are client options.
     """
 
     def __init__(
@@ -207,7 +207,7 @@ def extra_runs(fleet: RunningFleet) -> dict[str, int]:
 
 
 def nothing_was_requeued(fleet: RunningFleet) -> None:
-    """Check that no lease was lost, no living worker lost a task, and no worker left because of a lost lease."""
+    """Check that no lease was lost, no living worker lost a task, and no worker exited because of a lost lease."""
     scrape = fleet.metrics()
     assert scrape.total("rota_leases_lost_total") == 0
     assert scrape.total("rota_tasks_recovered_total") == 0

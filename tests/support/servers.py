@@ -20,7 +20,9 @@ LOWEST_PORT = 10_000
 
 
 def free_port() -> int:
-    """Return a free TCP port that the kernel gives to no client while the server is down."""
+    """Return a free TCP port below the range of client ports, so that the kernel assigns it to no client while the
+    server is down.
+    """
     given_by_the_kernel = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     while True:
         port = LOWEST_PORT + secrets.randbelow(given_by_the_kernel - LOWEST_PORT)
@@ -30,7 +32,7 @@ def free_port() -> int:
 
 
 def server_binaries() -> dict[str, str]:
-    """Return the servers for tests, which are the embedded Valkey, and Redis if it is on the PATH."""
+    """Return the server programs for tests, by kind: the embedded Valkey, and Redis if it is on the PATH."""
     binaries = {"valkey": str(get_binary_path())}
     redis = shutil.which("redis-server")
     if redis is not None:
@@ -41,7 +43,8 @@ def server_binaries() -> dict[str, str]:
 class Server:
     """A server process. `options` are lines of its configuration, for example {"maxmemory": "10mb"}.
 
-    `environment` is added to the environment of this process. The server listens at `addresses`.
+    Its environment is that of this process, with the variables in `environment` added. The server listens at
+    `addresses`.
     """
 
     def __init__(self, binary: str, folder: Path, **options: str) -> None:
@@ -71,7 +74,9 @@ class Server:
         return self.process.pid
 
     def start(self) -> "Server":
-        """Start the server and wait until it replies to PING. Raises RuntimeError with its log if it does not."""
+        """Start the server and wait until it replies to PING. Raises RuntimeError with the server's log if there is no
+        reply.
+        """
         options = {"appendonly": "no", "save": "", "enable_debug_command": "local", **self.options}
         lines = []
         for key, value in options.items():
@@ -83,7 +88,7 @@ class Server:
             f"dir {self.folder}",
             f"unixsocket {self.socket_path}",
             "daemonize no",
-            *([] if "aclfile" in self.options else user_lines()),  # a server reads users from one place only
+            *([] if "aclfile" in self.options else user_lines()),  # with an ACL file, a server refuses these lines
         ]
         config = self.folder / "server.conf"
         config.write_text("\n".join(lines) + "\n")
@@ -124,7 +129,7 @@ class Server:
 
 
 def running_server(kind: str, folders: pytest.TempPathFactory) -> Iterator[Server]:
-    """Yield a running server of a kind. If it is not installed, the test is skipped, or fails in CI."""
+    """Yield a running server of this kind. If the program is not installed, the test is skipped, or fails in CI."""
     binary = server_binaries().get(kind)
     if binary is None:
         if os.environ.get("CI"):

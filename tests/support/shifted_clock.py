@@ -1,5 +1,5 @@
-"""Wall clocks that are wrong, and that jump while a process runs. They come from a small library that is loaded before
-all others.
+"""Wall clocks that are wrong, and that jump while a process runs. A small library, which is loaded before all others,
+provides these clocks.
 """
 
 import mmap
@@ -12,7 +12,8 @@ import pytest
 SECOND_NS: Final = 1_000_000_000
 _FILE: Final = "SHIFTED_CLOCK_FILE"
 # Only the wall clock is shifted, because setting the time does not change CLOCK_MONOTONIC and CLOCK_BOOTTIME. The code
-# calls the kernel directly by syscall number, because the function of the C library would call this function again.
+# calls the kernel directly by syscall number, because a call of the C library's function would end up in this function
+# again.
 _SOURCE: Final = """
 #define _GNU_SOURCE
 #include <fcntl.h>

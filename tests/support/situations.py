@@ -78,7 +78,9 @@ class Situation:
         return [queue for name in names for queue in _TENANTS.get(name, [name])]
 
     def share_of(self, queue: str) -> QueueShare:
-        """Return the share with the weight and limits of this queue, which may come from a pattern."""
+        """Return the share of this queue, or of the pattern that matches it. A share has the weight and the limits of a
+        queue.
+        """
         shares = {share.name: share for tier in self.shares for share in tier}
         name = served_as(queue, shares)
         assert name is not None
@@ -143,7 +145,7 @@ class Situation:
         self._push(self.chance.choice(self.queues), self.chance.randint(1, 5))
 
     def _delay(self) -> None:
-        """Enqueue delayed tasks. Some of them become due, at least a second before the others."""
+        """Enqueue tasks with a delay of a microsecond or a second, and promote the tasks that are due."""
         queue = self.chance.choice(self.queues)
         self._push(queue, self.chance.randint(1, 3), f"+{self.chance.choice((1, SECOND_US))}")
         self.fleet.promote()

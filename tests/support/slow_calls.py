@@ -23,7 +23,9 @@ class SlowCall(NamedTuple):
 
 @contextmanager
 def calls_over_a_millisecond(client: redis.Redis) -> Iterator[list[SlowCall]]:
-    """Collect the script calls of a block that took over a millisecond. The list is filled at the end."""
+    """Collect the script calls that took over a millisecond during a block. The list is filled at the end of the
+    block.
+    """
     kept = {name: client.config_get(name)[name] for name in ("slowlog-log-slower-than", "slowlog-max-len")}
     client.config_set("slowlog-log-slower-than", 1000)
     client.config_set("slowlog-max-len", _MOST_CALLS)

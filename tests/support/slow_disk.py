@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 # The server's write thread waits as long as the file exists. The code calls the kernel directly by syscall number,
-# because the function of the C library would call this function again.
+# because a call of the C library's function would end up in this function again.
 _SOURCE: Final = """
 #define _GNU_SOURCE
 #include <stdlib.h>
@@ -27,7 +27,7 @@ int fsync(int fd) { return written(SYS_fsync, fd); }
 
 
 class SlowDisk:
-    """A wrapper of a server's binary. `stall` and `go_on` control whether the server's writes reach the disk."""
+    """A wrapper around a server's binary. `stall` and `go_on` control whether the server's writes reach the disk."""
 
     def __init__(self, folder: Path, binary: str) -> None:
         self._mark = folder / "stalled"

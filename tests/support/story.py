@@ -51,7 +51,7 @@ class Loopback:
         self.prefix = ["nsenter", f"--target={self._holder.pid}", *entering, "--"]
 
     def close(self) -> None:
-        """Release the namespace. It ends with the last process in it."""
+        """Release the namespace. The kernel removes the namespace when the last process in it ends."""
         assert self._holder.stdin is not None
         assert self._holder.stdout is not None
         self._holder.stdin.close()
@@ -75,7 +75,7 @@ class Story:
         }
 
     def serve(self, options: Sequence[str] = ("--save", "", "--appendonly", "no")) -> None:
-        """Start a server on the default port, after the end of the previous one."""
+        """Stop the previous server, and start one on the default port."""
         if self._server is not None:
             self._server.wait(STEP_SECONDS)
         place = self.folder / "server.sock"
@@ -108,7 +108,7 @@ class Story:
                 raise AssertionError(f"{block}: no such thing to do: {other!r}")
 
     def _shell(self, text: str) -> list[str]:
-        # Pip needs the network, because the package index is outside the namespace.
+        # Pip runs outside the namespace, where it can reach the package index.
         prefix = [] if "pip install" in text else self.loopback.prefix
         return [*prefix, "bash", "-euo", "pipefail", "-c", text]
 

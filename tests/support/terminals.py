@@ -1,4 +1,6 @@
-"""A terminal in which a command runs, its output, and the state in which the command leaves the terminal."""
+"""A terminal in which a test runs a command. The test can read the command's output, and the state in which the command
+leaves the terminal.
+"""
 
 import os
 import pty
@@ -17,7 +19,7 @@ _ENTER_SCREEN, _LEAVE_SCREEN = b"\x1b[?1049h", b"\x1b[?1049l"
 
 
 class Terminal:
-    """A command in a terminal. `size` is the number of columns and of lines."""
+    """A command in a terminal. `size` has the numbers of columns and lines."""
 
     def __init__(
         self, command: Sequence[str], folder: Path, environment: Mapping[str, str], size: tuple[int, int]
@@ -63,7 +65,7 @@ class Terminal:
         return self.process.wait()
 
     def is_as_before(self) -> bool:
-        """Whether the key mode, the echo and the screen are as they were before the command."""
+        """Whether the command has restored the key mode, the echo and the screen."""
         is_screen_left = self.drawn.rfind(_LEAVE_SCREEN) >= self.drawn.rfind(_ENTER_SCREEN)
         is_cursor_shown = self.drawn.rfind(b"\x1b[?25h") >= self.drawn.rfind(b"\x1b[?25l")
         return is_screen_left and is_cursor_shown and termios.tcgetattr(self._theirs) == self._before

@@ -1,4 +1,4 @@
-"""Tasks with annotations of types that JSON does not have, for fleets under test and for programs that enqueue."""
+"""Tasks whose annotations are types that JSON does not have. Fleets under test and enqueuing programs import them."""
 
 from __future__ import annotations
 

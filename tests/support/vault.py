@@ -1,4 +1,4 @@
-"""Passwords that expire and change: a server with one user, and a provider of its password."""
+"""Passwords that expire and change: a server with one user, and a provider of the user's password."""
 
 import json
 import time
@@ -42,8 +42,8 @@ class Vault:
         return {each["id"] for each in self.admin.client_list() if each["user"] == USER}
 
     def names(self) -> set[str]:
-        """Return the client names of the user's connections, but not the names of connections that a fleet opens only
-        for a short time.
+        """Return the client names of the user's connections, except for connections that a fleet opens only for a short
+        time.
         """
         names = {each["name"] for each in self.admin.client_list() if each["user"] == USER}
         return {name for name in names if name.startswith(("rota:worker", "rota:poller", "rota:master", "rota:orders"))}
@@ -63,7 +63,9 @@ class Vault:
     # The provider for a fleet reads the credentials from a file, so that its next call returns new credentials.
 
     def serve_in(self, folder: Path) -> None:
-        """Write the module `auth` with the provider `login`, and publish the password for it."""
+        """Write the module `auth`, which contains the provider `login`, into the folder. Publish the password for the
+        provider.
+        """
         (folder / "auth.py").write_text(_MODULE)
         self._folder = folder
         self.publish()

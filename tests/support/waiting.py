@@ -42,7 +42,9 @@ def seconds_until(condition: Callable[[], object], what: str = "") -> float:
 
 @contextmanager
 def repeating(act: Callable[[], object], pause_seconds: float, threads: int = 1) -> Iterator[None]:
-    """Call a function repeatedly, in threads, for a block of code. An exception ends its thread and fails the block."""
+    """Call a function repeatedly, in threads, for a block of code. An exception ends the thread in which it is raised,
+    and fails the block.
+    """
     over = threading.Event()
 
     def repeat() -> None:

@@ -1,4 +1,4 @@
-"""Parsing of Redis URLs, and hiding of their secrets."""
+"""The parsing of Redis URLs, and the hiding of secrets in them."""
 
 import re
 from typing import Any

@@ -33,7 +33,7 @@ def of_queue(**state: Any) -> Status:
 
 LATE: Status = {"queues": [queue() | late_by(94.0)]}
 WAS_LATE: Status = {"queues": [queue() | late_by(94.0, seconds_ago=240.0)]}
-# For each alert, a small status of the fleet in which its expression is true.
+# For each alert, a small fleet status for which the alert's expression is true.
 WHEN: dict[str, Status] = {
     "RotaLagBurn1h": LATE,
     "RotaLagBurn6h": WAS_LATE,

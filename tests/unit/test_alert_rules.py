@@ -1,4 +1,4 @@
-"""The rules of deploy/prometheus are valid, each rule is tested, and each alert has a section in the runbook."""
+"""The rules in deploy/prometheus are valid, each rule is tested, and each alert has a section in the runbook."""
 
 import json
 import re
@@ -49,7 +49,7 @@ def test_a_burn_rate_that_lasts_for_days_fires_the_alert_for_its_window(tmp_path
 
 
 def run(tests: dict[str, Any], folder: Path) -> None:
-    """Run the tests with promtool. JSON is valid YAML, so no YAML writer is needed."""
+    """Run these tests with promtool. They are written as JSON, which is valid YAML, so no YAML library is needed."""
     (folder / "tests.yml").write_text(json.dumps(tests))
     tested = promtool("test", "rules", str(folder / "tests.yml"))
     assert tested.returncode == 0, tested.stdout + tested.stderr

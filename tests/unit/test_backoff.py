@@ -1,4 +1,4 @@
-"""Delays double up to the longest delay. Each delay is drawn at random from the upper half of its range."""
+"""Back-off delays, which double up to a maximum. Each delay is random, and at least half of its nominal length."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The reading of logs and task events, with which a restored server is compared."""
+"""The reading of logs and task events, with which the contents of a restored server are compared."""
 
 import io
 import json

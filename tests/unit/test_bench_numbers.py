@@ -1,4 +1,4 @@
-"""The published numbers of the benchmarks: ratios within a round, targets and tables."""
+"""The published benchmark numbers: ratios within a round, targets and tables."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""Waits that include the stop signals. No signal is missed, and no signal ends the wrong wait."""
+"""Waits of a child that a stop signal ends. No signal is missed, and no signal ends the wrong wait."""
 
 import os
 import select
@@ -32,7 +32,7 @@ class Pipe:
 
 @pytest.fixture
 def signals() -> StopSignals:
-    return StopSignals()  # no signal handler is installed, because the tests call the action of the handler directly
+    return StopSignals()  # installs no signal handler, because the tests call the handler's function directly
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The conversion of a body to a call, or to the reason why it can never be called."""
+"""The conversion of a claimed body to a call, or to the reason why the task can never run."""
 
 import pytest
 

@@ -28,7 +28,9 @@ def test_a_childs_memory_is_divided_into_shared_and_private() -> None:
 
 @pytest.mark.parametrize("pid", [0, 1, 4_194_305], ids=["not born yet", "a child of somebody else", "gone"])
 def test_memory_is_unknown_for_a_pid_that_is_not_a_child_of_the_master(pid: int) -> None:
-    """The status may come from a master in another PID namespace. Its pids belong to other processes here."""
+    """The status may come from a master in another PID namespace, whose pids belong to other processes in this
+    namespace.
+    """
     assert with_memory([{"pid": pid}], os.getpid()) == [{"pid": pid, **UNKNOWN}]
 
 

@@ -1,4 +1,4 @@
-"""The errors of `rota run` before there is a master."""
+"""The errors that `rota run` reports before a master starts."""
 
 import importlib.util
 import subprocess

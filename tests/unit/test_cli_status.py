@@ -1,4 +1,4 @@
-"""The output of `rota status` as text: at most 100 columns, for any names and any state of the fleet."""
+"""The text output of `rota status`, which has at most 100 columns for any names and any state of the fleet."""
 
 from typing import Any
 

@@ -21,7 +21,7 @@ def status(state: State, **fields: Any) -> TaskStatus:
 
 
 def lines(found: TaskStatus) -> list[str]:
-    """Return the events of the timeline, in seconds after AT."""
+    """Return the lines of the task's timeline, with times in seconds after AT."""
     return [f"{(each.at - AT).total_seconds():g} {each.what}: {each.detail}" for each in timeline_of(found)]
 
 

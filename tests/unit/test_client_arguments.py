@@ -1,4 +1,6 @@
-"""Arguments must be strict JSON. Otherwise the call fails at once with the path and the type."""
+"""Task arguments must be strict JSON. Otherwise the enqueue fails at once, and the error names the path and type of the
+invalid value.
+"""
 
 import enum
 import uuid

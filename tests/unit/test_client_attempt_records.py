@@ -1,4 +1,4 @@
-"""The reading of attempt records, which Rota or another program has written."""
+"""The parsing of attempt records that Rota or another program has written."""
 
 from datetime import UTC, datetime
 

@@ -1,4 +1,4 @@
-"""The body codec: the legacy forms, the full form, and garbage."""
+"""The encoding and decoding of task bodies: the legacy forms, the full form, and invalid bodies."""
 
 import contextlib
 import json

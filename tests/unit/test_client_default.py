@@ -1,4 +1,4 @@
-"""The choice of the server of the default client."""
+"""The choice of the server for the default client."""
 
 import asyncio
 from pathlib import Path

@@ -95,7 +95,7 @@ def test_task_options_of_a_call_override_the_operators_and_the_declared_ones() -
 def test_a_task_may_have_any_time_limit_or_none() -> None:
     assert check_options({"time_limit": None}).time_limit is None
     assert check_options({"time_limit": 3600}).time_limit == 3600
-    # This soft limit is accepted, because the fleet's hard limit may be even longer.
+    # This soft limit is accepted, because the hard limit in the fleet's configuration may be even longer.
     assert check_options({"soft_time_limit": 5000}).soft_time_limit == 5000
 
 

@@ -1,4 +1,4 @@
-"""The conversion of a call to the script's arguments."""
+"""The conversion of an enqueue call to the arguments of the script."""
 
 import json
 import uuid

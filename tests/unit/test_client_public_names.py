@@ -23,12 +23,12 @@ FORBIDDEN = (
     "rota_supervisor",
 )
 BUDGET_MS = 20
-TRIES = 10  # the shortest of these imports counts, because the machine may be busy
+TRIES = 10  # only the fastest import is compared, because the machine may be busy
 DECLARE = "@rota.task(queue='mail')\ndef send(to: str) -> None: ...\n@rota.on_worker_start\ndef start() -> None: ..."
 
 
 def fresh_interpreter(code: str) -> str:
-    # Python may use bytecode files for this measurement, because an installed package has them too.
+    # Python may use bytecode files in this measurement, because an installed package has such files too.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
     return done.stdout

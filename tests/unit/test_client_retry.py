@@ -1,4 +1,4 @@
-"""What follows a failed attempt: a retry after a delay, or death."""
+"""The outcome of a failed attempt: the task is retried after a delay, or becomes dead."""
 
 import subprocess
 import sys
@@ -159,7 +159,7 @@ except BdbQuit as error:
 
 
 def test_a_breakpoint_without_a_terminal_ends_the_task_with_advice() -> None:
-    done = subprocess.run(  # in another process, because a debugger would end the tracing of this process
+    done = subprocess.run(  # in another process, because a debugger in this one would end the coverage trace
         [sys.executable, "-c", DEBUGGED], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True
     )
     said = done.stdout.splitlines()[-1]

@@ -64,7 +64,7 @@ def trees() -> dict[str, ast.Module]:
 
 
 def calls(tree: ast.Module) -> Iterator[tuple[str, ast.Call]]:
-    """Yield each call with the last part of its function's name. Calls of methods that are named like a builtin are
+    """Yield each call with the last part of the called function's name. Methods that have the name of a builtin are
     left out.
     """
     for node in ast.walk(tree):
@@ -85,7 +85,7 @@ def imported(tree: ast.Module) -> Iterator[str]:
 
 
 def looks_up_a_variable(name: str, call: ast.Call) -> bool:
-    """Whether a call looks up an attribute or a module by a name that is not a constant."""
+    """Whether this call looks up an attribute or a module by a name that is not a constant."""
     names = call.args[:1] if name in {"attrgetter", "import_module", "methodcaller"} else call.args[1:2]
     return name in LOOKUPS and not all(isinstance(each, ast.Constant) for each in names)
 

@@ -1,5 +1,5 @@
-"""Conditions as users write them: the accepted texts, the reported positions of faults, and the times at which hours
-are open, even when the clocks change. The expected times were computed by hand.
+"""The conditions that users write: the accepted texts, the reported positions of faults, and the times at which a queue
+is open, including weeks in which the clocks change. The expected times were computed by hand.
 """
 
 import re
@@ -15,7 +15,7 @@ OFFICE = (0, 1, 2, 3, 4)
 
 
 def open_around(text: str, now: str) -> list[str]:
-    """Return `from to` for each time span in which the queue is open, in UTC."""
+    """Return the start and the end of each period in which the queue is open, as a text in UTC."""
     at = datetime.fromisoformat(now).replace(tzinfo=UTC)
     known_us, found = intervals(parse_hours(text), round(at.timestamp() * 1_000_000))
     assert known_us == round((at + timedelta(days=8)).timestamp() * 1_000_000)
@@ -74,7 +74,7 @@ def test_an_error_in_opening_hours_states_its_position(text: str, fault: str) ->
         parse_hours(text)
 
 
-# Times at which hours are open
+# Times at which a queue is open
 
 
 def test_office_hours_follow_daylight_saving_time_of_their_zone() -> None:
@@ -90,7 +90,7 @@ def test_office_hours_follow_daylight_saving_time_of_their_zone() -> None:
 @pytest.mark.parametrize(
     ("times", "open_on_the_day"),
     [
-        ("02:10-02:50", []),  # that day has no times between 02:00 and 03:00
+        ("02:10-02:50", []),  # on that day, the clocks skip from 02:00 to 03:00
         ("02:30-03:30", ["03-29 01:00 03-29 01:30"]),
         ("01:30-02:30", ["03-29 00:30 03-29 01:00"]),
         ("01:30-03:30", ["03-29 00:30 03-29 01:30"]),

@@ -1,5 +1,5 @@
-"""The loading of the configuration: the order of its sources, the report of all faults at once, suggestions, and
-secrets.
+"""Loading the configuration: the order of its sources, the report of all faults at once, suggestions for misspelt keys,
+and secrets.
 """
 
 import tomllib

@@ -1,4 +1,4 @@
-"""The settings of children, derived from the configuration."""
+"""The settings of child processes, which are derived from the configuration."""
 
 import os
 from typing import Any

@@ -1,4 +1,6 @@
-"""`[schedules.NAME]` of `rota.toml`: the rejected values, the accepted values, and the declarations of a node."""
+"""`[schedules.NAME]` in `rota.toml`: the accepted and the rejected values, and the schedules that a node then
+declares.
+"""
 
 import json
 import tomllib

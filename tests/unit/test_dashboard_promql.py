@@ -23,7 +23,7 @@ def of_queue(metric: str, labels: str = "") -> str:
     return f'{metric}{{{OF}, queue="work"{labels}}}'
 
 
-# All workers hang. Before that, tasks started on time; since then, all tasks have been waiting.
+# All workers hang. Until they hung, tasks started on time. Since then, all tasks have been waiting.
 HANGING: Final = {
     BUILD: "1x40",
     of_queue("rota_task_lag_worst_seconds"): "0.005x7 0x32",
@@ -38,8 +38,8 @@ HANGING: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A panel, with series that are scraped four times a minute and the values that the panel must show at each whole
-    minute, starting at minute 1.
+    """A test case for a panel: series that are scraped four times a minute, and the values that the panel must show at
+    each whole minute, starting at minute 1.
     """
 
     board: str

@@ -13,10 +13,10 @@ from support.dashboards import TOP, boards
 
 NODE: Final = TOP / "build" / "node"
 COMPILER: Final = NODE / "node_modules" / ".bin" / "tsc"
-# For each kind of panel, the types of its options and of its field options. A table has the field options that all
-# panels have.
+# The types of the options and of the field options, for each kind of panel. A table has only the field options that all
+# panels share.
 KINDS: Final = {"stat": "Stat", "timeseries": "TimeSeries", "heatmap": "Heatmap", "table": "Table"}
-# Keys that our dashboards use and Grafana's types lack. Grafana reads the keys of variables and of Prometheus
+# Keys that our dashboards use but that Grafana's types lack. Grafana reads the keys of variables and of Prometheus
 # annotations, but Grafana 13 does not read the footer of tables.
 UNTYPED: Final = {"auto", "auto_count", "auto_min", "expr", "step", "titleFormat", "footer"}
 HEAD: Final = """

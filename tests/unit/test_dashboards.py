@@ -22,9 +22,9 @@ QUERIES = [
     for query in all_queries()
 ]
 RULES = TOP / "deploy" / "prometheus"
-# Metrics of Prometheus itself. Their label `instance` does not identify a node of a fleet.
+# Metrics of Prometheus itself, whose label `instance` does not identify a node of a fleet.
 OF_PROMETHEUS = {"up": ("job",), "ALERTS": ("job", "fleet", "queue", "alertname", "alertstate")}
-# The metrics that no panel and no rule uses, each with the reason.
+# The metrics that neither a panel nor a rule uses, each with the reason.
 SHOWN_NOWHERE: dict[str, str] = {}
 # The keys that an export from Grafana adds.
 OF_ONE_GRAFANA = {"id", "version", "iteration", "__inputs", "__requires", "__elements"}
@@ -32,7 +32,7 @@ DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 
 
 def series_names() -> dict[str, tuple[str, ...]]:
-    """Return every series that a query may use, with its labels."""
+    """Return the names of all series that a query may use, each with the names of its labels."""
     names = dict(OF_PROMETHEUS)
     for definition in BY_NAME.values():
         if isinstance(definition, HistogramDefinition):

@@ -1,4 +1,4 @@
-"""The final checks of the demo must fail if any of its claims is false."""
+"""The final checks of the demo, which must fail if any of the demo's claims is false."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ EARLIER_THAN_DUE = Run("start", "two", "send", 7, 105.01, 105.02)
 
 
 def status(**changes: Any) -> dict[str, Any]:
-    """Return the fleet's status after the run of the demo above, with these changes."""
+    """Return the fleet's status after the demo run that RUNS describes, with these changes."""
     return {
         "queues": [{"state": {"accepted": 3}, "processed": {"done": 3}}],
         "restarts": [{"role": "worker", "reason": "signal", "count": 1}],

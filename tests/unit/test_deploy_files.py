@@ -1,4 +1,4 @@
-"""The systemd unit, the image and the compose file. These checks neither install nor start anything."""
+"""Checks of the systemd unit, the image and the compose file, which neither install nor start anything."""
 
 import os
 import re
@@ -23,8 +23,8 @@ UNIT = TOP / "deploy" / "systemd" / "rota.service"
 UNITS = (UNIT, UNIT.with_name("rota@.service"))
 OLDER = UNIT.with_name("before-253.conf")
 MAX_EXPOSURE = 2.5  # from 0 (the best) to 10, as computed by `systemd-analyze security`
-# How many seconds the fleet needs after the drain to give back the tasks of killed workers and to stop the pollers and
-# the exporter.
+# The time in seconds that the fleet needs after the drain to release the tasks of killed workers and to stop the
+# pollers and the exporter.
 LEAVING_SECONDS = 2 * LEAVE_SECONDS
 DOCKER = TOP / "deploy" / "docker"
 USER = "10001:10001"
@@ -72,7 +72,9 @@ def lines_of(unit: Path) -> list[str]:
 
 
 def installed(unit: Path, folder: Path) -> Path:
-    """Copy a unit file to a folder, and replace its program by one that exists on this machine."""
+    """Copy a unit file to a folder, and replace the program that the unit starts with one that exists on this
+    machine.
+    """
     program = folder / "rota"
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
@@ -91,8 +93,8 @@ def analyzed(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def is_known_of_older(line: str) -> bool:
-    """Whether the line is a warning of a systemd older than 253 about the newer service type. For such versions there
-    is another file beside the unit.
+    """Whether the line is a warning about the service type from a systemd older than 253, which does not know this
+    type. For such versions, another file is shipped with the unit.
     """
     version = subprocess.run(["systemd-analyze", "--version"], capture_output=True, text=True, check=True).stdout
     return int(version.split()[1]) < 253 and line.endswith("Failed to parse service type, ignoring: notify-reload")
@@ -121,7 +123,7 @@ def test_the_drop_in_for_older_systemd_reloads_with_sighup() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One instruction of a Dockerfile, with its words and the number of its stage, which counts from 0."""
+    """An instruction of a Dockerfile: its words, and the number of its build stage, counted from 0."""
 
     stage: int
     verb: str

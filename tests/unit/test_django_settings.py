@@ -1,4 +1,6 @@
-"""The setting `ROTA` of a Django project, and the OPTIONS of its task backend. All faults in them are reported."""
+"""The setting `ROTA` of a Django project, and the OPTIONS of the project's task backend. All faults in these settings
+are reported.
+"""
 
 from typing import Any
 

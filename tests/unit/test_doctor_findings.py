@@ -1,4 +1,4 @@
-"""Each finding of `rota doctor` appears if the records contain its cause, and only then."""
+"""Each finding of `rota doctor` appears if, and only if, the records contain the cause of the finding."""
 
 import inspect
 import re
@@ -95,8 +95,8 @@ CASES: Final[dict[str, Examination]] = {
     "nodes-settings-differ": with_nodes(node("web-1.aa"), node("web-2.bb", tiers=[["default"], ["images"]])),
     "nodes-one-host": with_nodes(node("web-1.aa"), node("web-1.bb")),
 }
-# The findings that come from the checks of `rota check`. These need files, code and a server, so
-# tests/process/test_doctor.py tests them.
+# The findings that `rota doctor` takes from the checks of `rota check`. The checks need files, code and a server, so
+# tests/process/test_doctor.py tests these findings.
 OF_CHECKS: Final = {
     "configuration-invalid",
     "configuration-warning",

@@ -1,6 +1,4 @@
-"""The findings of `rota doctor` about nodes of one namespace that do not fit together, according to their
-heartbeats.
-"""
+"""The findings of `rota doctor` about a namespace whose nodes are not one fleet, according to their heartbeats."""
 
 import pytest
 

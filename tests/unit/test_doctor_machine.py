@@ -238,7 +238,7 @@ def test_the_recommended_grace_period_matches_the_documentation_and_the_unit() -
         (40.0, "simple", []),
         (39.0, "simple", ["grace-tight"]),
         (34.0, "simple", ["grace-too-short"]),
-        # There is no finding, because the master makes systemd wait longer if the type is `notify`.
+        # No finding, because under a unit of type `notify` the master makes systemd wait longer.
         (34.0, "notify", ["grace-tight"]),
         (math.inf, "simple", []),
         (None, "simple", []),

@@ -29,7 +29,7 @@ def test_a_server_that_reveals_nothing_causes_no_findings() -> None:
 
 def test_without_config_only_values_from_info_are_checked() -> None:
     hidden = with_server(settings={}, info={**INFO, "aof_enabled": "0"})
-    assert ids_in(hidden) == []  # the reply is hidden, so it is not known whether the server saves its data
+    assert ids_in(hidden) == []  # without CONFIG, it is not known whether the server saves its data
     full = with_server(settings={}, info={**INFO, "used_memory": str(4 * GIGABYTE)})
     assert ids_in(full) == ["redis-memory-full"]
 

@@ -1,4 +1,4 @@
-"""The confirmation that a client requests from the server after an enqueue, and the evaluation of the reply."""
+"""The confirmation that a client requests from the server after an enqueue, and how the client interprets the reply."""
 
 import pytest
 

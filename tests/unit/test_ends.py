@@ -1,4 +1,4 @@
-"""The records of runs and of ends, which must be read back as they were written."""
+"""The records of runs and of ended tasks, which must be read exactly as they were written."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""The exemplar of a lag bucket: the task that it names, which is found in the slots."""
+"""The exemplars of lag buckets. An exemplar names a task that is found in the slots."""
 
 import math
 

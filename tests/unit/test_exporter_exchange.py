@@ -1,4 +1,4 @@
-"""The HTTP exchange of the exporter: one request, which arrives in any number of pieces, and one response."""
+"""An HTTP exchange of the exporter: one request, which may arrive in any number of pieces, and one response."""
 
 import json
 from http import HTTPStatus
@@ -38,7 +38,7 @@ _ANYTHING = st.lists(_LIKE_HTTP | st.binary(min_size=1, max_size=20), min_size=1
 
 
 def result_of(data: bytes, *at: int) -> HttpRequest | HttpResponse | None:
-    """Return the result of these bytes if they arrive in parts that end at these positions."""
+    """Return the parsed request or the refusal if these bytes arrive in pieces that end at these positions."""
     exchange = HttpExchange()
     heard = None
     for start, end in pairwise(sorted({0, *at, len(data)})):

@@ -1,4 +1,4 @@
-"""Liveness and readiness, based on the slots."""
+"""The liveness and readiness checks of the exporter, which are based on the slots."""
 
 import dataclasses
 from typing import Any
@@ -24,7 +24,7 @@ def verdict_on(*fleet: Member, held: tuple[PoolInBackoff, ...] = (), redis_up: b
 
 
 def faults(*fleet: Member, redis_up: bool = True) -> list[str]:
-    """Return the names of the checks that failed."""
+    """Return the names of the checks that fail for this fleet."""
     verdict = verdict_on(*fleet, redis_up=redis_up)
     assert verdict.ok == all(check.ok for check in verdict.checks)
     return [check.name for check in verdict.checks if not check.ok]

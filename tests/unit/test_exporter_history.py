@@ -1,4 +1,4 @@
-"""Quantiles of buckets, and the history of the last minutes."""
+"""Quantiles that are computed from buckets, and the history of the last few minutes."""
 
 import pytest
 from hypothesis import given
@@ -41,7 +41,7 @@ def test_a_higher_quantile_is_never_smaller_than_a_lower_one(counts: list[int], 
 
 
 class Node:
-    """A node whose slots count starts, and the history of its counters, which a test advances step by step."""
+    """A node whose slots count task starts, and the history of these counters, which a test advances step by step."""
 
     def __init__(self) -> None:
         self._memory = SlotMemory.create(1)
@@ -50,7 +50,7 @@ class Node:
         self.now = 1000.0
 
     def starts(self, *lags: float, queue: str = "mail", late: int = 0) -> None:
-        """Count starts with these lags in seconds. All tasks are done."""
+        """Count starts with these lags in seconds, and count all of the tasks as done."""
         for number, lag in enumerate(lags):
             kind = m.KINDS[number % 2]
             self._recorder.histogram(m.TASK_LAG, queue, kind).observe(lag)

@@ -1,4 +1,4 @@
-"""The choice of pattern queues that are shown by name. The sums include all other queues."""
+"""The choice of a pattern's queues that the exporter shows by name. It shows the sum of all other queues."""
 
 from collections.abc import Iterable
 from dataclasses import replace

@@ -1,5 +1,5 @@
-"""The nodes that are shown. Other nodes are shown by their last heartbeat, and a silent node that held anything is
-lost.
+"""The nodes that the exporter shows. It shows nodes other than its own by their last heartbeat, and a silent node that
+held tasks as lost.
 """
 
 from types import SimpleNamespace

@@ -1,4 +1,6 @@
-"""The exporter seldom queries Redis for the queues, never waits long for a reply, and never shows an outdated reply."""
+"""The exporter's queries about queues. It seldom sends them to Redis, never waits long for a reply, and never shows an
+outdated reply.
+"""
 
 import os
 import threading
@@ -28,7 +30,7 @@ AUDIT = Store("ns").audit()
 
 
 class Redis:
-    """A server and the connections to it. The server counts queries, and can be made to fail, to send garbage or to
+    """A fake server and the connections to it. The server counts queries, and a test can make it fail, send garbage or
     hang.
     """
 
@@ -41,7 +43,7 @@ class Redis:
         self.failure: Exception | None = None
         self.answers = threading.Event()
         self.answers.set()
-        # Becomes readable at a hang-up, as a socket does whose other end is closed.
+        # Becomes readable at a hang-up, like a socket whose other end has been closed.
         self.hung_up = os.eventfd(0, os.EFD_NONBLOCK)
 
     def connect(self) -> "Redis":
@@ -56,7 +58,7 @@ class Redis:
         return self.hung_up
 
     def hang_up(self) -> None:
-        """Close the connections, as a restarted server does. Queries over them fail from now on."""
+        """Close all connections, as a restarted server does. Later queries on these connections fail."""
         os.eventfd_write(self.hung_up, 1)
 
     def run(self, call: ScriptCall[T]) -> T:
@@ -143,7 +145,7 @@ def test_a_call_after_the_server_closed_an_idle_connection_succeeds() -> None:
     on.hang_up()
     asked = on.overviews
     deadline = time.monotonic() + DEADLINE_SECONDS
-    while on.overviews == asked:  # repeated, because a value that was just read is not queried again at once
+    while on.overviews == asked:  # repeated, because the exporter does not query a value again at once
         watched.read()
         assert time.monotonic() < deadline
     assert (on.connects, on.failed) == (2, 0)
@@ -190,7 +192,7 @@ def test_queues_are_queried_without_readers_only_if_the_server_was_slow(
     monkeypatch.setattr(redis_thread, "READER_SECONDS", reader)
     monkeypatch.setattr(redis_thread, "FRESH_SECONDS", 0.0)
     watched.keep_fresh()
-    redis.call(lambda run: run(AUDIT))  # when this query has its reply, all earlier ones have been sent
+    redis.call(lambda run: run(AUDIT))  # once this query has its reply, all earlier queries have been sent
     assert on.overviews == asked
 
 

@@ -1,4 +1,4 @@
-"""The thread that renders pages, and the handling of its failures."""
+"""The thread that renders the exporter's pages, and the handling of this thread's failures."""
 
 import select
 import socket

@@ -1,4 +1,4 @@
-"""The values that the exporter computes itself, and the series that exist with the value 0 from the start."""
+"""The values that the exporter computes itself, and the series that exist from the start with the value 0."""
 
 import math
 
@@ -145,8 +145,8 @@ def test_processor_time_of_dead_and_live_processes_never_decreases() -> None:
     totals = CpuTotals()
 
     def total(dead: float, living: float | None) -> float | None:
-        """Return the sum of the dead processes' time, which the master has counted, and the living processes' time from
-        /proc.
+        """Return the total time of dead processes, which the master has counted, plus that of living processes, which
+        is read from /proc.
         """
         samples = Samples()
         samples.put(m.PROCESS_CPU, ("worker", "8"), dead)

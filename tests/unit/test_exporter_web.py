@@ -1,4 +1,4 @@
-"""The responses of the endpoints when something fails."""
+"""The responses of the HTTP endpoints when something fails."""
 
 import json
 import os

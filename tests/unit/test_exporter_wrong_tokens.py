@@ -1,4 +1,4 @@
-"""Addresses that send wrong tokens have to wait."""
+"""The delay for addresses that send wrong tokens."""
 
 import pytest
 

@@ -25,7 +25,7 @@ def written(samples: Samples, wanted: ScrapeOptions = PLAIN, origins: Origins = 
 
 
 def read(samples: Samples, wanted: ScrapeOptions = PLAIN, origins: Origins = NOWHERE) -> dict[str, list[Sample]]:
-    """Return the samples by their names."""
+    """Render these samples, parse the output, and return the parsed samples by name."""
     found: dict[str, list[Sample]] = {}
     for family in PARSERS[wanted.accept](written(samples, wanted, origins)):
         for sample in family.samples:
@@ -34,7 +34,7 @@ def read(samples: Samples, wanted: ScrapeOptions = PLAIN, origins: Origins = NOW
 
 
 def every_metric() -> Samples:
-    """Return samples of every metric, except the time of the collection, which the exposition adds at its end."""
+    """Return samples of every metric, except for the collection time, which the exposition appends."""
     samples = Samples()
     for definition in (each for each in m.ALL if each is not m.COLLECT_SECONDS):
         samples.add(definition, tuple(definition.labels), tuple(map(float, range(definition.numbers))))
@@ -93,7 +93,7 @@ def test_text_from_users_is_escaped_in_metric_labels() -> None:
         assert sample.labels == {
             "fleet": "shop",
             "queue": 'a"b\\c\\nd',
-        }  # escaped twice: by `printable`, and then as any label
+        }  # escaped twice: by `printable`, and then like any label value
 
 
 def test_every_series_has_the_fleet_as_a_label() -> None:

@@ -1,4 +1,4 @@
-"""A death record is JSON of bounded size for any text of the exception."""
+"""Death records, which are JSON of bounded size whatever text the exception has."""
 
 import json
 from datetime import UTC, datetime

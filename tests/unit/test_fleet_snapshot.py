@@ -1,5 +1,5 @@
-"""The state of the fleet at one time, combined from the slots and the master for the control socket and the status
-page.
+"""The state of the fleet at one time. It is combined from the slots and the master's state, and is shown by the control
+socket and the status page.
 """
 
 import re

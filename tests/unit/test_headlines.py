@@ -1,4 +1,6 @@
-"""The headlines of a fleet's status. Each cause has its own headline, which comes before those of its consequences."""
+"""The headlines of a fleet's status. Each cause has its own headline, which comes before the headlines of its
+consequences.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +15,7 @@ ALL_BUSY = "all workers are busy (1): tasks arrive faster than they are run"
 
 
 def check(name: str, seen: str) -> Callable[[Status], None]:
-    """Return a failed check of /readyz."""
+    """Return a function that adds a failed check of /readyz to a status."""
 
     def change(status: Status) -> None:
         status["ready"] = {"ok": False, "checks": [{"name": name, "ok": False, "seen": seen}]}
@@ -29,7 +31,7 @@ LATE = queue() | late_by(94.0)
 WAS_LATE = queue() | late_by(42.0, seconds_ago=240.0)
 FAILING = queue(dead=12)
 FAILING["attempts"] = {"done": 6, "failed": 34}
-CANCELLED = queue()  # no task has failed: those that are not done were cancelled or still run
+CANCELLED = queue()  # no task has failed: all tasks are done, cancelled or running
 CANCELLED["history"] = CANCELLED["history"] | {"started": [20, 20], "done": [5, 1]}
 CANCELLED["attempts"] = {"done": 6, "failed": 0}
 
@@ -227,7 +229,7 @@ CASES: list[tuple[Callable[[Status], None], str, str, str]] = [
         "queues/mail",
     ),
     (
-        # These items were pushed without the client, so it is not known since when they have been waiting.
+        # These items were pushed without the client, so it is not known how long they have been waiting.
         with_(queues=[queue(served=False, ready=7)]),
         "bad",
         "queue mail: no worker serves it, 7 tasks waiting",
@@ -365,8 +367,8 @@ def test_headlines_do_not_claim_that_queues_in_an_unknown_state_are_on_time() ->
 
 
 def test_missing_status_values_cause_no_warning_headlines() -> None:
-    """Values are null or missing because Redis is away, the master does not reply, or the heartbeat comes from another
-    version of Rota.
+    """Values are null or missing if Redis is unreachable, the master does not reply, or the heartbeat comes from
+    another version of Rota.
     """
     bare = healthy()
     for key in ("events", "nodes", "last_reload", "quiet_seconds"):

@@ -1,5 +1,5 @@
-"""The kill policy that a worker leaves in its slot. It is one word, which decides how the master settles a task that
-the master had to end.
+"""The kill policy that a worker leaves in its slot. A policy is one word, which determines how the master settles a
+task whose worker it had to kill.
 """
 
 import json

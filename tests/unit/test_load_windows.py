@@ -1,4 +1,4 @@
-"""The windows over a pool's load: its work in the last seconds and in the last minute."""
+"""The windows over a pool's load, which show the pool's work over the last few seconds and over the last minute."""
 
 from typing import Any
 

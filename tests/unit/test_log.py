@@ -267,12 +267,14 @@ def test_levels_of_standard_logging_map_to_levels_of_the_log(pipe: tuple[int, in
     assert [line["level"] for line in _lines(pipe[0])] == ["debug", "debug", "info", "critical"]
 
 
-# Lines that wait in the slot, so that one write sends several
+# Lines that wait in the slot, so that one write sends several of them
 
 
 @pytest.fixture
 def writes() -> Iterator[socket.socket]:
-    """Return a socket that receives each write to the log as one message. Lines may wait in `_SLOT` for more lines."""
+    """Return a socket that receives each write to the log as one message. Lines may wait in the slot `_SLOT`, so that
+    one write sends several.
+    """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     theirs.setblocking(False)
     with ours, theirs:
@@ -348,7 +350,7 @@ _scalars = st.one_of(
     st.booleans(),
     st.integers(),
     st.floats(allow_nan=False),
-    st.text(st.characters(exclude_categories=())),  # these include halves of surrogate pairs
+    st.text(st.characters(exclude_categories=())),  # characters that include halves of surrogate pairs
     st.just(_Odd()),
     st.binary(max_size=8),
     st.datetimes(),

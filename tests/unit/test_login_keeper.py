@@ -1,4 +1,6 @@
-"""The times at which the master calls a password provider again, and how the children of the master read the login."""
+"""The times at which the master calls a password provider again, and the way in which the master's children read the
+login.
+"""
 
 import os
 

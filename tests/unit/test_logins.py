@@ -1,4 +1,6 @@
-"""The logins of a provider: valid return values, the times of the calls, and the reports of failures."""
+"""The logins that a provider returns: valid values, the times of calls to the provider, and the reports of failed
+calls.
+"""
 
 import math
 import sys
@@ -24,7 +26,7 @@ SECRET = "hunter2"
 
 @pytest.fixture(name="module")
 def _module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Write the module `shop_auth`, which each test imports again."""
+    """Return a function that writes the module `shop_auth`. Each test imports this module again."""
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "shop_auth", raising=False)
 
@@ -162,7 +164,7 @@ def test_a_connection_is_replaced_when_its_password_expires_soon(clock: list[flo
     for seconds in (89, 91):
         clock[0] = NOW + seconds
         due.append(renewal.is_due)
-    kept.login = login  # as if the provider failed, so that a new connection would get the same login
+    kept.login = login  # as if the provider had failed, so that a new connection would get the same login
     assert [*due, renewal.is_due] == [False, True, False]
 
 

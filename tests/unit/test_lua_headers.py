@@ -35,7 +35,7 @@ MORE_KEYS: Final = {
     "import_tasks": LISTS,
     "import_keys": {f"{key}*" if key.endswith(":") else key for key in COPIED},
 }
-# Arguments that the script itself does not read, but the transition that it includes.
+# Arguments that are read by the included transition, not by the script itself.
 HANDED_ON: Final = {"add_members": {"how", "body"}}
 
 
@@ -64,8 +64,8 @@ def section(path: Path, begin: str) -> list[str]:
 
 
 def keys_of(path: Path) -> set[str]:
-    """Return the kinds of keys, such as `inflight:*`, that a script or a shared file names, including the files that it
-    includes. Keys in prefix.lua count only if the file calls their function.
+    """Return the kinds of keys, such as `inflight:*`, that a script or a shared file names, directly or in the files
+    that it includes. A key in prefix.lua counts only if the file calls the key's function.
     """
     is_script = path.parent == FOLDER
     text = code_of(read_script(path.stem).text.decode() if is_script else path.read_text())

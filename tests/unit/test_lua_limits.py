@@ -1,5 +1,5 @@
-"""Each assembled script stays within Lua 5.1's limits for a function, because a server rejects other scripts. The
-length of functions is limited as well.
+"""Each assembled script stays within Lua 5.1's limits for a function, because a server rejects a script that exceeds
+them. The tests also limit the length of functions.
 """
 
 from pathlib import Path

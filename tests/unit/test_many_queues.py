@@ -1,5 +1,5 @@
-"""Fleets of 50 to 1,000 queues. A value that is computed from several numbers must use the same set of queues for all
-of them.
+"""Fleets of 50 to 1,000 queues. If a value is computed from several numbers, all of these numbers must cover the same
+queues.
 """
 
 import json
@@ -108,8 +108,8 @@ def test_the_work_for_a_status_page_grows_linearly_with_the_queues() -> None:
 
 
 def calls_of_a_page(fleet: ManyQueues) -> int:
-    """Return the number of function calls that it takes to compute and encode a page. The first page is not counted,
-    because it has to read all records.
+    """Return the number of function calls that computing and encoding a page takes. The calls for the first page, which
+    has to read all records, are not counted.
     """
     fleet.run(1, "done")
     fleet.status()

@@ -1,5 +1,5 @@
-"""The master kills the processes that dead workers have left behind. Whatever happens to these processes, the master
-continues.
+"""Adopted orphans: processes that dead workers have left behind. The master kills them, and continues whatever happens
+to them.
 """
 
 import os
@@ -17,7 +17,7 @@ from rota_supervisor.master.shell.reaper import Traces, kill_left_behind
 CAP_KILL: Final = 5
 PR_CAPBSET_DROP: Final = 24
 # For example, a process that a worker started with sudo. It is in the session of the dead worker but runs as another
-# user, so the master may not kill it.
+# user, so the master is not permitted to kill it.
 OTHER_USER = f"""
 import ctypes, os, subprocess, sys
 if sys.argv[1:] != ["bounded"]:

@@ -1,4 +1,4 @@
-"""The back-off of a pool, its increases, and its end."""
+"""The back-off of a pool: when it begins, grows and ends."""
 
 import pytest
 
@@ -116,7 +116,7 @@ def test_a_generation_that_never_worked_is_given_up_after_repeated_kills() -> No
     assert backoff.gave_up
 
 
-# Early exits of children that die soon after READY through their own fault and before they have finished a task
+# Early exits: children that die by their own fault, soon after READY and before they have finished a task
 
 
 def early_exit(requested_at: float, at: float, *, in_task: bool = False) -> ChildEnd:
@@ -124,7 +124,7 @@ def early_exit(requested_at: float, at: float, *, in_task: bool = False) -> Chil
 
 
 def exiting_early(times: int, *, in_task: bool = False, backoff: StartBackoff = CALM) -> StartBackoff:
-    """Return the back-off after this number of early exits, each a second after READY."""
+    """Return the back-off after this number of early exits, each a second after the child was READY."""
     for number in range(times):
         now = float(number)
         backoff = backoff.after_ready(now).after_end(early_exit(now, now + 1, in_task=in_task), LIMITS)

@@ -1,4 +1,6 @@
-"""The cancellation of a running task. Its worker is notified once, and is killed if the task continues for too long."""
+"""The cancellation of a running task. The task's worker is notified once, and is killed if the task continues for too
+long.
+"""
 
 import asyncio
 import signal
@@ -60,7 +62,7 @@ def worker(core: Core) -> Child:
 
 
 def _runs(core: Core, worker: Child, number: int) -> None:
-    """Let the master read this task number from the slot. If the number is even, no task runs."""
+    """Let the master read this task number from the worker's slot. An even number means that no task is running."""
     tasks = (TaskTimes(1, FOREVER_NS, 0, number),) if number % 2 else ()
     core.take(SlotsRead((SlotReading(SLOT, worker.nonce, Phase.BUSY, tasks, round(core.now * 1e9)),)))
 
@@ -144,7 +146,7 @@ def test_a_worker_killed_after_a_cancel_counts_as_neither_crash_nor_failure(core
     assert core.state.last_death is None
 
 
-# Orders, from the list of the node to the event
+# Orders: from the node's list to the event for the core
 
 
 def test_cancel_orders_are_parsed_and_invalid_ones_are_refused() -> None:
@@ -156,8 +158,8 @@ def test_cancel_orders_are_parsed_and_invalid_ones_are_refused() -> None:
 
 
 class _Line:
-    """The connection on which a master waits for orders. `orders` is the content of the list of its node. Once the list
-    is empty, the connection waits forever.
+    """The connection on which a master waits for orders. `orders` is the content of the node's list of orders. Once the
+    list is empty, the connection waits forever.
     """
 
     def __init__(self, *orders: bytes) -> None:
@@ -172,7 +174,7 @@ class _Line:
 
 
 class _Place:
-    """A node with one worker, its slot, and the events of its master."""
+    """A node with one worker, the slot of the worker, and the events that the node's master receives."""
 
     def __init__(self, core: Core, worker: Child) -> None:
         self.memory = SlotMemory.create(SLOT + 1)
@@ -240,12 +242,12 @@ def test_only_a_matching_running_task_is_found_for_a_cancel(place: _Place, worke
     assert found("id") == []
 
 
-# Renewals, from the reply to the event
+# Renewals: from the reply to the event for the core
 
 
 class _Renewal:
-    """The connection for renewals of leases. The first reply names a cancelled entry, and every later call fails.
-    `meanwhile` is called before the first reply.
+    """The connection for renewals of leases. The first reply names a cancelled entry, and every later call fails. The
+    function `meanwhile` is called before the first reply.
     """
 
     def __init__(self, cancelled: bytes, meanwhile: Callable[[], object]) -> None:
@@ -260,8 +262,8 @@ class _Renewal:
 
 
 def _renewed(place: _Place, worker: Child, cancelled: bytes, meanwhile: Callable[[], object]) -> list[CancelOrdered]:
-    """Return the events of a renewal whose reply names this entry as cancelled. `meanwhile` performs the actions of the
-    worker while the call is under way.
+    """Return the events of a renewal whose reply names this entry as cancelled. The function `meanwhile` performs the
+    worker's actions while the call is in progress.
     """
 
     async def run() -> None:

@@ -54,7 +54,7 @@ def test_when_a_worker_dies_its_running_task_is_charged_and_others_are_settled(c
     assert (reap.owner, reap.names, reap.settlements) == ("node:8:1", {"id": "send"}, outcomes)
     assert [task_id for task_id, _ in reap.blame.ran] == ["id"]
     assert worker.state is ChildState.EXITED
-    assert core.done(FreeSlot) == []  # the slot is free only after its owner was reaped
+    assert core.done(FreeSlot) == []  # the slot is freed only after its owner has been reaped
 
 
 def test_first_attempts_that_crash_are_counted_by_pool(core: Core, worker: Child) -> None:

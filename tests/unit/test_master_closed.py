@@ -1,5 +1,5 @@
-"""The reports and counts of queues with a failing condition. Each queue is reported once, and queues of a pattern are
-reported under their pattern.
+"""How the master reports and counts queues with a failing condition. It reports each queue once, and a pattern's queues
+under the pattern.
 """
 
 import pytest
@@ -25,8 +25,8 @@ def failing(*queues: str, error: str = ERROR) -> tuple[ClosedQueue, ...]:
 
 
 def events_of(core: Core, *closed: ClosedQueue) -> list[str]:
-    """Return the log events after the master saw these closed queues. Each set of labels must be counted at
-    most once.
+    """Return the log events after the master has received these closed queues. Check that each set of labels is counted
+    at most once.
     """
     effects = core.take(ClosedSeen(closed))
     counted = [effect.labels for effect in effects if isinstance(effect, AddToCounter)]

@@ -36,7 +36,7 @@ def core() -> Core:
 
 
 def shown(core: Core, *targets: Target) -> list[Effect]:
-    """Return the effects that show the state of these pools. Doing the same again must have no effects."""
+    """Return the effects that show the state of these pools. Check that a repetition has no effects."""
     effects = fleet_status.show_pools(core.state, targets)
     assert fleet_status.show_pools(core.state, targets) == []
     return effects

@@ -1,5 +1,5 @@
-"""Deadlines: the children that write their stack and are killed, the children that are interrupted, and the time of the
-loop's next check.
+"""Deadlines: which children must write their stack and are killed, which are interrupted, and when the loop checks
+next.
 """
 
 import math
@@ -41,7 +41,7 @@ DESIRED = Desired(TARGETS, boot_seconds=BOOT, beat_seconds=BEAT)
 
 
 class Watched:
-    """A fleet of one worker, for which a test plans actions as time passes."""
+    """A fleet of one worker, for which a test plans the master's actions as time passes."""
 
     def __init__(self, state: ChildState = ChildState.READY, *, has_stack: bool = True) -> None:
         self.core = Core(Config())
@@ -51,14 +51,14 @@ class Watched:
         self.desired = DESIRED
 
     def runs(self, *, until: float = 0.0, soft_until: float = 0.0, task_index: int = 0) -> None:
-        """Let the worker run a task with these deadlines at a task index. Tasks at other indexes continue."""
+        """Let the worker run a task with these deadlines at this task index. Tasks at other indexes continue to run."""
         others = [task for task in self.child.tasks if task.task_index != task_index]
         task = TaskTimes(1, round(until * NANOSECONDS), round(soft_until * NANOSECONDS), 1, task_index)
         self.child.runs((*others, task))
 
     def step(self, now: float) -> list[Action]:
-        """Return the actions that are planned for the worker at this time, and perform them. Planning again must then
-        return no action.
+        """Return the actions that are planned for the worker at this time, and perform them. Check that planning again
+        returns no action.
         """
         actions = plan(self.desired, self.fleet, now)
         done = [action for action in actions if action.slot == SLOT]
@@ -148,7 +148,7 @@ def test_a_child_writing_its_stack_is_neither_ready_nor_replaced() -> None:
     targets = (*(Target(Role.ZYGOTE, zygote.pool, 1, zygote.generation, surge=0) for zygote in zygotes),)
     rolling = Desired((*targets, Target(Role.WORKER, POOL, 1, 2)), BOOT, BEAT)
     assert plan(rolling, fleet, 101.0) == [drain(8, Reason.RELOAD)]
-    fleet._by_slot[9].heartbeat_at = 0.0  # the new worker hangs, so the old worker must not leave because of it
+    fleet._by_slot[9].heartbeat_at = 0.0  # the new worker hangs, so it must not replace the old worker
     assert plan(rolling, fleet, 101.0) == [Signal(9, Order.WRITE_STACK)]
 
 
@@ -258,7 +258,7 @@ def test_a_concurrent_worker_without_heartbeats_is_killed_as_hung() -> None:
 def test_each_blocking_of_an_event_loop_is_reported_once() -> None:
     watched = several()
     watched.runs(task_index=3)
-    # No task is in a step, so no task can be blamed for the silence.
+    # No task is executing a step, so no task can be blamed for the blocked event loop.
     assert watched.step(1000.0 + BLOCKED_SECONDS + 0.01) == []
     watched.child.stepping = 3
     assert watched.step(1000.0 + BLOCKED_SECONDS) == []

@@ -1,5 +1,5 @@
-"""The description of a death in the log and in the task's record. It has everything that is known about the death, and
-nothing that does not apply.
+"""The description of a death in the log and in the task's record. The description contains everything that is known
+about the death, and nothing that does not apply.
 """
 
 import json
@@ -172,7 +172,7 @@ def test_a_death_by_a_version_mismatch_advises_a_restart() -> None:
 
 
 def test_a_stack_written_long_before_the_death_is_omitted() -> None:
-    # An operator requested this stack by a signal an hour ago, and it is in the log.
+    # An operator requested this stack with a signal an hour ago, and the stack is already in the log.
     assert "stack" not in fields_of(died(child(), stack=STACK))
     assert "stack" not in fields_of(died(child(), ProcessEnd(signal.SIGSEGV), stack=STACK))
     assert "stack" not in fields_of(died(child(ChildState.KILLED, Reason.HUNG, stopped_at=2.0), stack=STACK))

@@ -1,5 +1,5 @@
-"""The schedules that a node declares. They come from its code and its configuration file, as soon as these are in
-force.
+"""The schedules that a node declares. The schedules come from the node's code and configuration file, and are declared
+as soon as these are in force.
 """
 
 from typing import Final
@@ -35,8 +35,8 @@ def loaded(core: Core) -> None:
 
 
 def declared(core: Core, now: float) -> dict[str, float]:
-    """Renew the leases. For each schedule that is declared with the renewal, return for how many seconds this node has
-    been declaring it.
+    """Renew the leases. Return the schedules that the renewal declares, each with the number of seconds for which this
+    node has been declaring it.
     """
     core.now = now
     renewals = [effect for effect in core.take(Ticked()) if isinstance(effect, RenewLeases)]

@@ -1,5 +1,5 @@
-"""The events for operators: the log lines that become events, their texts, and the time at which the snapshot is
-published.
+"""Fleet events for operators: which log lines become events, the texts of the events, and when the snapshot with them
+is published.
 """
 
 from typing import Any

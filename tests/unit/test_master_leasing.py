@@ -1,4 +1,4 @@
-"""Leases: the times of renewals, the reports of lost leases, and claims that are partly given back."""
+"""Leases: the times of renewals, the reports of lost leases, and claims of which some tasks are given back."""
 
 import pytest
 
@@ -110,7 +110,7 @@ def test_prefetched_tasks_behind_a_long_task_are_returned_only_once(core: Core) 
     task = TaskInSlot(b"id mail i 1 1 0 0 0 0 -", "send", 1, 0)
     for number in (7, 7, 9):
         core.take(ClaimHeldUp(8, child.nonce, HeldUp(task._replace(number=number), (0, b""))))
-    # A claim of the next process in the slot must not count.
+    # A claim by the next process in the slot must not count.
     core.take(ClaimHeldUp(8, child.nonce + 1, HeldUp(task._replace(number=11), (0, b""))))
     assert [(request.owner, request.task) for request in core.done(ReturnPrefetched)] == [
         ("node:8:1", task._replace(number=7)),

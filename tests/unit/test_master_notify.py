@@ -1,5 +1,5 @@
-"""The messages to a service manager. They are derived from the previous and the current state, and are sent without
-blocking.
+"""The messages to a service manager. The master derives them from its previous and its current state, and sends them
+without blocking.
 """
 
 import itertools
@@ -43,8 +43,8 @@ def test_for_a_reload_the_service_manager_gets_reloading_and_then_ready() -> Non
 
 
 def test_a_reload_that_ends_at_once_still_sends_reloading_and_ready() -> None:
-    """A reload ends at once if it was refused or changed only a number. The manager that sent HUP still waits for both
-    messages.
+    """A reload ends at once if it was refused or changed only the number of workers. The manager that sent HUP still
+    waits for both messages.
     """
     assert messages_during(WORKS, ServiceState(works=True, reloads=1)) == ["RELOADING=1", "READY=1"]
 

@@ -37,7 +37,7 @@ def test_the_oom_kill_counter_of_the_masters_control_group_is_found(
 
 
 class Counter:
-    """A file like the kernel's counter of out-of-memory kills, which a test sets."""
+    """A fake for the kernel's counter file of out-of-memory kills, which a test can set."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -55,7 +55,7 @@ def counter(tmp_path: Path) -> Counter:
 def test_each_oom_kill_explains_only_one_death(counter: Counter) -> None:
     seen = OomKills(counter.path)
     assert not seen.claim(1.0)
-    counter.kills(2)  # two kills at once, although the master finds the dead children one after the other
+    counter.kills(2)  # both kills are counted at once, but the master reaps the children one by one
     assert [seen.claim(2.0), seen.claim(2.0), seen.claim(2.0)] == [True, True, False]
 
 

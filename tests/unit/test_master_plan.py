@@ -1,4 +1,4 @@
-"""The plan of the master, in single cases and in a simulation of everything that can happen to a fleet."""
+"""The master's plan, tested in single cases and in a simulation of everything that can happen to a fleet."""
 
 from dataclasses import replace
 from random import Random
@@ -138,7 +138,7 @@ def test_scaling_down_during_a_rollout_drains_surplus_new_workers() -> None:
     rolling = replace(_desired(2, 2), targets=(*_desired(2, 1).targets[:1], *_desired(2, 2).targets))
     fresh = [
         _child(slot, ChildState.BOOTING, 2) for slot in (10, 11, 12)
-    ]  # these were planned for a count of 4, while two stale workers are left
+    ]  # new workers, which were planned for a pool of 4, beside two old ones
     drains = plan(rolling, [_zygote(1), _zygote(2), _child(8), _child(9), *fresh], 0.0)
     assert drains == [drain(12, Reason.SURPLUS), drain(11, Reason.SURPLUS)]
 
@@ -288,7 +288,7 @@ class Fates(RuleBasedStateMachine):
         drained_for = {drained.reason for drained in of_order(Order.LEAVE, actions)}
         if drained_for:
             floor = max(1, self.count - 1) if has_successor else self.count
-            # A worker that requests to be replaced may leave even if it is the only one.
+            # A worker that requests its replacement may leave even if it is the only worker.
             if drained_for & {Reason.MAX_TASKS, Reason.MAX_RSS}:
                 floor = self.count - 1
             assert self._ready() >= min(before, self.count, floor)

@@ -238,7 +238,7 @@ def test_a_preview_explains_every_changed_worker_setting_by_its_key() -> None:
     before = worker_settings(Config())["default"]
     after = worker_settings(config)["default"]
     same = {each for each in WorkerSettings.__slots__ if getattr(before, each) == getattr(after, each)}
-    assert same == {"server", "pool", "durability"}  # a reload cannot change these settings
+    assert same == {"server", "pool", "durability"}  # the settings that a reload cannot change
     keys = ("queues.default.weight", "queues.default.lag_objective_seconds", "tasks.note.retries")
     given = dict.fromkeys((*keys, "pools.default.concurrency"), "")
     preview = _preview(Generation(1, 1, Config()), Loaded(config, given, ()))

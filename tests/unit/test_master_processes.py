@@ -1,4 +1,4 @@
-"""The master's signals reach the child's process, and no other process with its pid."""
+"""The master's signals to a child. They reach only the child, never another process that has the same pid later."""
 
 import signal
 import subprocess
@@ -19,7 +19,7 @@ SLOT = 7
 
 @pytest.fixture
 def process() -> "Iterator[subprocess.Popen[bytes]]":
-    """A process that ends at the first signal."""
+    """Yield a process that ends at the first signal."""
     with subprocess.Popen(["sleep", "600"]) as started:
         yield started
         started.kill()

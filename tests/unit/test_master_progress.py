@@ -1,5 +1,5 @@
-"""The progress of tasks that the master copies to Redis. Each latest report is sent once, and again if the call
-failed.
+"""The progress of tasks that the master copies to Redis. The latest report of each task is sent once, and is sent again
+if the call fails.
 """
 
 import asyncio
@@ -16,8 +16,8 @@ FIRST = 8
 
 
 class Carried:
-    """Workers with tasks that report progress, and the calls of their master. While `is_away` is set, no call
-    succeeds.
+    """Workers with tasks that report progress, and the calls of their master. While `is_away` is set, all calls
+    fail.
     """
 
     def __init__(self, workers: int = 1) -> None:

@@ -1,4 +1,4 @@
-"""Workers that request to be replaced: which of them may leave, and when."""
+"""Workers that request their replacement: which of them may leave, and when."""
 
 import pytest
 
@@ -37,7 +37,7 @@ def _desired(count: int, generation: int = 1) -> Desired:
 
 
 def _drains(count: int, children: list[Child], generation: int = 1) -> list[tuple[int, Reason | None]]:
-    """Plan for a pool of this count. Return the workers that are drained, by their numbers, with the reasons."""
+    """Plan for a pool with this number of workers. Return the index of each worker that is drained, with the reason."""
     actions = plan(_desired(count, generation), [*map(_zygote, range(1, generation + 1)), *children], 0.0)
     return [(drained.slot - FIRST, drained.reason) for drained in of_order(Order.LEAVE, actions)]
 

@@ -38,13 +38,13 @@ NEWER_CODE = msgspec.structs.replace(CONFIG, imports=("code.2",))
 
 
 class Reloads(Core):
-    """A fleet that is reloaded. A test decides how its children behave."""
+    """A fleet whose configuration is reloaded. A test determines how the fleet's children behave."""
 
     def __init__(self) -> None:
         super().__init__(CONFIG)
 
     def reload(self, config: Config, *, fresh: bool = False) -> PendingRequest:
-        """Send a HUP with this file, or request a restart."""
+        """Send HUP to reload this configuration, or request a restart."""
         self.file = config
         return self.request(RequestKind.RESTART if fresh else RequestKind.RELOAD)
 
@@ -152,7 +152,7 @@ def test_working_code_is_accepted_even_if_a_later_reload_fails(reloads: Reloads)
 def test_a_working_first_generation_stays_if_an_early_reload_fails(reloads: Reloads) -> None:
     reloads.promote()
     reloads.latest(Role.WORKER, 8)
-    reply = reloads.reload(NEW_CODE)  # the next check of the rollout would find the first generation complete
+    reply = reloads.reload(NEW_CODE)  # requested before a check can find that the first generation is complete
     assert reloads.settle()
     assert not reloads.settle()
     reloads.refuse()
@@ -171,7 +171,7 @@ def test_a_fleet_reports_at_once_that_it_is_running(reloads: Reloads) -> None:
 
 
 def _reports_sent(reloads: Reloads) -> list[str]:
-    """Renew the leases if they are due. Return the states in the reports of these rounds."""
+    """Renew the leases if a renewal is due. Return the states of the node that the renewals report."""
     effects = redis_events.renew_when_due(reloads.state, reloads.now)
     reloads.take(LeasesRenewed())
     return [effect.report.state for effect in effects if isinstance(effect, RenewLeases)]

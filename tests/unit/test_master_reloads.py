@@ -1,4 +1,4 @@
-"""The children that a changed configuration affects, and the succession of generations."""
+"""The children that a changed configuration affects, and the way in which one generation replaces another."""
 
 import msgspec
 import pytest

@@ -29,7 +29,7 @@ def _signal(fleet: Core, request: RequestKind) -> None:
 def test_ttin_and_ttou_scale_the_first_pool_by_one_worker(fleet: Core) -> None:
     _signal(fleet, RequestKind.MORE)
     assert fleet.state.wanted.counts == {"mail": 3, "web": 1}
-    for _ in range(5):  # the number never becomes negative
+    for _ in range(5):  # more often than there are workers; the number never becomes negative
         _signal(fleet, RequestKind.LESS)
     assert fleet.state.wanted.counts == {"mail": 0, "web": 1}
 

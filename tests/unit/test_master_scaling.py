@@ -1,5 +1,5 @@
-"""The number of workers that an operator sets for a pool: how long it stays in force, what replaces it, and which
-requests are refused.
+"""The number of workers that an operator sets for a pool: how long this number stays in force, what replaces it, and
+which requests are refused.
 """
 
 import pytest
@@ -91,7 +91,7 @@ def test_an_operators_count_overrides_automatic_scaling_until_withdrawn() -> Non
     scaled = Scaling().with_automatic({"mail": 7}).with_count("mail", 20, [RANGE])
     assert scaled.counts(RANGE)["mail"] == 20
     assert scaled.with_automatic({"mail": 3}).counts(RANGE)["mail"] == 20
-    # The range continues from 20, limited to its maximum.
+    # Scaling within the range starts from 20, limited to the maximum of the range.
     assert scaled.without_count("mail").counts(RANGE)["mail"] == 16
     assert Scaling().with_count("mail", 6, [FOUR]).without_count("mail").counts(FOUR)["mail"] == 4
 
@@ -154,7 +154,7 @@ def test_a_scale_order_outside_the_limits_is_refused(order: ScaleOrder, error: s
     assert error in str(caught.value)
 
 
-# The origin of a number
+# The origin of a pool's number of workers
 
 
 @pytest.mark.parametrize(
@@ -176,6 +176,6 @@ def test_the_origin_of_each_pools_worker_count_is_known() -> None:
     pools = {"mail": PoolConfig(workers=4), "web": PoolConfig(workers=1)}
     origins = {"pools.mail.workers": "file f", "pools.web.workers": "environment E"}
     found = Rollout.first(Config(pools=pools), origins).in_force
-    scaled = Scaling().with_count("web", 1, [FOUR])  # an operator set the number that the file has too
+    scaled = Scaling().with_count("web", 1, [FOUR])  # the operator's number is the same as in the file
     assert [origin_of_count(pool, found, Scaling()) for pool in pools] == ["file", "environment"]
     assert [origin_of_count(pool, found, scaled) for pool in pools] == ["file", "operator"]

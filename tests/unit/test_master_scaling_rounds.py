@@ -1,4 +1,6 @@
-"""The rounds of pools with a range in a master's core: their times, and the consequences of a decision."""
+"""The scaling rounds of pools with a range in a master's core: the times of the rounds, and the consequences of a
+decision.
+"""
 
 import math
 from collections.abc import Callable
@@ -75,7 +77,7 @@ def load_of(node: str, window: LoadWindow = IDLE, workers: int = LEAST) -> NodeL
 
 
 def leading(load: NodeLoad, ready: int = 0) -> PoolSeen:
-    """Return the reply of a round for the leader, with the load of one node and a queue of ready tasks."""
+    """Return the reply that a leader receives in a round, with the load of one node and a queue with ready tasks."""
     queue = QueueBacklog("default", ready, 0.5, 0, True, 0, math.inf, 5.0, 0.95)
     return PoolSeen(load, NODE, None, PoolInputs("mail", (load,), (queue,) if ready else ()))
 

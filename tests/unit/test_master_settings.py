@@ -1,4 +1,4 @@
-"""The settings of children are computed once per generation and based on existing keys."""
+"""The settings of children, which are computed once per generation from existing configuration keys."""
 
 import dataclasses
 from typing import Any

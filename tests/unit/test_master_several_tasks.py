@@ -52,7 +52,7 @@ def times_of(ran: TaskInSlot) -> TaskTimes:
 
 
 class Several:
-    """A worker that runs several tasks."""
+    """A worker that runs several tasks at once, and the slot from which the master reads them."""
 
     def __init__(self, core: Core, *tasks: TaskInSlot) -> None:
         self.core = core

@@ -1,4 +1,4 @@
-"""The request to the master that each signal means."""
+"""The request that each signal makes to the master."""
 
 import signal
 

@@ -1,4 +1,4 @@
-"""The master's reading of the slot of a child."""
+"""How the master reads the slot of a child."""
 
 import math
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The stack files: the access of a child to its file, and the times at which the master requests a stack."""
+"""Stack files: how a child accesses its file, and when the master requests a stack."""
 
 import os
 import resource
@@ -67,7 +67,7 @@ def test_no_stack_is_requested_before_the_child_handles_the_signal(
     stacks: Stacks, child: ChildRef, memory: SlotMemory
 ) -> None:
     made(stacks, child)
-    assert not stacks.request(child)  # the signal would end the child
+    assert not stacks.request(child)  # the child has no handler yet, so the signal would end it
     memory.slot(child.slot).assign(NONCE)
     assert not stacks.request(child)
 
@@ -92,6 +92,6 @@ def test_the_last_free_file_descriptors_are_not_used_for_stack_files(stacks: Sta
     resource.setrlimit(resource.RLIMIT_NOFILE, (fd + SPARE_DESCRIPTORS, hard))
     try:
         assert stacks.make(child) is None
-        os.close(os.dup(0))  # some descriptors are free
+        os.close(os.dup(0))  # succeeds only if a descriptor is free
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

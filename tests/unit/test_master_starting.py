@@ -1,4 +1,4 @@
-"""Workers that failed to start."""
+"""Workers that fail to start."""
 
 from collections.abc import Iterator
 

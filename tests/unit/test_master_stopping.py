@@ -1,4 +1,4 @@
-"""The stages of stopping, while Redis is available and while it is away."""
+"""The stages in which a fleet stops, while Redis is available and while Redis is unreachable."""
 
 import math
 from itertools import count
@@ -49,9 +49,9 @@ def test_an_unreachable_server_does_not_stop_a_running_fleet() -> None:
 @pytest.mark.parametrize(
     ("worker", "now", "silent_since", "stage"),
     [
-        # A worker that does not leave is killed first. The stage changes only after that.
+        # A worker that does not exit is killed first. The stage changes only after the kill.
         ((ChildState.DRAINING, False), 100.0, 0.0, Stage.WORKERS),
-        ((ChildState.EXITED, False), 1.0, NEVER, Stage.WORKERS),  # Redis replies, so the worker's owner is being reaped
+        ((ChildState.EXITED, False), 1.0, NEVER, Stage.WORKERS),  # Redis replies, so the owner will be reaped
         ((ChildState.EXITED, False), 1.0, 1.0 - AWAY_SECONDS, Stage.WORKERS),  # Redis may still reply
         ((ChildState.EXITED, False), 1.0, 0.9 - AWAY_SECONDS, Stage.REST),
         ((ChildState.EXITED, True), 1.0, 0.0, Stage.WORKERS),

@@ -1,5 +1,5 @@
-"""The effects of events that no other test module covers: Redis is away, comes back, or drops keys, and a second tick
-comes at the same time.
+"""The effects of events that no other test module covers: Redis is unreachable, can be reached again, or evicts keys,
+or two ticks occur at the same time.
 """
 
 import dataclasses

@@ -1,4 +1,6 @@
-"""The master watches the contents of the configuration file, and a hanging file system does not block the loop."""
+"""The master's watch on the contents of the configuration file. A hanging file system does not block the master's
+loop.
+"""
 
 import asyncio
 import os
@@ -144,7 +146,7 @@ def test_hanging_background_work_delays_neither_the_loop_nor_its_end() -> None:
         waiting.cancel()
         return "over"
 
-    assert asyncio.run(start()) == "over"  # if the thread were one of asyncio's, `run` would wait for it
+    assert asyncio.run(start()) == "over"  # if the thread belonged to asyncio, `run` would wait for it
     hung.set()
 
 

@@ -79,7 +79,7 @@ def test_after_a_lost_reply_the_next_heartbeat_removes_the_schedule(node: Node) 
     node.fail = [ConnectionLost("gone", "network")]
     with pytest.raises(ConnectionLost):
         node.beat([TICK])
-    node.status = DeclareStatus.NEW  # the lost call removed the schedule, so this declares it again for a moment
+    node.status = DeclareStatus.NEW  # the lost call removed the schedule, so this call declares it again briefly
     assert node.beat([TICK]) == ["nightly"]
 
 

@@ -2,7 +2,8 @@
 
 Each row has the code, the type of the error, and words that the message must contain. These words state what is wrong
 and what to write instead. `resize` is a task with `image_id` and `size`, and `client` is a client of a server that does
-not run. If an import fails, or arguments do not fit, the traceback shows only the user's code and no line of Rota.
+not run. If an import fails, or if arguments do not match the task's parameters, the traceback shows only the user's
+code and no line of Rota.
 """
 
 import traceback

@@ -1,4 +1,6 @@
-"""Each known bug of `make mutation` can still be put into a copy of the product, and Python can run the copy."""
+"""Each known bug in the list of `make mutation` can still be inserted into a copy of the product, and Python imports
+the copy.
+"""
 
 import subprocess
 import sys

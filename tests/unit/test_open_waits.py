@@ -12,7 +12,7 @@ END_OF_A = TaskQuery(Goal.END, "a")
 
 
 def opened(*queries: TaskQuery) -> tuple[OpenWaits, list[Wait]]:
-    """Return waits for these queries, which were sent once without ending a wait."""
+    """Return waits for these queries. Each query was sent once, and its reply ended no wait."""
     waits = [Wait(query) for query in queries]
     open_waits = OpenWaits()
     for wait in waits:

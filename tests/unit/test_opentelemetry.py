@@ -1,4 +1,4 @@
-"""Spans of enqueues and attempts, for applications that enable them."""
+"""The spans of enqueues and attempts in applications that enable OpenTelemetry."""
 
 import asyncio
 import contextvars

@@ -1,4 +1,4 @@
-"""The queues that a pattern covers, and domains with patterns."""
+"""The queues that match a pattern, and tiers and pools with patterns."""
 
 import pytest
 from hypothesis import given
@@ -24,7 +24,7 @@ def test_an_exact_name_wins_and_then_the_longest_pattern(queue: str, name: str |
 def test_a_queue_belongs_to_one_pool_however_the_names_are_divided(
     names: list[str], queue: str, data: st.DataObject
 ) -> None:
-    """A pool knows the names of its own queues, and the names of other pools' queues that its patterns would cover."""
+    """A pool knows the names of its own queues, and those names of other pools' queues that match its patterns."""
     cut = data.draw(st.integers(0, len(names)))
     domains = [domain_of([QueueShare(name) for name in part], names) for part in (names[:cut], names[cut:])]
     serving = [domain for domain in domains if _serves(domain, queue)]

@@ -61,8 +61,8 @@ def test_tracked_key_prefixes_do_not_overlap() -> None:
 
 
 class FakeServer:
-    """A fake connection that records commands. `run` returns or raises the next of `answers`. The server refuses the
-    command whose name is `refuses`.
+    """A fake connection that records commands. `run` returns the next item of `answers`, or raises it if it is an
+    exception. The server refuses the command that `refuses` names.
     """
 
     def __init__(self, *answers: AdoptedLegacy | Exception, refuses: str = "") -> None:
@@ -88,7 +88,7 @@ def connection(server: FakeServer) -> Connection:
 
 
 class Adopter:
-    """The adoption round of one poller, with the commands and events that it has recorded."""
+    """The adoption round of one poller, the commands that the poller sent, and the events that it logged."""
 
     def __init__(self, *sources: LegacySource) -> None:
         self.listening = BellState()

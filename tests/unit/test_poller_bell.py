@@ -1,5 +1,5 @@
-"""The doorbell of the pollers. If a token may have been lost, the poller checks for due tasks, and it soon listens
-again.
+"""The doorbell of the pollers. If a token may have been lost, the poller checks for due tasks and soon listens at the
+doorbell again.
 """
 
 import os
@@ -24,7 +24,7 @@ TOKEN = [b"bell", b"1"]
 
 class FakeConnection:
     """A connection that returns the test's `replies` in order, or raises them if they are exceptions. `sends` has the
-    results of sending, in the same form.
+    results of send calls in the same form.
     """
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class FakeConnection:
 
 
 class FakeLink:
-    """A link with one connection, which can be lost and re-established."""
+    """A link whose only connection can be lost and re-established."""
 
     def __init__(self, connection: FakeConnection) -> None:
         self._connection = connection

@@ -1,4 +1,6 @@
-"""The poller's loop. Promotions and rounds take turns, and the loop notices a stop signal between any two calls."""
+"""The poller's loop. The loop alternates between promotions and rounds, and notices a stop signal between any two
+calls.
+"""
 
 import os
 from collections.abc import Iterator

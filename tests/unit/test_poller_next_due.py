@@ -1,5 +1,5 @@
-"""The time of a poller's next call. A stand-by poller makes its call after the other pollers, and each poller learns
-how early it has to wake up.
+"""The time at which a poller calls next. A stand-by poller calls after the other pollers, and each poller learns by how
+much its timers end too late.
 """
 
 import math

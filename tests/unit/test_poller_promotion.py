@@ -40,7 +40,7 @@ class Server:
         return self.now
 
     def at_us(self, seconds: float) -> int:
-        """Return the Redis time after this many seconds."""
+        """Return the server's time this many seconds after the start of the test, in microseconds."""
         return round((self.now + self.ahead + seconds) * SECOND_US)
 
     def run(self, _call: ScriptCall[Any]) -> Promoted:
@@ -69,8 +69,8 @@ def step(promoting: Promotion, server: Server, *, rested: bool = False) -> None:
 
 
 def rest_and_step(promoting: Promotion, server: Server) -> int:
-    """Wait until the call is due, with a timer that ends a little late, and make the call. Return the time at which it
-    arrived at the server, in us.
+    """Wait until the call is due, with a timer that ends a little late, and then make the call. Return the server's
+    time at which the call arrived, in microseconds.
     """
     rested = promoting.due_at() > server.now
     if rested:

@@ -38,8 +38,8 @@ Answer = Callable[[list[str]], Any]
 
 
 class FakeServer:
-    """A fake connection. `calls` are the commands that got a reply, except the audit's commands, which are in `walked`.
-    `fail` has the errors that commands raise once.
+    """A fake connection. `calls` lists the commands that got a reply, except for the audit's commands, which are in
+    `walked`. `fail` maps commands to errors that they raise once.
     """
 
     def __init__(self) -> None:
@@ -121,7 +121,7 @@ class FakeServer:
 
 
 class Clock:
-    """A clock that a test moves."""
+    """A clock that a test sets."""
 
     now = 1000.0
 
@@ -148,7 +148,7 @@ class Poller:
         return self.rounds.step(cast(Connection, self.server))
 
     def until_idle(self) -> list[str]:
-        """Take steps until nothing is due, and return the calls that they made."""
+        """Take steps until nothing is due, and return the calls that these steps made."""
         before = len(self.server.calls)
         for _ in range(1000):
             if self.rounds.next_at > self.clock.now:
@@ -157,7 +157,7 @@ class Poller:
         raise AssertionError("the loop never ends")
 
     def sweep_until_idle(self) -> list[str]:
-        """Advance to the next sweep, and return the calls at that time."""
+        """Advance the clock to the next sweep, take steps until nothing is due, and return their calls."""
         self.clock.now += SWEEP_SECONDS
         return self.until_idle()
 
@@ -242,8 +242,8 @@ def test_tracked_keys_are_not_tracked_again_until_one_changes(poller: Poller) ->
 
 
 def sweep_after_a_change(poller: Poller, rescues: int) -> float:
-    """Let a key change, and run the sweep that follows, which rescues this number of queues. Return the seconds from
-    that sweep to the next check.
+    """Change a key, and let the next sweep rescue this number of queues. Return the seconds between this sweep and the
+    next check.
     """
     poller.listening.changed_at, poller.server.rescues = poller.clock.now, rescues
     poller.clock.now += SETTLE_SECONDS
@@ -341,7 +341,7 @@ def test_a_refused_poller_call_does_not_prevent_the_others(poller: Poller, call:
     made.remove(call)
     if call == "scan":
         made.remove("orphans")
-    if call == "sweep":  # without the sweep's reply, the poller does not know whether it is the poller that scans
+    if call == "sweep":  # the reply to the sweep names the poller that scans
         made = ["trim"]
     assert poller.until_idle() == made
 
@@ -450,7 +450,7 @@ def test_scheduled_items_that_a_sweep_reports_are_adopted_at_once(poller: Poller
 
 
 def test_items_that_a_search_did_not_find_are_not_searched_for_every_second(poller: Poller) -> None:
-    """The search misses such an item, for example, because another program has deleted its ticket."""
+    """A search can miss an item, for example because another program has deleted the item's ticket."""
     poller.until_idle()
     poller.server.legacy_items = 1
     assert poller.sweep_until_idle() == ["sweep", "zscan"]

@@ -36,8 +36,8 @@ def stored(name: str, passed_us: int = NOW_US, missed: str = "last") -> StoredSc
 
 
 class Poller:
-    """The round of a poller with a fake server. `found` is the result of the first listing of schedules, and
-    `next_found` is the result of the next listing. `advanced` has the schedules that were advanced.
+    """A poller's round of schedules, with a fake server. `found` is the server's first list of schedules, and
+    `next_found` is the next one. `advanced` has the schedules that the poller has advanced.
     """
 
     def __init__(self) -> None:
@@ -106,7 +106,7 @@ def test_each_upcoming_schedule_is_processed_once_per_sweep(poller: Poller) -> N
 
 
 def test_all_occurrence_counters_of_a_schedule_start_at_zero(poller: Poller) -> None:
-    """`increase()` of Prometheus does not count the first value of a counter that appears later."""
+    """If a counter appeared only later, `increase()` in Prometheus would not count its first value."""
     poller.found = [stored("a")]
     poller.sweep(0)
     poller.until_idle()

@@ -1,4 +1,4 @@
-"""Text from outside is escaped wherever people may see it."""
+"""Text from outside is escaped wherever people may see the text."""
 
 import json
 import os
@@ -118,7 +118,7 @@ def test_an_error_with_newlines_is_one_log_line(text_format: Format) -> None:
 
 
 def logged(text_format: Format, write: Callable[[rota_log.Logger], None], *, on_terminal: bool = False) -> str:
-    """Log with this function, and return the output on the log's descriptor."""
+    """Call `write` with a logger, and return the output on the log's file descriptor."""
     reading, writing = os.openpty() if on_terminal else os.pipe()
     rota_log.configure(LogSettings(format=text_format), fd=writing, bound=HOSTILE)
     write(rota_log.logger())
@@ -137,12 +137,12 @@ def logged(text_format: Format, write: Callable[[rota_log.Logger], None], *, on_
     return output.decode().replace("\r\n", "\n")  # the terminal converts line ends to "\r\n"
 
 
-# All other outputs
+# Outputs other than the log
 
 
 def _notified() -> str:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
-        manager.bind("")  # binds to an abstract name that the kernel chooses
+        manager.bind("")  # lets the kernel choose an abstract address
         NotifySocket(f"@{manager.getsockname()[1:].decode()}").send_status(HOSTILE)
         return manager.recv(1 << 16).decode()
 

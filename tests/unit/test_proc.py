@@ -1,4 +1,4 @@
-"""The values about a process that Rota reads from /proc, compared with those of psutil."""
+"""The values that Rota reads from /proc about a process, compared with the values that psutil reads."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Progress as text, which has a bounded size and is only read in a valid form."""
+"""The text of a progress report. Its size is bounded, and readers ignore a text that is not valid."""
 
 import math
 from datetime import UTC, datetime

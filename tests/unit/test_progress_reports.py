@@ -1,4 +1,4 @@
-"""The progress of a long enqueue, reported or drawn."""
+"""The progress of a long enqueue, which is passed to a callback or drawn as a bar."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The name under which a queue is counted."""
+"""The queue label under which metrics count a queue."""
 
 import pytest
 

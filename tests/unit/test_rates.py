@@ -1,4 +1,4 @@
-"""Rates of tasks: their text, and the starts that count."""
+"""The rates of tasks: their text, and the starts that they count."""
 
 import inspect
 from typing import Any
@@ -50,7 +50,7 @@ def test_the_decorator_refuses_a_rate_key_that_names_no_parameter() -> None:
 
 
 def request_for(rate_key: str, *args: Any, expires: float | None = None, **kwargs: Any) -> RateRequest:
-    """Return the request for a call with these arguments."""
+    """Return the rate request of a call with these arguments."""
     options = TaskOptions(rate=Rate(100_000, 1), rate_key=rate_key, expires=expires)
     found = Task(charge, "charge", options).rate_request(ENTRY, options, args, kwargs)
     assert found

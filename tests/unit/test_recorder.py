@@ -1,4 +1,4 @@
-"""The recorder. Readers and the next process of the slot read everything that was written, and nothing is lost."""
+"""The metrics recorder. Readers and the next process in the slot can read everything that a process has recorded."""
 
 import array
 import json
@@ -27,7 +27,7 @@ SMALL_BYTES = (48 << 10) + 4096
 
 
 def region(size: int = METRICS_END - METRICS_AT) -> memoryview:
-    """Return memory of this many bytes, like the metrics region of a slot."""
+    """Return a block of memory with this many bytes, as a stand-in for the metrics region of a slot."""
     return memoryview(bytearray(size))
 
 
@@ -185,8 +185,8 @@ def test_a_metric_region_with_an_invalid_length_is_read_as_empty(used: int) -> N
 
 @dataclass(frozen=True)
 class Forged:
-    """A record as a task may leave it if the task overwrites the region. The checksum in the head of the record is
-    valid. `spoiled` has the index and the content of a word of the head that is not valid.
+    """A record that a task may leave by overwriting the region. The checksum in the record's head is valid. `spoiled`
+    has the index and the value of a word in the head that is not valid.
     """
 
     key: bytes
@@ -198,7 +198,7 @@ class Forged:
         return self.spoiled is None and bool(self.key) and self.numbers > 0
 
     def append_to(self, memory: memoryview) -> None:
-        """Write the record after the last record, and publish it."""
+        """Write this record after the last record of the region, and publish this record."""
         words_of = words(memory)
         at, padded = used_words(words_of), -(-len(self.key) // WORD)
         head = [4 + padded + self.numbers, self.numbers, len(self.key), zlib.crc32(self.key, self.numbers)]
@@ -211,7 +211,7 @@ class Forged:
 
 
 def mutated(key: bytes, changes: list[tuple[int, int]]) -> bytes:
-    """Return the key with some of its bytes changed."""
+    """Return a copy of the key with these bytes changed."""
     text = bytearray(key)
     for at, byte in changes:
         text[at % len(text)] = byte
@@ -278,7 +278,7 @@ def test_corrupt_metric_records_break_neither_readers_nor_the_next_process(forge
 
 
 def scanned(memory: memoryview) -> list[SlotRecord]:
-    """Return the records of a region. Fails if the scan does not end."""
+    """Return the records of a region. Raises AssertionError if the scan does not end."""
     records = list(islice(scan(memory, words(memory), FIRST_WORD, used_words(words(memory))), MANY))
     assert len(records) < MANY
     return records

@@ -1,4 +1,6 @@
-"""No secret of a file or of the environment is shown, even if its URL is mistyped or in the wrong place."""
+"""No secret from a file or from the environment is shown, even if the URL that contains it is mistyped or in the wrong
+place.
+"""
 
 from pathlib import Path
 

@@ -223,7 +223,7 @@ def counted(regions: Regions) -> tuple[float | None, ...]:
 
 
 def count(memory: SlotMemory, slot: int) -> None:
-    """Add to a counter in a slot, as the next process in the slot does."""
+    """Increase a counter in a slot, as the next process in the slot would."""
     writer = recorder(memory, slot)
     writer.counter(m.CLAIMS, "q").add(5)
     writer.histogram(m.TASK_LAG, "q", "retry").observe(0.5)

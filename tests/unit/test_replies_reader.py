@@ -1,4 +1,6 @@
-"""If hiredis is not installed, Rota's own reader parses replies, with the same results as hiredis."""
+"""Rota's own reader of replies, which is used if hiredis is not installed and must return the same results as
+hiredis.
+"""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""The load that a master publishes about a pool with a range, and the inputs that the master reads for a decision."""
+"""The load that a master publishes about a pool with a range, and the inputs on which the master bases a decision."""
 
 import math
 from typing import Any

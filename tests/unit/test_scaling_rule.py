@@ -68,17 +68,17 @@ class Pool:
     now: float = 0.0
 
     def round(self, load: NodeLoad, *queues: QueueBacklog) -> Decision:
-        """Decide for a pool of one node."""
+        """Return the next decision for a pool on one node."""
         return self.together((load,), *queues)
 
     def together(self, nodes: tuple[NodeLoad, ...], *queues: QueueBacklog) -> Decision:
-        """Decide for a pool of several nodes."""
+        """Return the next decision for a pool on several nodes."""
         self.now += 0.5
         self.history, decision = decide(self.history, PoolInputs("default", nodes, queues), self.now)
         return decision
 
     def rounds(self, seconds: float, load: NodeLoad, *queues: QueueBacklog) -> list[int]:
-        """Return the decided numbers over a period in which nothing changes except the number of workers."""
+        """Return the numbers of workers that are decided over a period in which nothing else changes."""
         found = []
         for _ in range(round(2 * seconds)):
             workers = self.history.wanted if self.history.wanted is not None else load.workers
@@ -93,7 +93,7 @@ def settled(workers: int, load: NodeLoad) -> Pool:
     return pool
 
 
-# The three numbers
+# The three numbers of a decision
 
 
 def test_pools_are_scaled_so_that_workers_are_busy_at_most_90_percent() -> None:
@@ -104,8 +104,8 @@ def test_pools_are_scaled_so_that_workers_are_busy_at_most_90_percent() -> None:
 
 def test_a_backlog_is_worked_off_before_its_oldest_task_is_late() -> None:
     decision = Pool().round(node(rate=200, task_seconds=0.012, workers=2), queue(1840, oldest_seconds=3.0))
-    # Arrivals keep 2.4 workers busy. In addition, 1,840 x 12 ms of work (including that of 2.4 - 2 workers for 0.5 s)
-    # must start in 10 - 3 - 0.5 s.
+    # New tasks keep 2.4 workers busy. In addition, the backlog must start within 10 - 3 - 0.5 s. It has 1,840 x 12 ms
+    # of work, plus the work that 2 workers cannot do in the 0.5 s until new workers are ready.
     assert (decision.wanted, decision.drain) == (6, 6)
     assert decision.reason == "1,840 ready, 12 ms each, oldest 3 s, objective 10 s: drained in 6.1 s"
     assert decision.drain_seconds == pytest.approx(1840 * 0.012 / (6 - 2.4))
@@ -222,7 +222,7 @@ def test_a_pool_of_concurrent_workers_is_sized_by_their_concurrency() -> None:
     assert decision.wanted == 3  # 100 busy slots / 0.9, at 50 slots per worker
 
 
-# Lag with another cause
+# Lag that more workers would not reduce
 
 
 def test_a_paused_queue_adds_no_worker() -> None:
@@ -292,12 +292,12 @@ def test_a_blocked_event_loop_freezes_the_growth_of_its_pool() -> None:
     assert (decision.wanted, decision.limited_by) == (1, ("blocked",))
 
 
-# Steps without a gain
+# Increases without a gain in throughput
 
 
 def grown(pool: Pool, rate_after: float, task_seconds: float = 0.1) -> list[int]:
-    """Let a pool of 4 saturated workers grow. Return the numbers that are decided in the next 10 s, if the larger pool
-    starts tasks at this rate.
+    """Let a pool of 4 saturated workers grow. Return the numbers of workers that are decided in the next 10 s if the
+    larger pool starts tasks at this rate.
     """
     before = node(rate=40, task_seconds=0.1, workers=4)
     pool.round(before)
@@ -327,7 +327,7 @@ def test_several_added_workers_without_more_throughput_are_removed_together() ->
     before = node(rate=40, task_seconds=0.1, workers=4)
     pool.rounds(70, before)
     counts = []
-    for most in (6, 7, 8, 9, 10):  # one more worker every 4 s; the gain from a single worker is too small to judge
+    for most in (6, 7, 8, 9, 10):  # one more worker every 4 s, because one worker's gain is too small to judge
         counts += pool.rounds(4, before._replace(most=most, granted=most), queue(1500, 4.0))
     assert max(counts) > 6
     assert counts[-1] == 5
@@ -352,7 +352,7 @@ def test_each_growth_freeze_is_twice_as_long_until_the_backlog_is_gone() -> None
     frozen = "".join("-" if count == 4 else "#" for count in counts).strip("#").split("#")
     lengths = [len(each) / 2 for each in frozen if each]
     assert lengths[1] == pytest.approx(2 * 60, abs=2)
-    assert max(counts) == 6  # a trial with half as many more workers
+    assert max(counts) == 6  # a trial increase by one half
     pool.rounds(1, load)
     assert pool.history.freezes == 0
 
@@ -508,7 +508,7 @@ def test_node_shares_add_up_and_no_share_shrinks_when_the_total_grows(loads: lis
 
 
 def claim(workers: int, needed: int, lag_ratio: float = 0.0) -> BudgetClaim:
-    """Return the claim of a pool with the range 1..10."""
+    """Return the budget claim of a pool with a range of 1 to 10 workers."""
     return BudgetClaim(1, 10, workers, needed, lag_ratio)
 
 

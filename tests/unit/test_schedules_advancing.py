@@ -1,4 +1,6 @@
-"""The next step of a poller for a schedule. Nothing is done twice or left out, and each step is bounded."""
+"""The next step that a poller takes for a schedule. No occurrence is enqueued twice or skipped by mistake, and each
+step is bounded.
+"""
 
 import dataclasses
 import json

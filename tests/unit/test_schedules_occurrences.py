@@ -42,10 +42,11 @@ class Row(NamedTuple):
     expected: tuple[str, ...]
 
 
-# Zurich is 1 h ahead of UTC, and 2 h from 2026-03-29 02:00 (which becomes 03:00) to 2026-10-25 03:00 (02:00).
-# New York is 5 h behind UTC, and 4 h from 2026-03-08 02:00 (03:00) to 2026-11-01 02:00 (01:00).
-# Sydney is 10 h ahead of UTC, and 11 h until 2026-04-05 03:00 (02:00) and from 2026-10-04 02:00 (03:00).
-# Santiago is 4 h behind UTC until 2026-09-06 00:00 (01:00), then 3 h, so midnight itself is skipped there.
+# In parentheses: the local time to which the clocks are changed. Zurich is 1 h ahead of UTC, and 2 h from 2026-03-29
+# 02:00 (03:00) to 2026-10-25 03:00 (02:00). New York is 5 h behind UTC, and 4 h from 2026-03-08 02:00 (03:00) to
+# 2026-11-01 02:00 (01:00). Sydney is 10 h ahead of UTC, and 11 h until 2026-04-05 03:00 (02:00) and from 2026-10-04
+# 02:00 (03:00). Santiago is 4 h behind UTC until 2026-09-06 00:00 (01:00), then 3 h, so midnight itself is skipped
+# there.
 DAYLIGHT_SAVING = [
     Row(
         *("a time that is left out is the first moment behind the gap", "Europe/Zurich", "30 2 * * *"),

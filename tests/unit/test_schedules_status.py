@@ -1,4 +1,4 @@
-"""The status of a schedule, whatever its record contains."""
+"""The status of a schedule, whatever the schedule's record contains."""
 
 from datetime import UTC, datetime
 

@@ -1,4 +1,4 @@
-"""The text of a schedule in Redis, and invalid schedules."""
+"""The text in which Redis stores a schedule, and the refusal of schedules that are not valid."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""The assembly of Lua scripts from a transition and the shared functions that it names."""
+"""The assembly of Lua scripts from a transition and the shared functions that the transition names."""
 
 import hashlib
 import re
@@ -18,7 +18,7 @@ from support.cores import Core
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Use another folder of scripts in place of Rota's."""
+    """Replace Rota's folder of scripts with an empty one, and return this folder."""
     (tmp_path / "shared").mkdir()
     monkeypatch.setattr(scripts, "_FOLDER", tmp_path)
     monkeypatch.setattr(scripts, "load_script", scripts.load_script.__wrapped__)
@@ -137,8 +137,8 @@ def indent_of(line: str) -> int:
 
 @pytest.mark.parametrize("name", script_names())
 def test_every_script_defines_shared_names_before_their_use(name: str) -> None:
-    """Lua reports a missing name only when it runs the line, which may be long after a release. A name that is defined
-    in a function or a branch is known only there, so the test uses the indentation to find out where a name is known.
+    """Lua reports a missing name only when the line runs, which may be long after a release. A name that is defined in
+    a function or a branch is known only inside it. The test uses the indentation to determine where a name is known.
     """
     sources = [path.read_text(encoding="utf-8").splitlines() for path in SHARED.glob("*.lua")]
     shared = {thing for lines in sources for line in lines if indent_of(line) == 0 for thing in defined_by(line)}

@@ -20,8 +20,8 @@ Repeated = list[Callable[[], Sending[NewTask]]]
 
 
 def sender_of(repeats: Repeated) -> Sender[NewTask, Any, NewTask]:
-    """Return a sender whose commands are the batches themselves. For each call in doubt, `repeats` gets the function
-    that repeats it.
+    """Return a sender whose commands are the batches themselves. For each call with an uncertain outcome, a function
+    that repeats the call is added to `repeats`.
     """
 
     def doubt(why: str, ids: Sequence[str], again: Callable[[], Sending[NewTask]]) -> Uncertain:
@@ -35,7 +35,7 @@ def sender_of(repeats: Repeated) -> Sender[NewTask, Any, NewTask]:
 
 
 def nonces_of(sending: Sending[NewTask], *replies: Sequence[Reply[Any]] | Exception) -> list[str]:
-    """Run a call whose exchanges get these replies, and return the nonces that it sent."""
+    """Run a call whose exchanges get these replies, and return the nonces that the call sent."""
     found: list[str] = []
     try:
         exchange = next(sending)

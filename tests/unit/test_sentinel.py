@@ -1,4 +1,6 @@
-"""The search for the primary: the queried sentinels, the use of their replies, and the error if there is no primary."""
+"""The search for the primary: which sentinels are queried, how their replies are used, and which error is raised if
+there is no primary.
+"""
 
 from collections.abc import Sequence
 
@@ -18,7 +20,7 @@ def named(host: str, port: int = 6379) -> Sequence[bytes]:
 
 
 def run_search(*answers: ReplyOrError) -> tuple[list[Query], ServerError | None]:
-    """Return the queries of a search that gets these replies, and the error that it ends with."""
+    """Return the queries of a search that gets these replies, and the error with which the search ends, or None."""
     searching = search(parse_address(URL))
     questions = [next(searching)]
     for answer in answers:

@@ -1,4 +1,4 @@
-"""The checks of whether a server is fit for a fleet."""
+"""The checks that determine whether a fleet can use a server."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Each error reply is of one of three kinds, according to its first word."""
+"""The classification of error replies into three kinds by their first word."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Settings reach a child unchanged, and do not show the password."""
+"""The settings that are passed to a child. They arrive unchanged, and their text form does not show the password."""
 
 from hypothesis import given
 from hypothesis import strategies as st

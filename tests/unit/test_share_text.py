@@ -1,4 +1,4 @@
-"""The text that describes how a queue is served. Python writes it, and both Python and Lua read it, with the same
+"""The text that describes how a queue is served. Python writes the text, and Python and Lua must read it with the same
 result.
 """
 
@@ -42,7 +42,7 @@ SHARES = st.builds(
 
 
 def read_by_lua(settings: str, name: str) -> dict[str, Any]:
-    """Return the fields that Lua reads for a name from a list of settings."""
+    """Return the fields that Lua reads from a list of queue settings for this name."""
     share = LUA.table()
     at = settings.index(f" {name}=") + len(name) + 3
     behind = FUNCTIONS.setting(share, settings, at)
@@ -51,7 +51,7 @@ def read_by_lua(settings: str, name: str) -> dict[str, Any]:
 
 
 def fields_of(share: QueueShare) -> dict[str, Any]:
-    """Return the fields that Lua must read."""
+    """Return the fields that Lua must read for this share."""
     is_bounded = share.cap > 0 or share.interval_us > 0 or share.condition != ""
     values = (round(VIRTUAL_UNIT / share.weight), share.cap, share.interval_us, share.burst, share.condition or None)
     return dict(zip(FIELDS, (*values, is_bounded), strict=True))
@@ -88,7 +88,7 @@ def test_queue_settings_with_an_extra_number_are_refused() -> None:
 )
 @pytest.mark.parametrize("rest", ["", " mail=720 0 0 1", " 9=-"])
 def test_malformed_queue_settings_are_refused_and_count_as_limited(text: str, rest: str) -> None:
-    """If a script continued to read after a part that it does not know, it could overlook a condition that follows."""
+    """If a script continued after a part that it cannot read, it could overlook a condition that follows."""
     settings = f" q={text}{rest}"
     with pytest.raises(lua51.LuaError, match="ROTA not the settings of a queue: "):
         FUNCTIONS.setting(LUA.table(), settings, 4)

@@ -1,4 +1,4 @@
-"""The alert rules with shortened times. Every time in them is shortened, and nothing else is changed."""
+"""The alert rules with shortened times. Every time in the rules is shortened, and nothing else is changed."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""The signature of a task or schedule: what it covers, how keys are read, and why a text is refused."""
+"""The signature of a task or schedule: the data that it covers, the parsing of keys, and the reasons why a text is
+refused.
+"""
 
 import hashlib
 import hmac

@@ -1,4 +1,4 @@
-"""The load in a slot: the counts of a worker, and the values that a reader accepts."""
+"""The load in a slot: the counts that a worker writes, and the values that a reader accepts."""
 
 import struct
 

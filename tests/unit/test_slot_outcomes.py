@@ -1,4 +1,6 @@
-"""Outcomes in a slot. They are appended one after the other, and dropped from the front when replies confirm them."""
+"""Outcomes in a slot. A worker appends outcomes one after the other, and drops the oldest ones when replies confirm
+them.
+"""
 
 from hypothesis import given
 from hypothesis import strategies as st

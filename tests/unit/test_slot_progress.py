@@ -1,4 +1,6 @@
-"""Progress in a slot. Text that any thread or copy of a task writes is read completely or not at all."""
+"""Progress in a slot. A reader gets a text completely or not at all, whichever thread or forked copy of a task writes
+it.
+"""
 
 import os
 import signal
@@ -28,7 +30,7 @@ DEADLINE_SECONDS = 30.0
 
 
 class Place:
-    """The record in which a task runs, and its slot."""
+    """The record of a running task, and the slot that contains the record."""
 
     def __init__(self, task_index: int = 0, entry: bytes = ENTRY) -> None:
         self.region = memoryview(bytearray(REGION_BYTES))
@@ -92,8 +94,8 @@ def test_corrupt_progress_in_a_slot_is_read_as_none(place: Place, byte: bytes) -
     assert record.progress_of(ENTRY) == b""
 
 
-# This program writes texts of one letter as fast as possible, from three threads and a copy of the process, until it is
-# killed.
+# Until it is killed, this program writes texts as fast as possible from three threads and a forked copy of the process.
+# Each text consists of one repeated letter.
 _WRITER = f"""
 import os, sys, threading
 from rota.child.slot_memory import enter_slot
@@ -119,15 +121,15 @@ def test_a_reader_never_sees_half_written_progress() -> None:
     argv = [sys.executable, "-c", _WRITER, str(memory.fd)]
     with subprocess.Popen(argv, pass_fds=(memory.fd,), process_group=0) as writer:
         try:
-            texts = _read_many(record, 30_000)  # enough reads: without the checksum, about a dozen texts would be torn
+            texts = _read_many(record, 30_000)  # without the checksum, about a dozen of these texts would be torn
         finally:
             _kill_group(writer)
     assert all(len(set(text)) == 1 and len(text) in (20, 70, 120) for text in texts), texts
 
 
 def _read_many(record: TaskRecord, wanted: int) -> set[bytes]:
-    """Read at least this many times, and return the texts that were read. Reading continues until texts of at least
-    three of the four writers were seen.
+    """Read the progress at least this many times, and return the texts. Continue until texts from at least three of the
+    four writers have been read.
     """
     texts: set[bytes] = set()
     reads, deadline = 0, time.monotonic() + DEADLINE_SECONDS

@@ -1,4 +1,4 @@
-"""Slots. Another process reads the data of a slot completely, exactly as it was written."""
+"""Slots. Another process reads the data in a slot exactly as the child wrote it."""
 
 import array
 import fcntl
@@ -81,7 +81,7 @@ def test_a_slot_with_arbitrary_contents_can_be_read(words: list[int]) -> None:
 
 
 def _overwritten_slot() -> Slot:
-    """Return the slot of a running task that has left outcomes. The slot was completely overwritten."""
+    """Return the slot of a worker with a running task and unconfirmed outcomes. The whole slot has been overwritten."""
     region = memoryview(bytearray(REGION_BYTES))
     slot = Slot(region, memoryview(bytearray(PROCESS_ROW_BYTES)))
     slot.assign(nonce=7)
@@ -120,7 +120,7 @@ def test_only_whole_held_log_lines_of_a_dead_process_are_read(size: int) -> None
 
 
 class _Restless(TaskRecord):
-    """A record whose task changes with each read of its number."""
+    """A record whose task changes each time the task's number is read."""
 
     looks = 1
 
@@ -209,7 +209,7 @@ def test_the_id_and_the_queue_of_a_running_task_are_read_from_its_entry() -> Non
 
 def test_the_soft_and_hard_deadline_of_a_running_task_can_be_extended() -> None:
     record = _slot().record(0)
-    for _ in range(3):  # a record has two copies, and three starts use each of them
+    for _ in range(3):  # a record has two copies, and three starts use both of them
         number = record.start(_ENTRY, "name", 1, 2)
         assert record.times() == TaskTimes(1, 2, 0, number)
         record.extend(99, 98)
@@ -297,7 +297,7 @@ def test_slots_that_were_never_used_take_no_memory() -> None:
     assert os.fstat(memory.fd).st_blocks * 512 < REGION_BYTES
 
 
-# This program writes tasks as fast as possible until it is killed. All fields of a task contain the same number.
+# Until it is killed, this program writes tasks as fast as possible. All fields of a task contain the same number.
 _WRITER = """
 import itertools, sys
 from rota.child.slot_memory import enter_slot

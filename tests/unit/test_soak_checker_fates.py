@@ -1,4 +1,4 @@
-"""The checker of the soak finds every fault in the fate of a task, and finds no fault in a clean history."""
+"""The checker of the soak test finds every fault in the fate of a task, and finds no fault in a clean history."""
 
 from typing import Any
 
@@ -228,8 +228,8 @@ def test_a_task_cancelled_while_running_may_end_but_not_start_again() -> None:
 
 
 def followed(*, follows: str, begins: float) -> Plot:
-    """Return a history with two tasks that end at 10.3 and 10.5, and a third task. According to `follows`, the third
-    task had to start after both, or only after the second.
+    """Return a history with two tasks that end at 10.3 and 10.5, and a third task. Depending on `follows`, the third
+    task had to start after both of them, or only after the second one.
     """
     plot = Plot().accept("a", 10.0).run("a", 10.2, 10.3).accept("b", 10.0).run("b", 10.4, 10.5)
     return plot.accept("last", 10.0, follows=follows).run("last", begins, begins + 0.1)

@@ -1,5 +1,5 @@
-"""The checker of the soak finds every fault in order, times, counts and leftovers, and finds no fault in a clean
-history.
+"""The checker of the soak test finds every fault in the order and times of tasks, in counts, and in leftover data. It
+finds no fault in a clean history.
 """
 
 from typing import Any

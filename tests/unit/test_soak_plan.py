@@ -1,5 +1,5 @@
-"""The plan and the load of a soak cover every fault and every feature. If a part of the product were left out, no soak
-would show that this part is broken.
+"""The plan and the load of a soak test cover every fault and every feature. If a part of the product were left out, no
+soak test would show that this part is broken.
 """
 
 from soak import file_faults, network_faults, node_faults, process_faults, server_faults, verb_faults

@@ -38,10 +38,11 @@ def _send_signal() -> None:
 
 @pytest.fixture
 def limit() -> Iterator[SoftLimit]:
-    """Yield the limit of this process, which the client's calls defer. The limit handles the signal while a
-    test runs.
+    """Yield the soft limit of this process, which the client's calls defer. While the test runs, this limit handles the
+    signal.
     """
-    # `install` does this too, but the functions that it has called at forks could not be removed.
+    # `install` installs this handler too, but also registers functions to be called at forks, which could not be
+    # removed after the test.
     before = signal.signal(SOFT_LIMIT_SIGNAL, soft_limit.signalled)
     soft_limit._thread = threading.get_ident()
     hook = sys.unraisablehook
@@ -301,7 +302,7 @@ def test_other_exceptions_that_python_drops_are_still_reported(
     assert reported == [ZeroDivisionError]
 
 
-# Thousands of signals, at any step
+# Thousands of signals that arrive at any step
 
 _SIGNAL_STORM = """
 import os, random, sys, time
@@ -328,8 +329,8 @@ def _signal_storm() -> Iterator[None]:
 
 
 class _Counts:
-    """Two counts that `protocol_call` increases one after the other while the time limit is deferred. If they differ,
-    an exception has interrupted it.
+    """Two counts that `protocol_call` increases one after the other while the time limit is deferred. If the counts
+    differ, an exception has interrupted `protocol_call`.
     """
 
     first = second = 0
@@ -348,7 +349,7 @@ def test_thousands_of_soft_limit_signals_never_interrupt_protocol_calls(limit: S
     def task(steps: int, cancelled_at: int) -> None:
         for step in range(steps):
             if step == cancelled_at:
-                # One of the signals that are sent all the time is then meant for this task.
+                # From now on, the next of the constantly sent signals is meant for this task.
                 cancels.cancelled = cancels.running
             counts.protocol_call()
 

@@ -1,4 +1,4 @@
-"""The child's side of its stack file."""
+"""The stack file, as a child uses it."""
 
 import os
 import subprocess

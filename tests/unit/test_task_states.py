@@ -1,4 +1,4 @@
-"""Every list of the ways in which a task can end agrees with the table of states."""
+"""Every list of final task states agrees with the table of states."""
 
 import dataclasses
 from typing import get_args

@@ -1,4 +1,4 @@
-"""A capture collects the calls that an application enqueues instead of sending them."""
+"""Captures, which collect the calls that an application enqueues instead of sending them."""
 
 import asyncio
 import re

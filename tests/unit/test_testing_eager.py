@@ -1,4 +1,4 @@
-"""Tasks that run at once when they are enqueued, with the code of a worker."""
+"""Eager tasks, which run at once when they are enqueued. The worker's code runs them."""
 
 import asyncio
 import contextvars

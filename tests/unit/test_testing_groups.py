@@ -1,4 +1,4 @@
-"""Chains, groups and `map` in an application's tests. The follow-up runs after the last member has ended."""
+"""Chains, groups and `map` in an application's tests. The follow-up task runs after the last member has ended."""
 
 import asyncio
 from typing import Any

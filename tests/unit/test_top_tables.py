@@ -1,5 +1,5 @@
-"""The tables of `rota top`. Rows are sorted and filtered and fit the width, and problems are marked with a word, not
-only with a color.
+"""The tables of `rota top`. Rows can be sorted and filtered, and fit the width of the terminal. Problems are marked
+with a word, not only with a color.
 """
 
 import pytest
@@ -136,7 +136,7 @@ def test_the_text_of_rota_top_shows_everything_in_the_requested_width() -> None:
 
 
 def test_rota_top_can_show_a_fleet_with_unknown_values() -> None:
-    """Redis is away, the master does not reply, and nothing has started yet."""
+    """Values are unknown because Redis is unreachable, the master does not reply, and nothing has started yet."""
     idle = {"task": None, "task_age_seconds": None, "progress": None}
     bare = healthy() | {"processes": [process(8) | idle], "events": None, "nodes": None, "tiers": []}
     bare["queues"] = [queue() | {"state": None, "lag": None, "history": None, "tier": None}]

@@ -1,4 +1,4 @@
-"""Annotated arguments. Each value arrives unchanged, or the call fails with a reason."""
+"""Task arguments with annotated types. Each value arrives unchanged, or the call fails with a reason."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""An attempt, from the claim to the outcome. The process survives everything that happens in the attempt."""
+"""An attempt, from the claim to the outcome. The worker process survives everything that happens during the attempt."""
 
 import asyncio
 import contextvars
@@ -50,9 +50,9 @@ SECOND_NS = 1_000_000_000
 
 
 class Bench:
-    """A worker's executor without the worker. `seen_tasks` has the content of the slot at each call of the
-    application's code. `start_calls` has the entries whose start was marked in Redis. `throttle_calls` has the entries
-    whose rate was checked.
+    """The executor of a worker, without the rest of the worker. `seen_tasks` lists the content of the slot at each call
+    of the application's code. `start_calls` lists the entries whose start was marked in Redis, and `throttle_calls` the
+    entries whose rate was checked.
     """
 
     def __init__(self, registry: Registry | None = None) -> None:
@@ -86,7 +86,7 @@ class Bench:
         self.registry.add(Task(function, name, TaskOptions(**options)))
 
     def check_start(self, attempt: Attempt) -> MayStart:
-        """Take the steps before a start. `status` and `is_started` determine the replies of Redis."""
+        """Take the steps before a start. `status` and `is_started` determine the replies of a fake Redis."""
         starts = StartSteps("owner", Store("n"), lambda: self.slot.is_intact, lambda *_: None)
         return take_steps(attempt.steps_to_start(starts), lambda step: self.reply(step, attempt.entry.text))
 
@@ -208,7 +208,7 @@ def test_a_task_whose_start_redis_refuses_is_neither_run_nor_left_in_the_slot() 
     bench.declare(charge, crash_limit=0)
     bench.is_started = False
     assert bench.try_attempt(_body("charge"), start_by_ns=boottime_ns() + 60 * SECOND_NS) is None
-    # Redis is not called if the task is too late.
+    # If the task has expired, Redis is not called.
     assert bench.try_attempt(_body("charge"), start_by_ns=boottime_ns() - 1) is None
     assert (bench.seen_tasks, len(bench.start_calls)) == ([], 1)
     assert bench.slot.record(0).current() is None

@@ -1,4 +1,4 @@
-"""The size of a claim, which approaches about 5 ms of work in small steps."""
+"""The number of tasks in a claim. In small steps, it approaches the number that takes about 5 ms to run."""
 
 import pytest
 from hypothesis import given
@@ -12,8 +12,8 @@ MILLISECOND_NS = 1_000_000
 
 
 def _run(prefetch: Prefetch, limit: int, took_ns: list[int], queue: str = "q") -> int:
-    """Run one claim of `limit` tasks. Their run times are the values in the list, in turn. Return the limit of the next
-    claim.
+    """Run one claim of `limit` tasks, and return the limit of the next claim. The tasks take their run times from
+    `took_ns`, in turn.
     """
     batch = ClaimTimes(queue, 0)
     for number in range(limit):

@@ -1,5 +1,5 @@
 """The steps of tasks that run as coroutines: the task to which a step belongs, the consequences if a step blocks the
-loop, and the exceptions that leave a step.
+event loop, and the exceptions that a step raises.
 """
 
 import asyncio
@@ -16,7 +16,9 @@ ENTRY = parse_entry(b"id-1 default i 1000 1000 0 0 0 0 -")
 
 
 class Watched:
-    """Two running tasks that the slot shows. `blocked` has the indexes of the tasks that blocked the loop."""
+    """Two running tasks that the slot shows. `blocked` lists the indexes of the tasks that have blocked the event
+    loop.
+    """
 
     def __init__(self) -> None:
         process_row = memoryview(bytearray(PROCESS_ROW_BYTES))

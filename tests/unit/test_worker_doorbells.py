@@ -1,4 +1,4 @@
-"""A worker's long wait at its doorbells ends early only if the server does not reply."""
+"""The long wait of a worker at its doorbells, which ends early only if the server does not reply."""
 
 from typing import Any, cast
 
@@ -22,8 +22,8 @@ ANSWERS = [None, [b"ok", 0, 0, [], [], []]]
 
 
 class World:
-    """A world in which time passes while the worker waits. It replaces the wait, the connection, and the master. The
-    connection gets a reply at `answered_at`. The master renews every `renew_seconds` until `silent_at`.
+    """A simulation of time, which passes while the worker waits. It replaces the wait, the connection and the master.
+    The connection gets a reply at `answered_at`. The master renews the lease every `renew_seconds` until `silent_at`.
     """
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ def listen(world: World) -> float:
 def test_a_worker_keeps_waiting_while_redis_replies_to_the_master(world: World) -> None:
     world.answered_at = world.now + LONG_PARK_SECONDS
     assert listen(world) == LONG_PARK_SECONDS
-    # The worker checks at most as often as the master renews.
+    # The worker checks its lease at most as often as the master renews the lease.
     assert world.waits <= 1 + LONG_PARK_SECONDS / PARK_SECONDS
 
 

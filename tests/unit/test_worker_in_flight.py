@@ -1,4 +1,4 @@
-"""The tasks and outcomes that a worker holds stay recorded until a reply confirms them."""
+"""A worker's record of the tasks and outcomes that it holds. They stay recorded until a reply confirms them."""
 
 from rota.protocol.entry import parse_entry
 from rota.protocol.outcome import ARGS_PER_SETTLEMENT, DONE, Release, Settlement
@@ -10,7 +10,7 @@ from support.protocol import RUN_RECORD
 
 RECEIVED_NS = 1_000
 ANCHOR = Anchor(500, 0, RECEIVED_NS)
-CLAIM_BY_US = 500 + SAFE_CLAIM_AGE_US  # a claim that is made before this time cannot be taken back in the meantime
+CLAIM_BY_US = 500 + SAFE_CLAIM_AGE_US  # a claim made before this time cannot have been taken back in the meantime
 LATE_NS = RECEIVED_NS + CLAIM_NS + 1
 
 
@@ -23,8 +23,8 @@ def _reply(word: TurnStatus, *claims: Claim) -> TurnReply:
 
 
 def _with_outcomes() -> InFlight:
-    """Return a state with two outcomes. The first is sent in the compact form of lines, and the second as four
-    arguments.
+    """Return a state with two outcomes. The first one is sent in the compact form, as a line, and the second one as
+    four arguments.
     """
     in_flight = InFlight(tokens=["q"])
     in_flight.finish(Settlement(_claim("a").entry, DONE, RUN_RECORD))
@@ -148,7 +148,7 @@ def test_claims_that_may_have_been_returned_meanwhile_are_queried_again() -> Non
         in_flight = _while_two_are_left()
         _end(in_flight)
         _end(in_flight)
-        read = Anchor(0, 0, 2 * last_ns)  # the reply was read long after it had arrived, which must not matter
+        read = Anchor(0, 0, 2 * last_ns)  # the reply was read long after its arrival, which must not matter
         in_flight.take_reply(_reply(TurnStatus.OK, _claim("d"), _claim("e")), read, ended_ns)
         assert (in_flight.may_hold_more, not in_flight.waiting) == (is_late, is_late)
     assert in_flight.turn(1) == Turn(1, (), plain=(_lines("b"), _lines("c")))

@@ -1,5 +1,5 @@
-"""The ledger of a worker that runs many tasks at once. It has the worker's tasks, and outcomes that no reply has
-confirmed.
+"""The ledger of a worker that runs many tasks at once. The ledger contains the worker's tasks, and the outcomes that no
+reply has confirmed yet.
 """
 
 from rota.durations import NANOSECONDS
@@ -88,7 +88,7 @@ def test_a_held_task_forgotten_during_a_turn_is_queried_by_the_next_turn() -> No
     task_index = ledger.add("a")
     assert ledger.turn(1, 0).held == ("a",)
     ledger.forget(task_index)
-    ledger.take_reply(reply())  # the turn listed the task when it was sent, so the reply cannot contain the task again
+    ledger.take_reply(reply())  # the turn listed the task, so its reply cannot contain the task again
     assert ledger.may_hold_more
     assert ledger.turn(0, 0).held == ()
     ledger.take_reply(reply())
@@ -98,10 +98,10 @@ def test_a_held_task_forgotten_during_a_turn_is_queried_by_the_next_turn() -> No
 def test_a_turn_lists_held_tasks_only_when_needed_or_once_a_second() -> None:
     ledger = Ledger(3)
     ledger.add("a")
-    assert ledger.turn(1, 0).held == ("a",)  # listed, because this is the first turn
+    assert ledger.turn(1, 0).held == ("a",)  # the task is listed, because this is the first turn
     ledger.take_reply(reply())
     assert ledger.turn(1, 1).held is None
-    assert ledger.turn(0, 2).held == ("a",)  # listed, because the reply to a claim is still missing
+    assert ledger.turn(0, 2).held == ("a",)  # the task is listed, because the reply to a claim is still missing
     ledger.take_reply(reply(TurnStatus.QUARANTINE, b"the entry"))
     assert ledger.turn(1, 3).held == ("a",)
     ledger.take_reply(reply())

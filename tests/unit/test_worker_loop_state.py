@@ -1,4 +1,4 @@
-"""The worker's next step, for every mode and need."""
+"""The next step of a worker, for every mode of the worker and every need of its tasks."""
 
 import pytest
 

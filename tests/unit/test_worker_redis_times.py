@@ -1,4 +1,4 @@
-"""Lag is never understated, and an early start is never overlooked."""
+"""The times of an attempt by the Redis clock. Lag is never understated, and an early start is never overlooked."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from rota.protocol.entry import parse_entry
 from rota.worker.loop_state import ENDLESS, Span, span_of
 from rota.worker.redis_times import Anchor, RedisClock, times_of
 
-# Redis time was 1,000,000 us at some time between 5 ms and 7 ms of our clock.
+# The Redis clock showed 1,000,000 us at a moment when the worker's clock was between 5 ms and 7 ms.
 ANCHOR = Anchor(1_000_000, 5_000_000, 7_000_000)
 
 
@@ -28,7 +28,7 @@ def test_an_immediate_task_has_no_promotion_lag() -> None:
 
 def test_a_start_that_may_have_been_early_counts_as_early() -> None:
     entry = parse_entry(b"a q d 1003000 1003000 0 0 0 0 -")
-    times = times_of(entry, ANCHOR, 9_000_000)  # Redis time is between 1,002,000 and 1,004,000 us
+    times = times_of(entry, ANCHOR, 9_000_000)  # the Redis time is between 1,002,000 and 1,004,000 us
     assert times.early
     assert times.lag_seconds == pytest.approx(0.001)
 

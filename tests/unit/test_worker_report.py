@@ -1,4 +1,4 @@
-"""The report of a worker: which attempts it logs, while it counts all attempts."""
+"""The report of a worker, which counts all attempts: which of them it logs."""
 
 import json
 import os
@@ -39,7 +39,7 @@ NO_PATTERNS = QueueLabels()
 
 
 class Bench:
-    """A report with its own slot."""
+    """A worker's report that is written to a separate slot."""
 
     def __init__(self, settings: LogSettings, labels: QueueLabels = NO_PATTERNS, **changes: Any) -> None:
         self.slot = Slot(memoryview(bytearray(REGION_BYTES)), memoryview(bytearray(PROCESS_ROW_BYTES)))
@@ -60,7 +60,7 @@ def ended_attempt(entry: Entry, slot: Slot, outcome: Outcome) -> Attempt:
 
 @pytest.fixture
 def log_fd(tmp_path: Path) -> Iterator[int]:
-    """Yield a descriptor to which a test may log. The logging is reset afterwards."""
+    """Yield a file descriptor to which a test may log. Afterwards, the log settings are reset."""
     fd = os.open(tmp_path / "log", os.O_RDWR | os.O_CREAT)
     yield fd
     log.configure(LogSettings())

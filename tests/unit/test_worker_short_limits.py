@@ -1,4 +1,6 @@
-"""The soft limits for which a worker rings the master."""
+"""The soft time limits about which a worker notifies the master. It does so only when a limit becomes the shortest
+one.
+"""
 
 from rota.child.slot_layout import PROCESS_ROW_BYTES, REGION_BYTES
 from rota.child.slots import Slot
@@ -10,7 +12,9 @@ TENTH_NS = SECOND_NS // 10
 
 
 class Worker:
-    """A worker that meets tasks with soft limits. `rings` has the times at which it rang the master."""
+    """A worker that claims tasks with soft time limits. `rings` lists the times at which the worker notified the
+    master.
+    """
 
     def __init__(self) -> None:
         self.slot = Slot(memoryview(bytearray(REGION_BYTES)), memoryview(bytearray(PROCESS_ROW_BYTES)))

@@ -1,4 +1,6 @@
-"""The import of the user's code: the places where it is found, and the errors if the import fails."""
+"""The import of the application's code by the zygote: where the code is found, and which errors are reported if the
+import fails.
+"""
 
 import sys
 import sysconfig

@@ -1,5 +1,5 @@
-"""Fixtures for the number of picks, groups, schedules and pollers. This module also makes pytest explain failing
-assertions in the modules of the model test, as it does in test modules.
+"""Fixtures for picks, groups, schedules and pollers. This module also makes pytest explain failed assertions in the
+modules of the model test, as in test modules.
 """
 
 from collections.abc import Iterator
@@ -23,18 +23,18 @@ def picks(fleet: Fleet, request: pytest.FixtureRequest) -> int:
 
 @pytest.fixture
 def groups(fleet: Fleet) -> Grouping:
-    """Return a driver of groups and chains. It includes a worker for their queue."""
+    """Return a driver for groups and chains. It has a worker, which runs the members."""
     return Grouping(fleet)
 
 
 @pytest.fixture
 def schedules(fleet: Fleet) -> ScheduleStore:
-    """Return a driver of schedules."""
+    """Return a driver for schedules."""
     return ScheduleStore(fleet.keys.namespace)
 
 
 @pytest.fixture
 def pollers(fleet: Fleet, schedules: ScheduleStore) -> Iterator[Pollers]:
-    """Yield a driver of pollers. After the test, the audit must find every task."""
+    """Yield a driver for pollers. After the test, check that the audit finds every task."""
     yield Pollers(fleet, schedules)
     assert fleet.run(fleet.store.audit()).missing == 0

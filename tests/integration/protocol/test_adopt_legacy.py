@@ -1,5 +1,5 @@
-"""Legacy lists. Items that producers push to their own lists and sorted sets become tasks, without a change of their
-content.
+"""Legacy lists. Items that producers push to their own lists and sorted sets become tasks. Their content does not
+change.
 """
 
 import json
@@ -17,8 +17,8 @@ Named = Callable[[str], str]
 
 @pytest.fixture
 def named(fleet: Fleet, namespace: str) -> Iterator[Named]:
-    """Yield a function that makes a key name unique to this test. Producers choose their keys without a namespace, so
-    another test might use the same name.
+    """Yield a function that makes a key name unique to this test. Legacy keys are outside the namespace, so another
+    test might use the same name.
     """
     used: set[str] = set()
 
@@ -36,8 +36,8 @@ def adopt(fleet: Fleet, *sources: LegacySource, limit: int = 100, poller: str = 
 
 
 def schedule(fleet: Fleet, key: str, seconds: float, member: str | bytes) -> float:
-    """Add an item that is due in this many seconds, with a plain ZADD as a program in any language can do. Returns the
-    score.
+    """Add an item that is due in this many seconds. A plain ZADD is used, which a program in any language can send.
+    Returns the score.
     """
     score = fleet.now_us() / SECOND_US + seconds
     fleet.raw("ZADD", key, repr(score), member)

@@ -1,4 +1,4 @@
-"""Tasks with a start mark. If their owner dies, they become dead, and are never started again."""
+"""Tasks with a start mark. If the owner of such a task dies, the task becomes dead and is never started again."""
 
 import pytest
 
@@ -87,7 +87,7 @@ def test_a_crash_makes_only_the_started_task_dead(fleet: Fleet, blamed: bool) ->
     owner = fleet.register()
     first, _ = fleet.turn(owner, Q, limit=2).claims
     mark_started(fleet, owner, first)
-    crash = CrashKind.SIGNAL if blamed else None  # None means that the fleet was leaving and killed the worker itself
+    crash = CrashKind.SIGNAL if blamed else None  # without blame, as if the master killed the worker during a shutdown
     reply = fleet.exit(owner, blame=Blame(ran=(("a", CRASH_RECORD),), crash=crash))
     [dead] = reply.dead
     assert (dead.id, dead.is_marked_started, dead.crashes, dead.releases) == ("a", True, blamed, not blamed)

@@ -1,5 +1,5 @@
-"""Items that programs in other languages push. Each item is counted, is listed, and is found by its id before a worker
-runs it.
+"""Items that programs in other languages push. Each item is counted and listed, and can be found by its id, before a
+worker runs it.
 """
 
 import json
@@ -15,7 +15,7 @@ YEAR_SECONDS: Final = 365 * 86_400
 
 
 def schedule(fleet: Fleet, member: str | bytes, seconds: float) -> None:
-    """Add an item that is due in this many seconds, with a plain ZADD as a program in any language can do."""
+    """Add an item that is due in this many seconds. A plain ZADD is used, which a program in any language can send."""
     fleet.raw("ZADD", fleet.keys.delayed, fleet.now_us() / SECOND_US + seconds, member)
 
 
@@ -156,7 +156,7 @@ def test_a_lane_of_another_type_is_not_listed_as_a_queue(fleet: Fleet) -> None:
     assert fleet.run(fleet.store.list_queues(["odd"])) == 0
 
 
-# Which poller scans the keys
+# The choice of the poller that scans the keys
 
 
 def walks(fleet: Fleet, poller: str) -> bool:
@@ -176,7 +176,9 @@ def test_only_one_poller_scans_for_bare_pushes_until_its_lease_expires(fleet: Fl
 
 @pytest.mark.parametrize("until_us", ["99999999999999999", "9000000000000000", "nan", ""])
 def test_a_poller_can_take_over_if_the_leaders_lease_has_an_impossible_end(fleet: Fleet, until_us: str) -> None:
-    """A lease may have such an end if the clock was set back, or if another program wrote the value."""
+    """The end of the lease may be impossibly late if the clock was set back, or invalid if another program wrote the
+    value.
+    """
     walks(fleet, "one")
     fleet.redis.hset(fleet.keys.pulse, "walks_until", until_us)
     assert walks(fleet, "two")

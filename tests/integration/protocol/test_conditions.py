@@ -1,4 +1,4 @@
-"""Conditions: when a queue is open, and how many commands a condition costs. A failing condition affects no other
+"""Conditions: when a queue is open, and how many commands a condition costs. A condition that fails affects no other
 queue.
 """
 
@@ -33,7 +33,9 @@ def lua(text: str) -> QueueCondition:
 
 
 def hours(fleet: Fleet, *minutes: tuple[float, float], known: float = 60) -> QueueCondition:
-    """Return a condition with open hours. Each pair has the minutes from now at which the queue opens and closes."""
+    """Return a condition with opening hours. Each pair is the time at which the queue opens and the time at which it
+    closes, in minutes from now.
+    """
     now = fleet.now_us()
     intervals = [(now + round(start * MINUTE_US), now + round(end * MINUTE_US)) for start, end in minutes]
     return QueueCondition(NAME, "hours", text_of_hours(now + round(known * MINUTE_US), intervals))
@@ -140,7 +142,7 @@ def test_a_condition_on_the_running_count_admits_one_task_at_a_time(fleet: Fleet
     define(fleet, lua("return running < 1"))
     fleet.push("a", "b")
     owner = fleet.register()
-    as_many_as = Turn(1, limits=pack_limits({"q": 10}))  # the limit is 10, as for a queue with short tasks
+    as_many_as = Turn(1, limits=pack_limits({"q": 10}))  # up to 10 tasks per claim, as for a queue with short tasks
     [claim] = fleet.run(fleet.store.turn(owner, SERVING, as_many_as)).claims
     assert turn(fleet).wait_us == 1_000_000, "it may open at any time, so it is checked again in a second"
     fleet.redis.delete(fleet.keys.doorbell("q"))
@@ -168,7 +170,7 @@ def test_a_condition_that_does_not_open_soon_is_checked_again_in_a_second(fleet:
 
 
 def test_workers_are_not_woken_for_a_closed_queue(fleet: Fleet) -> None:
-    """Otherwise, workers would wake each other endlessly although none of them can claim the task."""
+    """If they were woken, workers would wake each other endlessly although none of them can claim the task."""
     define(fleet, lua("return false"))
     fleet.push("a")
     fleet.redis.delete(fleet.keys.doorbell("q"))
@@ -194,7 +196,7 @@ def test_the_time_at_which_a_queue_closed_is_kept_until_the_next_claim(fleet: Fl
     assert fleet.redis.hget(fleet.keys.closed, "q") == first
     assert 0 < closed.closed_age_us <= state(fleet).closed_age_us
     fleet.run(fleet.store.check_conditions(TTL_MS, [lua("return true")]))
-    # Simulates a queue that opened after the turn had read that it is closed.
+    # Simulates a queue that opens after the turn has found it closed.
     fleet.redis.hset(fleet.keys.closed, "q", first)
     assert ids(turn(fleet)) == ["a"]
     assert not fleet.redis.exists(fleet.keys.closed)
@@ -296,7 +298,7 @@ def test_every_accepted_lua_condition_compiles_on_the_server(fleet: Fleet, chunk
 
 
 def _checked(text: str) -> str:
-    """Return the text if it may be sent to the server, or "" if it is nested too deeply or too long."""
+    """Return the text of a condition, or "" if the text is too long or too deeply nested for the server."""
     try:
         return check_chunk(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The memory of ended tasks: how many and which ends it keeps, and what a query returns."""
+"""The records of ended tasks: how many and which of them Redis keeps, and what a query about an ended task returns."""
 
 from collections.abc import Sequence
 
@@ -127,7 +127,7 @@ def known_among(fleet: Fleet, ids: Sequence[str]) -> list[str]:
 
 
 def sealed_texts(fleet: Fleet) -> int:
-    """Return how many texts of ends have been sealed."""
+    """Return how many texts with records of ended tasks are closed to new records."""
     return len(list(fleet.redis.scan_iter(fleet.keys.sealed_ends("*"))))
 
 
@@ -157,7 +157,7 @@ def test_ten_thousand_ends_are_kept_without_a_setting(fleet: Fleet) -> None:
     end_all(fleet, "a")
     fleet.redis.hset(fleet.keys.meta, "ended", 10_000)
     fill_text(fleet)
-    end_all(fleet, "b")  # there are now 10,001 ends; a text is kept if it has at least one of the last 10,000
+    end_all(fleet, "b")  # now 10,001 tasks have ended; a text is kept if it has at least one of the last 10,000
     fill_text(fleet)
     fleet.redis.hset(fleet.keys.meta, "ended", 20_000)
     end_all(fleet, "c")
@@ -168,7 +168,7 @@ def test_ten_thousand_ends_are_kept_without_a_setting(fleet: Fleet) -> None:
 
 
 def fill_text(fleet: Fleet) -> None:
-    """Fill the current text of ends, so that the next end seals it."""
+    """Fill the current text with records of ended tasks, so that the next record closes this text."""
     fleet.redis.append(fleet.keys.ends, f"\n!1 done 1 -\nother{' ' * 32_768}\n 0 0 0 -")
 
 
@@ -317,7 +317,7 @@ def test_a_task_cancelled_between_attempts_keeps_its_attempt_records(fleet: Flee
 
 
 def test_an_invalid_result_ttl_does_not_prevent_the_end(fleet: Fleet) -> None:
-    """A task can overwrite its slot, and the TTL may be read from there."""
+    """Code of a task can overwrite the slot of its worker, from which the master may read the TTL."""
     owner, claim = fleet.claimed("a")
     fleet.run(fleet.store.reap_exited(owner, Blame(), pack((claim.entry.text, "done", "", b"0.5 1"))))
     audit = fleet.run(fleet.store.audit())
@@ -327,8 +327,8 @@ def test_an_invalid_result_ttl_does_not_prevent_the_end(fleet: Fleet) -> None:
 @pytest.mark.parametrize("verb", ["done", "expired"])
 @pytest.mark.parametrize("run", ["!1 cancelled 1 nobody", " 0 0 0 x\nb q i 1 1 0 0 0 0 -\n 0 0 0 x", "b q"])
 def test_a_forged_run_record_cannot_change_the_ends_of_other_tasks(fleet: Fleet, verb: str, run: str) -> None:
-    """A task can overwrite its slot, and the record may be read from there. The text of such a record must not be read
-    as the end of another task.
+    """Code of a task can overwrite the slot of its worker, from which the master may read the record. Text in such a
+    record must not be read as the end of another task.
     """
     fleet.push("a", "c")
     owner = fleet.register()

@@ -1,6 +1,4 @@
-"""Explanations. The tasks that are predicted to be next are the tasks that workers claim next, and an explanation
-changes nothing.
-"""
+"""Explanations. Workers claim exactly the tasks that an explanation predicts, and an explanation changes no data."""
 
 from collections.abc import Iterator
 
@@ -34,7 +32,7 @@ def explained(fleet: TimedFleet, serving: Packed, count: int = NEXT) -> ClaimOrd
 
 
 def claimed(fleet: TimedFleet, serving: Packed, count: int = NEXT) -> list[tuple[str, Claim]]:
-    """Make this many claims, each with a different worker. Returns each claim with its owner."""
+    """Make up to `count` claims, each by a different worker. Returns each claim with its owner."""
     claims: list[tuple[str, Claim]] = []
     for owner in fleet.run(fleet.store.register(LEASE_MS, ["next:1"] * count)):
         claims += [(owner, claim) for claim in fleet.turn(owner, serving).claims]
@@ -88,8 +86,8 @@ def test_explaining_changes_nothing(timed: TimedFleet) -> None:
 
 
 def test_a_large_mixed_backlog_is_claimed_exactly_as_explained(timed: TimedFleet) -> None:
-    """In each step, the test compares the predicted tasks with the claimed tasks, ends them, and lets time pass so that
-    rates allow more. It repeats this until nothing is left.
+    """In each step, the test compares the predicted tasks with the claimed tasks, ends the claimed tasks, and lets time
+    pass so that rates permit more starts. It repeats this until no task is left.
     """
     situation = next(drawn for seed in range(1000, 2000) if is_large(drawn := Situation.drawn(timed, seed)))
     drained = 0

@@ -1,5 +1,5 @@
-"""Data that other programs wrote in place of valid entries, names and numbers. tests/faults/test_foreign_keys.py does
-the same with the keys of a running fleet.
+"""Data that other programs wrote in place of valid entries, names and numbers. tests/faults/test_foreign_keys.py writes
+such data to the keys of a running fleet.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Groups. The transition that ends the last member enqueues the follow-up, and does so only once."""
+"""Groups. The transition that ends the last member enqueues the follow-up task exactly once."""
 
 import pytest
 
@@ -90,7 +90,7 @@ def test_a_cancelled_group_accepts_no_members_and_enqueues_no_follow_up(groups: 
         2,
         "",
     )
-    assert groups.fleet.lane() == ["b"]  # only the entry is left, and a later claim drops it
+    assert groups.fleet.lane() == ["b"]  # only the entry of the cancelled task is left, until a claim drops it
     assert groups.fleet.run(groups.fleet.store.cancel_group("g")) == CancelledGroup(is_known=False, cursor="0", ids=())
 
 
@@ -144,7 +144,7 @@ def test_a_chain_ends_before_a_task_whose_id_already_has_a_live_task(groups: Gro
 
 
 def test_a_group_ends_without_a_follow_up_if_that_is_a_duplicate(groups: Grouping) -> None:
-    """The follow-up of this group is a duplicate, because a live task already has its id."""
+    """The follow-up task of this group is a duplicate, because a live task already has the same id."""
     groups.open("g", "a", then="b")
     groups.fleet.push("b")
     groups.run_one(Done())

@@ -30,7 +30,7 @@ def test_a_cancelled_member_whose_entry_was_deleted_ends_when_restored(groups: G
 
 
 def test_healing_counts_members_that_an_older_node_ended(groups: Grouping) -> None:
-    """The tasks were ended by a node of an earlier version, which does not know about the members of groups."""
+    """A node of an earlier version, which does not know about groups, has ended the tasks."""
     groups.open("g", "a", "b", "c", then="end")
     fleet = groups.fleet
     hidden = f"{fleet.keys.members}-hidden"
@@ -53,7 +53,7 @@ def test_healing_removes_member_records_of_tasks_that_do_not_exist(groups: Group
 
 
 def test_healing_continues_chains_whose_tasks_ended_long_ago(groups: Grouping) -> None:
-    """The ends are so old that a query for a single id no longer finds them, but the chains must continue."""
+    """The tasks ended so long ago that a query for a single id no longer finds them, but their chains must continue."""
     fleet = groups.fleet
     for number in range(20):
         groups.chain(f"a{number}", f"b{number}")

@@ -1,7 +1,7 @@
-"""Random runs of the real scripts on a real server, connected by its Unix socket, are compared with a model. In these
-runs, calls are lost, late or repeated, workers crash, nodes are lost, the clock jumps, and the server runs out of
-memory. The package `machine` has the rules, and the invariants that must hold after each step. Set MODEL_EXAMPLES=5000
-MODEL_STEPS=80 for longer runs.
+"""Random runs of the real scripts are compared with a model. The scripts run on a real server, to which the test
+connects through a Unix socket. In these runs, calls are lost, late or repeated, workers crash, nodes are lost, the
+clock jumps, and the server runs out of memory. The package `machine` contains the rules for the steps, and the
+invariants that must hold after each step. Set MODEL_EXAMPLES=5000 MODEL_STEPS=80 for longer runs.
 """
 
 import os

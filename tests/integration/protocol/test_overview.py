@@ -1,4 +1,4 @@
-"""The overview of queues, if there are more queues than one call reads, and if queues belong to patterns."""
+"""The overview of queues when there are more queues than one call reads, and when queues belong to patterns."""
 
 from rota.protocol.new_tasks import NewTask
 from rota.protocol.scans import complete_overview

@@ -1,4 +1,4 @@
-"""Owners: their leases, which task is blamed if a worker dies, and the sweep of the pollers."""
+"""Owners: their leases, the task that is blamed when a worker dies, and the sweeps of the pollers."""
 
 import pytest
 
@@ -13,7 +13,7 @@ from support.clock import TimedFleet
 from support.protocol import LEASE_MS, Fleet, body_of, one_tier, pack_settlements, tiers
 
 Q = one_tier("q")
-# The number of commands that a sweep runs if nothing has happened. It includes one check for all rarely used features
+# The number of commands that a sweep runs if nothing has happened. One of the commands checks all rarely used features
 # together.
 SWEEP_AT_REST = 20
 
@@ -226,7 +226,7 @@ def test_a_task_keeps_both_the_record_of_a_lost_node_and_of_a_later_crash(fleet:
 
 
 def fail(fleet: Fleet, record: bytes) -> Claim:
-    """Let the only task fail with this record. Returns the claim of its next attempt, and gives that attempt back."""
+    """Let the only task fail with this record. Claim the next attempt, release the task, and return the claim."""
     owner = fleet.register()
     [claim] = fleet.turn(owner, Q).claims
     fleet.turn(owner, Q, (claim, RetryOutcome(0, record)), limit=0)
@@ -488,7 +488,7 @@ def test_a_sweep_of_an_idle_fleet_needs_few_commands(fleet: Fleet) -> None:
     fleet.run(fleet.store.announce("node", b"{}", LEASE_MS, ["q"]))
     fleet.register()
     costs = []
-    for _ in range(3):  # of three sweeps, one may load the script, and another may count the running tasks again
+    for _ in range(3):  # one sweep may load the script, and another may count the running tasks again
         before = fleet.commands()
         fleet.run(fleet.store.sweep(LEASE_MS))
         costs.append(fleet.commands() - before)
@@ -587,7 +587,7 @@ def test_a_lease_length_that_nobody_has_used_for_two_leases_is_forgotten(fleet: 
 
 def test_a_clock_that_is_set_back_does_not_shorten_the_leases_in_use(fleet: Fleet) -> None:
     owner = fleet.register(lease_ms=3 * LEASE_MS)
-    ahead = 100 * LEASE_MS * 1000  # as if the clock was set back by this much after the times were written
+    ahead = 100 * LEASE_MS * 1000  # as if the clock had been set back by 100 leases after the times were written
     fleet.redis.hset(fleet.keys.pulse, mapping={"at": fleet.now_us() + ahead, "lease_at": fleet.now_us() + ahead})
     reply = fleet.run(fleet.store.sweep(LEASE_MS))
     assert reply.grace_until_us == reply.now_us + 3 * LEASE_MS * 1000

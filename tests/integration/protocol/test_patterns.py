@@ -29,7 +29,7 @@ def fleet(server: Server, namespace: str) -> Iterator[TimedFleet]:
 
 
 def serve(fleet: TimedFleet, *domains: Domain) -> Packed:
-    """Announce these tiers as a master does. Returns the tiers in the form in which a turn sends them."""
+    """Announce these tiers as a master does. Returns the tiers in the format of a turn."""
     names = [share.name for domain in domains for share in domain.queues]
     with_patterns = tuple(domain for domain in domains if domain.has_patterns)
     fleet.run(fleet.store.announce("node", b"{}", HOUR_MS, names, Announced(domains=with_patterns)))
@@ -81,7 +81,9 @@ def test_an_empty_queue_gains_no_claims_in_advance(fleet: TimedFleet) -> None:
 
 
 def test_a_queue_that_is_refilled_at_once_is_not_served_more_often(fleet: TimedFleet) -> None:
-    """A queue that becomes empty keeps its virtual time until the clock of the rotation has reached that time."""
+    """A queue that becomes empty keeps its virtual time until the virtual clock of the rotation has reached that
+    time.
+    """
     serving = serve(fleet, domain_of([TENANTS]))
     flood(fleet, "t-1", "t-2", "t-3")
     served = []
@@ -224,8 +226,8 @@ def test_tasks_of_a_dead_worker_in_a_pattern_queue_are_claimed_again(fleet: Time
 
 
 def test_a_sweep_marks_queues_with_bare_pushes_as_ready(fleet: TimedFleet) -> None:
-    """Such a sweep is necessary after a push to a known queue without the client, or if another program deleted the
-    order of the queues.
+    """Such a sweep is necessary after another program has pushed to a known queue without the client, or has deleted
+    the order of the queues.
     """
     serving = serve(fleet, domain_of([TENANTS]))
     fleet.redis.sadd(fleet.keys.queues, "t-1")
@@ -244,7 +246,7 @@ def test_new_queues_of_a_pattern_are_all_served_even_if_there_are_many(fleet: Ti
 
 
 def fields(fleet: Fleet) -> dict[str, object]:
-    """Return the keys of the namespace, each with the names of its fields or members. Keys that an enqueue leaves for
+    """Return the keys of the namespace, each with the names of its fields or members. Keys that an enqueue creates for
     only a minute are left out.
     """
     reading = {"hash": "HKEYS", "set": "SMEMBERS"}

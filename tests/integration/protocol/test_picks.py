@@ -96,8 +96,8 @@ SCENES = [
 
 
 def claimed_by(fleet: TimedFleet, serving: Packed, picks: int) -> tuple[list[str], int]:
-    """Let a worker with 50 free places claim tasks while the clock stands still. Returns the ids of the claimed tasks,
-    and how long the worker may sleep afterwards in microseconds.
+    """Let a worker that can take 50 tasks claim tasks while the clock stands still. Returns the ids of the claimed
+    tasks, and how many microseconds the worker may sleep afterwards.
     """
     claimed: list[str] = []
     owner, moment = fleet.register(), fleet.clock_us
@@ -110,8 +110,8 @@ def claimed_by(fleet: TimedFleet, serving: Packed, picks: int) -> tuple[list[str
 
 
 def left_in(fleet: Fleet) -> dict[str, str]:
-    """Return all keys of the namespace with their values. The doorbells are left out, because a single turn rings once,
-    but several turns ring several times.
+    """Return all keys of the namespace with their values. The doorbells are left out, because a single turn rings a
+    doorbell once, but several turns ring it several times.
     """
     prefix = f"{{{fleet.keys.namespace}}}:"
     found = {key.removeprefix(prefix): value for key, value in fleet.snapshot().items()}
@@ -154,7 +154,7 @@ def test_a_turn_with_many_picks_returns_the_wait_of_the_last_one(
 
 def test_a_turn_returns_fewer_tasks_than_picks_only_if_no_more_are_left(fleet: Fleet) -> None:
     flood(fleet, 300, "q")
-    # Make 290 of these tasks cancelled.
+    # Cancel 290 of these tasks by writing their state.
     fleet.redis.hset(fleet.keys.tasks, mapping={f"q.{number}": "" for number in range(290)})
     reply = fleet.run(fleet.store.turn(fleet.register(), Q, Turn(1, picks=50)))
     assert (reply.status, len(reply.claims), len(reply.dropped)) == (TurnStatus.OK, 10, 290)
@@ -163,7 +163,7 @@ def test_a_turn_returns_fewer_tasks_than_picks_only_if_no_more_are_left(fleet: F
 def test_a_turn_of_many_picks_stops_at_its_bound_and_asks_to_be_repeated(fleet: Fleet) -> None:
     for at in range(0, 900, 300):
         fleet.push(*(str(number) for number in range(at, at + 300)))
-    # Make these tasks cancelled.
+    # Cancel these tasks by writing their state.
     fleet.redis.hset(fleet.keys.tasks, mapping={str(number): "" for number in range(5, 600)})
     owner = fleet.register()
     first = fleet.run(fleet.store.turn(owner, Q, Turn(1, tokens=["q"], picks=50)))
@@ -174,7 +174,7 @@ def test_a_turn_of_many_picks_stops_at_its_bound_and_asks_to_be_repeated(fleet: 
 
 
 def test_turns_with_the_most_picks_get_past_many_cancelled_entries(fleet: Fleet) -> None:
-    """Both queues have more entries than one call may check."""
+    """Both queues have more cancelled entries than one call may check."""
     serving = one_tier("x", "y")
     for at in range(0, 900, 450):
         for queue in ("x", "y"):
@@ -240,7 +240,7 @@ def test_a_task_that_crashed_is_claimed_only_by_an_idle_worker(fleet: Fleet) -> 
     first = turn()
     assert (first.status, first.quarantined) == (TurnStatus.QUARANTINE, guilty)
     assert [claim.entry.id for claim in first.claims] == ["high.0", "high.1"]
-    fleet.push("high.2", queue="high")  # this task would be next, but it must not be claimed either
+    fleet.push("high.2", queue="high")  # the next task in order, which must not be claimed either
     one, other = first.claims
     fewer = turn(other, settled=one, quarantined=first.quarantined)
     assert (fewer.status, fewer.claims, fewer.quarantined) == (TurnStatus.QUARANTINE, (), guilty)
@@ -289,7 +289,9 @@ def test_a_crashed_task_of_a_paused_queue_does_not_block_other_claims(fleet: Fle
 
 
 def test_five_hundred_tasks_of_a_dead_owner_are_charged_and_requeued(fleet: Fleet) -> None:
-    """A single call does this. Afterwards each task has one crash, so each must run alone in its next worker."""
+    """A single call requeues all of them. Afterwards each task has one crash, so each must run alone in its next
+    worker.
+    """
     ids = [f"t{number}" for number in range(500)]
     fleet.push(*ids)
     owner = fleet.register()

@@ -1,6 +1,4 @@
-"""The script `progress`. Redis stores what a running task reports about its progress, and deletes it when the task
-ends.
-"""
+"""The script `progress`. It stores the progress that a running task reports, which is deleted when the task ends."""
 
 import pytest
 

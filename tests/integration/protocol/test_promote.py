@@ -1,4 +1,4 @@
-"""Due tasks, and due items that programs in other languages pushed, are promoted to their lanes."""
+"""The promotion of due tasks to their lanes, including due items that programs in other languages have pushed."""
 
 import json
 
@@ -128,7 +128,7 @@ def test_the_crash_record_of_a_task_that_lost_its_ticket_is_deleted_at_its_end(f
     fleet.promote()
     owner = fleet.register()
     claim = fleet.turn(owner, Q).claims[0]
-    assert claim.entry.last_crash is None  # the kind of the crash is no longer known
+    assert claim.entry.last_crash is None  # the kind of the crash was in the deleted ticket
     fleet.turn(owner, Q, (claim, Done()))
     assert not fleet.redis.exists(fleet.keys.epitaphs)
 

@@ -1,4 +1,4 @@
-"""The average and the limit of a rate if every start is late. The test moves the clock."""
+"""The average and the limit of a rate if every start is late. The tests advance the clock."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -19,8 +19,8 @@ RATES = ("1/s", "2/s", "5/s", "8/s", "10/s", "19/s", "20/s", "100/s", "1000/s", 
 
 
 def lateness(rate: Rate) -> Iterator[int]:
-    """Yield how late each start is, in microseconds. The values are always small enough for a rate to make up for them.
-    They are random, but the same in each run.
+    """Yield how late each start is, in microseconds. The delays are always small enough for the rate to make up for
+    them. They are random, but the same in each run.
     """
     numbers, most = random.Random(7), slack_us(*rate)
     while True:
@@ -28,7 +28,7 @@ def lateness(rate: Rate) -> Iterator[int]:
 
 
 def starts_of_queue(fleet: TimedFleet, rate: Rate) -> list[int]:
-    """Run a backlog of a queue with a rate, on workers that are late. Returns the time of each start."""
+    """Run the backlog of a queue with a rate, on workers that are late. Returns the time of each start."""
     serving, owner, late = (
         tiers([QueueShare("q", interval_us=rate.interval_us, burst=rate.burst)]),
         fleet.register(),
@@ -46,7 +46,9 @@ def starts_of_queue(fleet: TimedFleet, rate: Rate) -> list[int]:
 
 
 def starts_of_task(fleet: TimedFleet, rate: Rate) -> list[int]:
-    """Run a backlog of a task with its own rate, which is always promoted late. Returns the time of each start."""
+    """Run a backlog of one task that has its own rate. Each run of the task is promoted late. Returns the time of each
+    start.
+    """
     serving, owner, late = tiers([QueueShare("q")]), fleet.register(), lateness(rate)
     fleet.push(*map(str, range(STARTS)))
     starts: list[int] = []

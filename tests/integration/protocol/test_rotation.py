@@ -1,4 +1,4 @@
-"""The fairness with which the queues of one tier are served."""
+"""The fair rotation among the queues of one tier."""
 
 import pytest
 
@@ -88,8 +88,8 @@ def test_a_released_entry_is_credited_to_its_queue(fleet: Fleet) -> None:
 
 
 def test_the_rotation_stays_fair_after_very_many_claims(fleet: Fleet) -> None:
-    """The times are compared as text. They are padded to a fixed length, so they must never have more digits than this
-    length.
+    """Virtual times are compared as text that is padded to a fixed length, so they must never have more digits than
+    this length.
     """
     late = f"{10**16 - 300_000:020d} {5:012d}"
     fleet.redis.hset(fleet.keys.rotation, mapping={"x,y": late, "x,y x": late, "x,y y": late})

@@ -1,5 +1,5 @@
-"""Schedules. Each occurrence is enqueued exactly once, no matter which poller computes it, and even if people or nodes
-change the schedule at the same time.
+"""Schedules. Each occurrence is enqueued exactly once, no matter which poller computes the occurrence, and even if
+people or nodes change the schedule at the same time.
 """
 
 import dataclasses
@@ -144,7 +144,7 @@ def test_the_latest_declaration_of_a_schedule_applies_while_it_is_renewed(
     assert declare(fleet, schedules, SLOW, age=1, ttl_ms=0) is DeclareStatus.CHANGED
     assert declare(fleet, schedules, SLOW, age=1) is DeclareStatus.KEPT
     assert declare(fleet, schedules, TICK, age=61) is DeclareStatus.OLDER
-    # Simulates the end of the time for which this declaration is valid.
+    # Simulates that the declaration of this node has expired.
     declare(fleet, schedules, SLOW, age=1, ttl_ms=0)
     assert declare(fleet, schedules, TICK, age=62) is DeclareStatus.CHANGED
 

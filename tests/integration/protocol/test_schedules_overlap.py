@@ -1,5 +1,5 @@
-"""Occurrences that must not overlap with a running one. Redis checks this when an occurrence is due, and when it is
-requested.
+"""Schedules whose occurrences must not overlap. The scripts check for a running task when an occurrence is due, and
+when a person requests one.
 """
 
 import pytest

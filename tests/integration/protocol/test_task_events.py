@@ -1,5 +1,5 @@
-"""Task events: when they are written, how many of them are kept, and changes that the model of the protocol does not
-include. The model test checks that each change of a task is written exactly once, and that nothing else is written.
+"""Task events: when they are written, how many of them are kept, and the events of changes that the model test does not
+include. The model test checks that exactly one event is written for each change of a task.
 """
 
 from typing import Any

@@ -71,8 +71,8 @@ class Work:
                 self.fleet.clock_us = max(self.fleet.clock_us, reply.next_due_us)
 
     def check(self) -> None:
-        """Check that no start is too early: the k-th start after any start comes at least k intervals later, minus the
-        permitted slack.
+        """Check that no start is too early: the k-th start after any other start must come at least k intervals later,
+        minus the permitted slack.
         """
         times = sorted(at for at, _ in self.starts)
         slack = slack_us(self.interval_us, self.burst)
@@ -122,8 +122,8 @@ def test_throttled_tasks_do_not_delay_tasks_with_another_rate_or_none(timed: Tim
 
 
 def throttled(fleet: TimedFleet) -> tuple[str, Claim, Throttled]:
-    """Return an owner, its claim of a task that may not start yet because another task has started, and the reply about
-    this task.
+    """Return an owner, the owner's claim of a task that may not start yet because another task has started, and the
+    reply of the rate's script.
     """
     fleet.push("a", "b")
     owner = fleet.register()
@@ -248,7 +248,7 @@ def test_throttling_a_task_removes_its_start_mark(timed: TimedFleet) -> None:
 
 
 def test_the_key_of_a_rate_expires_when_it_no_longer_delays_a_start(fleet: Fleet) -> None:
-    """A rate may apply to a million values of an argument, so no keys must be left in the end."""
+    """A rate may apply to each of a million values of an argument, so the key of each value must expire."""
     owner, claim = fleet.claimed("a")
     asked = RateRequest(claim.entry.text, "r", 3600 * SECOND_US, 2)
     fleet.run(fleet.store.throttle(owner, asked))
@@ -258,8 +258,8 @@ def test_the_key_of_a_rate_expires_when_it_no_longer_delays_a_start(fleet: Fleet
 
 
 def test_a_changed_rate_applies_from_the_next_call(timed: TimedFleet) -> None:
-    """The waiting tasks keep the times that the old rate gave them. A task that comes later gets its time from the new
-    rate.
+    """The waiting tasks keep the start times that the old rate gave them. The next task gets its start time from the
+    new rate.
     """
     timed.push(*map(str, range(8)))
     owner = timed.register()

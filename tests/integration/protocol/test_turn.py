@@ -516,4 +516,4 @@ def test_a_turn_that_finds_no_task_needs_few_commands(fleet: Fleet) -> None:
         before = fleet.commands()
         assert fleet.turn(owner, queues).status is TurnStatus.OK
         costs.append(fleet.commands() - before)
-    assert min(costs) <= 6  # one of these commands reads the count itself
+    assert min(costs) <= 6  # this includes the command that reads the number of commands

@@ -1,4 +1,4 @@
-"""Unplaced tasks: live tasks that are in no lane, list or set. The scan finds exactly these tasks, and after they were
+"""Unplaced tasks: live tasks that are in no lane, list or set. The scan finds exactly these tasks. After they have been
 put back, they run once.
 """
 
@@ -159,7 +159,7 @@ def test_a_task_restored_twice_or_by_mistake_runs_once(fleet: Fleet) -> None:
     fleet.push("a", "b", "a2")
     lose_entry(fleet, "a")
     assert restore(fleet, "a", "a") == [RestoreStatus.RESTORED, RestoreStatus.PLACED]
-    # The script does not read the lane, so it restores even tasks whose entries are still there.
+    # The script does not read the lane, so it restores even tasks whose entries are still in the lane.
     assert restore(fleet, "a", "b") == [
         RestoreStatus.RESTORED,
         RestoreStatus.RESTORED,
@@ -204,7 +204,7 @@ def test_a_task_that_moves_during_a_scan_is_not_reported(fleet: Fleet) -> None:
 
     for _ in range(5):
         assert walk(fleet, between=move) == []
-    assert steps.count("list_ids") > 5  # the scan found suspected tasks, and therefore searched for them again
+    assert steps.count("list_ids") > 5  # after the first search, the scan searched again for the suspected tasks
 
 
 @pytest.mark.parametrize("given_back", [False, True])
