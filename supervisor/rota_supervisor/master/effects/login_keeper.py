@@ -1,4 +1,5 @@
-"""The login of a fleet whose Redis password comes from a provider in the application (`redis_credentials`).
+"""The Redis login of a fleet that gets its password from a provider, a function of the application
+(`redis_credentials`).
 
 The master imports no code of the application, so a separate process calls the provider. The login is stored in shared
 memory, which all children read when they connect (`rota.server.logins.SharedLogins`).
@@ -26,10 +27,10 @@ MOST_PAUSE_SECONDS: Final = 30.0
 
 @dataclass(slots=True)
 class RenewalPlan:
-    """The plan for the next calls of a provider.
+    """A plan that determines when to call the provider next.
 
     A provider is called before its login expires, after the server has refused the login, and when the configuration
-    sets another provider. If the reason for a call persists after it, the provider is called again at growing
+    names another provider. If a call does not remove the reason for it, the provider is called again at growing
     intervals.
     """
 
@@ -49,8 +50,8 @@ class RenewalPlan:
     def is_another(self, login: Login) -> bool:
         """Whether this login differs from the last one.
 
-        The two logins can be equal if a child reports late that the server has refused an earlier login, so that the
-        provider is called without need.
+        The two logins can be equal: a child may report late that the server refused an earlier login, and then the
+        provider is called unnecessarily.
         """
         return login._replace(since=self.login.since) != self.login
 
@@ -64,10 +65,10 @@ class RenewalPlan:
 
 
 class LoginKeeper:
-    """The asyncio task that keeps the login in the shared memory valid."""
+    """The background work that keeps the login in shared memory valid."""
 
     def __init__(self, state: MasterState, shared: SharedLogins, fetch: Callable[[str], Login]) -> None:
-        """`fetch` calls a provider and returns the login. It can block, and it can raise LoginUnknown."""
+        """`fetch` calls a provider and returns the login. This call can block, and it can raise LoginUnknown."""
         self._state = state
         self._shared = shared
         self._fetch = fetch
@@ -90,13 +91,14 @@ class LoginKeeper:
             log.logger().error(log_events.LOGIN_FAILED, error=str(error))
         else:
             self._shared.put(login)
-            self._shared.take_refusals()  # Drop refusals of the previous login.
+            self._shared.take_refusals()  # Discard the refusals that children have reported for the previous login.
             if self._plan.is_another(login):
                 log.logger().info(log_events.LOGIN_RENEWED, user=login.user)
         self._plan.provider_called(provider, login, boottime_seconds())
 
     async def fault_of(self, provider: str) -> str:
-        """Call a provider that a reload would set. Return its error, or "" if it returns a login."""
+        """Call the provider of a configuration that is being loaded. Return the provider's error, or "" if it returns a
+        login."""
         try:
             await beside(lambda: self._fetch(provider))
         except (LoginUnknown, OSError) as error:
