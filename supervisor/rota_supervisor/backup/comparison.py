@@ -160,7 +160,7 @@ def _waiting(connection: Connection, keys: Keys, ids: Sequence[str]) -> list[str
 
 def _check_age(connection: Connection, keys: Keys, evidence: Evidence) -> None:
     """Raise StaleFile if a fleet used the namespace after the oldest export began, or after the newest line was
-    written. The time of the last sweep, which the server stores, shows when a fleet last used it."""
+    written. The server stores the time of the last sweep, which shows when a fleet last used the namespace."""
     swept = connection.execute("HGET", keys.pulse, "at")
     swept_at = int(swept) / MICROSECONDS if swept and swept.isdigit() else 0.0
     oldest = evidence.newest if evidence.oldest_export is None else evidence.oldest_export
