@@ -17,8 +17,7 @@ from rota.protocol.wire import text_of
 
 FORMAT: Final = 1
 SETS: Final = ("delayed", "dead")
-# maximum number of values per line, because keys may be large; a field of a hash counts as two
-MOST_VALUES: Final = 500
+MOST_VALUES: Final = 500  # maximum per line, because keys may be large; a field of a hash counts as two
 _LISTS: Final = ("queue:", "inflight:")
 COUNTERS: Final = "counters"
 _TOTALS: Final = "totals"
