@@ -396,7 +396,7 @@ def rows_by_task(processes: Iterable[Mapping[str, Any]]) -> list[Json]:
 
 
 class WorkerLoad(NamedTuple):
-    """What one worker contributes to the report of its node."""
+    """The contribution of one worker to the report of its node."""
 
     tasks: int
     concurrency: int
