@@ -88,7 +88,7 @@ class Member:
     concurrency: int = 1  # the number of tasks that the process may run at once
 
     def with_history(self, observed: Callable[[MemberTask], ObservedTimes]) -> "Member":
-        """Return a copy of the process. The function `observed` returns the times of each of its tasks."""
+        """Return a copy of the process whose tasks include the times that `observed` returns for them."""
         return replace(self, tasks=tuple(replace(task, observed=observed(task)) for task in self.tasks))
 
 
@@ -109,7 +109,7 @@ def _member_task(slot: Slot, task: TaskInSlot, now_ns: int) -> MemberTask:
 
 
 class HeartbeatLimits(NamedTuple):
-    """The maximum permitted times without a heartbeat. The master sends one every `tick_seconds`. A child that runs no
+    """The longest permitted times without a heartbeat. The master sends one every `tick_seconds`. A child that runs no
     task must send one within `beat_seconds`."""
 
     tick_seconds: float

@@ -14,7 +14,7 @@ from rota_supervisor.layout import Role
 
 Json = dict[str, Any]
 
-_MAX_CHARACTERS: Final = 300  # longer error texts are cut
+_MAX_CHARACTERS: Final = 300  # longer error texts are truncated
 _THROUGHPUT_SECONDS: Final = 15.0
 
 # The state of a fleet in each phase of its master.
@@ -81,7 +81,7 @@ def slow_text(round_trip_seconds: float) -> str:
 
 
 def redis_warnings(round_trip_seconds: float | None, *, evicts_keys: bool) -> list[str]:
-    """Return the warnings about Redis that apply even while it replies."""
+    """Return warnings about a Redis server that replies, for example that it is slow."""
     found = [slow_text(round_trip_seconds)] if round_trip_seconds and is_slow(round_trip_seconds) else []
     return [*found, EVICTS_KEYS] if evicts_keys else found
 
@@ -129,8 +129,8 @@ class FleetEvent(NamedTuple):
 
 
 def dated(happened: Mapping[str, Any] | None, now: float, wall: float) -> Json | None:
-    """Return an event with its time converted from CLOCK_BOOTTIME to the wall clock. `now` and `wall` are the current
-    times of these clocks."""
+    """Return an event whose time has been converted from CLOCK_BOOTTIME to the wall clock. `now` and `wall` are the
+    current times of these two clocks."""
     return None if happened is None else {**happened, "at": round(wall - (now - happened["at"]), 3)}
 
 
@@ -146,7 +146,7 @@ def cause_of_death(death: Mapping[str, Any]) -> str:
 
 
 def death_text(death: Mapping[str, Any]) -> str:
-    """Return the child and the cause of its death in one line."""
+    """Describe a child and the cause of its death in one line."""
     return f"{dead_child(death)}: {cause_of_death(death)}"
 
 
@@ -197,8 +197,8 @@ class MasterSnapshot:
     events: tuple[FleetEvent, ...] = ()  # the latest events
 
     def to_json(self, room: int) -> bytes:
-        """Return the snapshot as JSON of at most `room` bytes. If it would be longer, the oldest events are omitted,
-        and rows at the end of the other lists."""
+        """Return the snapshot as JSON of at most `room` bytes. If the snapshot does not fit, the oldest events and the
+        last rows of other lists are omitted."""
         values = {name: getattr(self, name) for name in self.__slots__}
         values["held"] = [each._replace(last_error=each.last_error[:_MAX_CHARACTERS]) for each in self.held]
         raw = json.dumps(values).encode()

@@ -32,7 +32,7 @@ class WrongAbi(Exception):
 
 
 class First(NamedTuple):
-    """The first packet to a spawned child."""
+    """The first message that a spawned child receives."""
 
     role: str
     node: str  # the name of the master's node
@@ -216,7 +216,7 @@ def receive(channel: socket.socket) -> tuple[Message | None, int | None]:
     descriptor.
 
     The message is None if the other side has closed the channel. The descriptor is None if the sender sent none, or if
-    this process could not open another one.
+    this process has too many open descriptors to receive one.
     """
     try:
         packet, ancillary, _, _ = channel.recvmsg(MAX_PACKET, _ROOM_FOR_ONE, socket.MSG_CMSG_CLOEXEC)
@@ -229,8 +229,8 @@ def receive(channel: socket.socket) -> tuple[Message | None, int | None]:
 def send_along(channel: socket.socket, packet: bytes, fd: int | None) -> None:
     """Send an encoded packet together with a descriptor. Raises OSError, for example `BlockingIOError`.
 
-    The kernel limits the number of descriptors in transit. Beyond that limit, the packet is sent without its
-    descriptor.
+    The kernel limits the number of descriptors in transit. If the limit has been reached, the packet is sent without
+    the descriptor.
     """
     along = [] if fd is None else [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd]))]
     try:

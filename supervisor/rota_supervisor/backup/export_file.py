@@ -45,16 +45,16 @@ class LineFile:
 
     @property
     def lines(self) -> int:
-        """The number of lines so far."""
+        """The number of lines written so far."""
         return self.counts.total()
 
     @property
     def sha256(self) -> str:
-        """The digest of all lines so far."""
+        """The digest of all lines written so far."""
         return self._digest.hexdigest()
 
     def write(self, record: Record) -> None:
-        """Write one line. Raises OSError."""
+        """Write a record as one line. Raises OSError."""
         line = to_line(record)
         self._digest.update(line)
         self._file.write(line)

@@ -101,8 +101,8 @@ def _check_versions(header: Header) -> None:
 
 
 def _faults_of_whole(reading: _Reading, counts: Counter[type], sha256: str) -> list[str]:
-    """Return the faults of the file as a whole, for example missing lines. Call this function only if each line is
-    valid."""
+    """Return the faults of the file as a whole, for example missing lines. This function must only be called if each
+    line is valid."""
     if reading.header is None:
         return ["the file is empty"]
     end = reading.end

@@ -31,7 +31,7 @@ class ImportBatch(NamedTuple):
 
     before: int  # the number of lines before the batch
     after: int
-    numbers: Sequence[int]  # the number of each line
+    numbers: Sequence[int]  # the line number of each record in the batch
     items: Sequence[ImportedItem]
     keys: Sequence[ImportedKey]
 

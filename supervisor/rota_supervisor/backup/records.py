@@ -42,7 +42,7 @@ class Header:
     namespace: str
     rota: str  # the version of Rota that wrote the file
     server: str  # the product and release of the server
-    at: str  # when the export began, by the server's clock
+    at: str  # the time at which the export began, by the server's clock
     at_us: int  # the same time in microseconds of Unix time
     tasks: int  # the number of live tasks when the export began
 
@@ -58,7 +58,7 @@ class End:
     keys: int  # the number of records of keys
     running: int  # the number of tasks that were in flight
     is_quiet: bool  # whether no worker or consumer was registered and no task changed while the export ran
-    at: str  # when the export ended, by the server's clock
+    at: str  # the time at which the export ended, by the server's clock
     sha256: str  # the digest of all lines before this line
 
 

@@ -10,7 +10,7 @@ _BITS: Final = (1 << 64) - 1
 
 class SeenIds:
     """A set of ids, stored as 64-bit hashes in a table with open addressing. With a million ids, the probability that a
-    new id is mistaken for one in the set is below one in ten million. Each process uses different hashes.
+    new id is mistaken for one in the set is below one in ten million. The hashes differ from process to process.
     """
 
     def __init__(self, expected: int) -> None:

@@ -90,7 +90,7 @@ def _opened(path: Path) -> int:
     while True:
         with contextlib.suppress(FileNotFoundError):
             return os.open(path, flags)
-        with contextlib.suppress(FileExistsError):  # Another process has just created it.
+        with contextlib.suppress(FileExistsError):  # Another process has created the file meanwhile.
             return os.open(path, flags | os.O_CREAT | os.O_EXCL, LOCK_MODE)
 
 
@@ -200,7 +200,7 @@ def claim_control_socket(path: Path, mode: int = SOCKET_MODE) -> ControlSocket:
 def _make_folder(folder: Path) -> None:
     try:
         folder.mkdir(mode=FOLDER_MODE, parents=True)
-        folder.chmod(FOLDER_MODE)  # The umask may have removed bits of the mode.
+        folder.chmod(FOLDER_MODE)  # The umask may have cleared bits of the mode.
     except FileExistsError:
         pass
     except OSError as error:

@@ -16,7 +16,7 @@ from rota_supervisor.demo.proof import FOLDER_VARIABLE, RUNS_FILE, Run
 
 
 class MailServerBusy(Exception):
-    """The error of a busy mail server, to which the client should send again later."""
+    """The error of a mail server that is too busy now. The client should send the mail again later."""
 
 
 @rota.around_task

@@ -1,4 +1,5 @@
-"""The steps of the demo: streams of tasks, two floods, a kill and two resizes, until all tasks are done."""
+"""The steps of the demo: steady streams of tasks, two floods, a kill and two resizes. The demo then waits until all
+tasks are done."""
 
 import contextlib
 import json
@@ -48,7 +49,7 @@ def ended_by_itself(fleet: FleetOfTest) -> Failure:
 
 
 class Stream(NamedTuple):
-    """A stream of calls of one task at a steady rate. `is_delayed`: whether the tasks are enqueued with a delay."""
+    """A steady stream of calls of one task. `is_delayed`: whether the tasks are enqueued with a delay."""
 
     task: str
     queue: str
@@ -195,7 +196,7 @@ class Demo:
         now = time.monotonic()
         if now - self._polled_at > _POLL_SECONDS:
             self._polled_at = now
-            with contextlib.suppress(NodeUnreachable, ValueError):  # for example while the exporter is being replaced
+            with contextlib.suppress(NodeUnreachable, ValueError):  # for example, the exporter is being replaced
                 self.status = json.loads(self._http.get("/status.json").text)
         if self.status and now - self._reported_at > _REPORT_SECONDS:
             self._reported_at = now

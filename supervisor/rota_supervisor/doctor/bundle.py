@@ -56,7 +56,7 @@ class Bundle:
         self.texts[name] = self.scrubber.lines(text)
 
     def miss(self, name: str, why: str) -> None:
-        """Note that a part could not be collected."""
+        """Record that a part could not be collected, and the reason."""
         self.missing[name] = self.scrubber.text(why)
 
     def write(self, path: Path) -> None:

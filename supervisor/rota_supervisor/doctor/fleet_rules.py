@@ -52,7 +52,8 @@ def counts(found: Examination) -> Iterator[Finding]:
 
 
 def lost_nodes(found: Examination) -> Iterator[Finding]:
-    """Report nodes that have sent no heartbeat for longer than a lease, and have not reported that they stop."""
+    """Report nodes that have sent no heartbeat for longer than a lease, and have not announced that they are
+    stopping."""
     for node in found.fleet.nodes:
         if not node.is_alive and node.report.state not in _MAY_GO:
             yield Finding("node-lost", f"{node.name} has been silent for {in_words(node.silent_seconds)}")
@@ -138,7 +139,7 @@ def code(found: Examination) -> Iterator[Finding]:
 
 
 def versions(found: Examination) -> Iterator[Finding]:
-    """Report nodes with several versions of Rota."""
+    """Report nodes that run different versions of Rota."""
     by_version: dict[str, list[str]] = defaultdict(list)
     for node in _serving(found.fleet.nodes):
         if node.report.version:

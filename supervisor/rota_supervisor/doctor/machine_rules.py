@@ -13,8 +13,8 @@ from rota_supervisor.master.shell.run import faults_of_limits
 
 MEGABYTE: Final = 1 << 20
 # The memory of a fleet, measured after 8 workers have run 400 tasks (docs/performance.md). FLEET_BYTES is the total for
-# the master, the zygote, one poller and the exporter. WORKER_BYTES is for each worker. Memory for the application's
-# code comes on top.
+# the master, the zygote, one poller and the exporter. WORKER_BYTES is for each worker. Neither includes memory for the
+# application's code.
 FLEET_BYTES: Final = 60 * MEGABYTE
 WORKER_BYTES: Final = 6 * MEGABYTE
 OTHER_CHILDREN: Final = 5  # two zygotes, two pollers and the exporter
@@ -26,7 +26,7 @@ SMALL_SHARED_BYTES: Final = 64 * MEGABYTE  # the default size of /dev/shm in con
 FULL_SHARED_SHARE: Final = 0.9
 CLOCK_SECONDS: Final = 1.0  # the status page and the clock alert use the same limit
 STRICT_OVERCOMMIT: Final = 2
-# docs/service.md recommends that the service manager's timeout is this much longer than the drain.
+# docs/service.md recommends a timeout of the service manager that is this much longer than the drain.
 GRACE_SECONDS: Final = 15.0
 LEAST_WATCHDOG_SECONDS: Final = 5.0
 _SHARED: Final = "/dev/shm"  # noqa: S108 - it is named, not used
@@ -139,7 +139,7 @@ def processors(found: Examination) -> Iterator[Finding]:
 
 
 def shared_memory(found: Examination) -> Iterator[Finding]:
-    """Report problems with /dev/shm that can keep tasks from using it."""
+    """Report problems with /dev/shm that can prevent tasks from using it."""
     shared = found.machine.shared_memory
     if shared is None or not shared.is_writable:
         yield Finding("shm-unusable", f"{_SHARED} does not exist" if shared is None else f"{_SHARED} is not writable")
@@ -158,8 +158,8 @@ def kernel(found: Examination) -> Iterator[Finding]:
 
 
 def clock(found: Examination) -> Iterator[Finding]:
-    """Report if this machine's clock and the server's clock differ by more than the permitted time, even allowing for
-    the error of the measurement."""
+    """Report if the clocks of this machine and of the server differ by more than CLOCK_SECONDS, after the possible
+    error of the measurement has been subtracted."""
     offset = found.server.clock_offset_seconds if found.server else None
     if found.server and offset is not None and abs(offset) - found.server.clock_error_seconds > CLOCK_SECONDS:
         which = "behind" if offset > 0 else "ahead of"
@@ -195,7 +195,7 @@ def grace(found: Examination) -> Iterator[Finding]:
 
 
 def unit_settings(found: Examination) -> Iterator[Finding]:
-    """Report settings of the unit that make systemd end workers or the whole fleet."""
+    """Report settings of the systemd unit that make systemd kill workers or the whole fleet."""
     unit = found.unit
     if unit is None:
         return

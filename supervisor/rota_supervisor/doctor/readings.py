@@ -73,7 +73,7 @@ class LatencyEvent(NamedTuple):
     """An event in the reply to LATENCY LATEST."""
 
     name: str
-    at: int  # the time of the event, in Unix seconds
+    at: int  # the time of the last such event, in Unix seconds
     latest_ms: int
     highest_ms: int
 
@@ -105,7 +105,7 @@ class UnitReading:
 
     name: str
     type: str = ""
-    stop_seconds: float | None = None  # TimeoutStopSec, or infinity without a limit
+    stop_seconds: float | None = None  # TimeoutStopSec, or infinity if there is no limit
     kill_mode: str = ""
     oom_policy: str = ""
     watchdog_seconds: float = 0.0  # WatchdogSec, or 0 if the watchdog is off

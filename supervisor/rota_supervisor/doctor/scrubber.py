@@ -48,7 +48,7 @@ _TOKEN: Final = re.compile(
 
 
 class Scrubber:
-    """A replacer of secrets in texts and in JSON documents."""
+    """A scrubber for texts and JSON documents."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
         forms = {form for secret in secrets if len(secret) >= LEAST_CHARACTERS for form in _forms_of(secret)}
@@ -107,7 +107,7 @@ class Scrubber:
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether an option, a variable or an argument with this name may contain a secret."""
+    """Whether a value under this name may be a secret. The name can be that of an option, a variable or an argument."""
     return _SECRET_NAME.fullmatch(name) is not None
 
 

@@ -163,7 +163,7 @@ class FoundServer(NamedTuple):
     nodes: tuple[Node, ...]
     counts: Mapping[str, int] | None  # the numbers of tasks by state, and the number of `missing` tasks
     failure: Failure | None
-    password: str  # the password of the connection, or "" for none
+    password: str  # the password of the connection, or "" if there is none
 
 
 NO_SERVER: Final = FoundServer(None, (), None, None, "")

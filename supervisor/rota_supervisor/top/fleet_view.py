@@ -93,7 +93,8 @@ def _done_rate(queue: Row) -> Cell:
 
 
 def rate_of(history: Row | None, step_seconds: float, what: str) -> float | None:
-    """Return the recent rate per second of `started` or `done` tasks, or None if it is not known."""
+    """Return how many tasks per second were `started` or `done` recently, as selected by `what`. Return None if the
+    number is not known."""
     if not history or not history[what]:
         return None
     steps = history[what][-max(1, round(_LATELY_SECONDS / step_seconds)) :]
@@ -134,8 +135,8 @@ _QUEUES: Final = (
 
 
 def workers(status: Row) -> Table:
-    """Return the table of workers, followed by the other processes. A worker that runs several tasks has a row per
-    task."""
+    """Return the table of workers, followed by the other processes. A worker that runs several tasks has one row for
+    each task."""
     processes = sorted(status["processes"], key=lambda row: row["role"] != Role.WORKER)
     return table_of("workers", _WORKERS, rows_by_task(processes), "where")
 
@@ -319,7 +320,7 @@ def title(status: Row) -> list[Cell]:
 
 
 def headlines(status: Row, width: int, most: int) -> list[Cell]:
-    """Return at most `most` problems, the worst first. Each problem takes at most two lines of `width`."""
+    """Return at most `most` problems, the worst first. Each problem takes at most two lines of `width` characters."""
     rows = status["headlines"]
     numbers = [f" {at} of {len(rows)}:" if len(rows) > 1 else "" for at in range(1, most + 1)]
     texts = [f"{MARKS[row['level']]}{at} {printable(row['text'])}" for row, at in zip(rows, numbers, strict=False)]
@@ -387,7 +388,7 @@ _MAX_EVENTS = 10
 
 
 def plain(status: Row, width: int) -> str:
-    """Return everything that `rota top` shows as plain text, in lines of about `width` characters."""
+    """Return the content of `rota top` as plain text, in lines of about `width` characters."""
     text = ("".join(cell.text for cell in line) for line in lines(status, width, _MAX_HEADLINES))
     head = [line for each in text for line in textwrap.wrap(each, width, drop_whitespace=False)]
     tables = [make(status).fitted(width) for make in TABLES.values()]

@@ -134,7 +134,7 @@ def growth_of(before: Load, worker: WorkerReading, seconds: float) -> PoolTotals
 
 
 def variation_of(done: PoolTotals) -> float:
-    """Return the squared coefficient of variation of the run times, which is 0 if they are all equal."""
+    """Return the squared coefficient of variation of the run times. It is 0 if all run times are equal."""
     if done.ended <= 1 or done.run_seconds <= 0:
         return _UNKNOWN_VARIATION
     mean = done.run_seconds / done.ended

@@ -56,7 +56,7 @@ class RenewalPlan:
         return login._replace(since=self.login.since) != self.login
 
     def provider_called(self, provider: str, login: Login | None, now: float) -> None:
-        """Update the plan after a call of the provider. `login` is None if the provider failed."""
+        """Update the plan after a call of the provider. `login` is None if the call failed."""
         self._not_before = now + self._backoff.next_seconds()
         if login is not None:
             self.login = login
@@ -75,7 +75,7 @@ class LoginKeeper:
         self._plan = RenewalPlan(shared.current(), state.config.redis_credentials)
 
     async def keep(self) -> None:
-        """Check twice a second, forever, whether to call the provider."""
+        """Check twice a second whether a call of the provider is due, and make the call. Runs forever."""
         while True:
             await asyncio.sleep(CHECK_SECONDS)
             self._plan.is_refused |= self._shared.take_refusals()

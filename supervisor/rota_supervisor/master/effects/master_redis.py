@@ -206,7 +206,7 @@ class RedisCalls:
 
     @property
     def handlers(self) -> Mapping[type, Callable[[Any], None]]:
-        """The function for each kind of effect."""
+        """The function that performs each kind of effect."""
         start = self._background.start
         keep = self._background.keep
         return {
@@ -357,7 +357,8 @@ class ScheduleDeclarer:
         self._keyring: Keyring | None = None
 
     def signed(self, schedules: Sequence[DeclaredSchedule], signing: SigningSettings) -> Sequence[DeclaredSchedule]:
-        """Return the schedules with signatures, if there are keys. If new keys cannot be read, use the last ones."""
+        """Return the schedules. They are signed if this node has keys for signatures. If changed keys cannot be read,
+        the previous keys are used."""
         if signing != self._signing:
             try:
                 self._keyring = keyring_of(signing)

@@ -46,12 +46,12 @@ class ZygoteLine:
 
     def send_slots(self, slots_fd: int) -> None:
         """Send the descriptor of the shared memory, which the zygote's workers need. If the master has no free
-        descriptor for a copy, nothing is sent and the zygote exits."""
+        descriptor for a copy, the message contains none, and the zygote exits."""
         self._send(messages.Slots(), _copy(slots_fd))
 
     def fork(self, pool_settings: str, request: messages.Fork, stack_fd: int | None) -> None:
-        """Request a worker with this stack file. The settings of its pool are sent first, unless the zygote has them
-        already."""
+        """Request a worker from the zygote, and pass this stack file to it. The settings of the worker's pool are sent
+        first, unless the zygote already has them."""
         self.requested[request.slot] = request.nonce
         if self._pool_settings.get(request.pool) != pool_settings:
             self._pool_settings[request.pool] = pool_settings
@@ -64,7 +64,8 @@ class ZygoteLine:
         self._send(messages.Bye())
 
     def read(self) -> Iterator[messages.Message | None]:
-        """Yield the messages that have arrived, without waiting, and None once after the other end was closed."""
+        """Yield the messages that have arrived, without waiting for more. If the other end has been closed, yield None
+        once."""
         while self.is_open:
             try:
                 packet = self._channel.recv(messages.MAX_PACKET)
@@ -102,7 +103,7 @@ class ZygoteLine:
 
     def _flush(self) -> None:
         loop = asyncio.get_running_loop()
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # The zygote is dead, which `read` notices.
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # The zygote is dead. `read` will report this.
             while self._outbox:
                 try:
                     messages.send_along(self._channel, *self._outbox[0])
@@ -366,7 +367,7 @@ class Stacks:
         self._files: dict[int, int] = {}
 
     def make(self, child: ChildRef) -> int | None:
-        """Create the stack file of a child that is about to start. Returns None if few descriptors are left."""
+        """Create the stack file of a child that is about to start. Returns None if too few descriptors are left."""
         try:
             fd = os.memfd_create(name_of(child), os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         except OSError:

@@ -190,7 +190,7 @@ class ScalingExchange:
                 if found is not None:
                     seen[pool.pool] = found
             failed = False
-        except ServerError:  # The watch of the connection has reported it.
+        except ServerError:  # The connection's watch has already reported it.
             pass
         finally:  # The core starts another exchange only when this event arrives.
             self._happened(ScalingSeen(seen, failed))

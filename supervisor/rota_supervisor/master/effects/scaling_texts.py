@@ -1,4 +1,4 @@
-"""The texts as which nodes store loads and decisions in Redis. Each text is a JSON array of the fields.
+"""The text format in which nodes store loads and decisions in Redis. Each text is a JSON array of the fields.
 
 A text that cannot be read is ignored, because a node with another version, or any other program, may have written it.
 Additional fields at the end, which a later version may write, are ignored too.

@@ -222,7 +222,7 @@ class ProgressCopier:
             batch = changed[start : start + PROGRESS_BATCH]
             try:
                 await self._send(batch)
-            except ServerError:  # `_failed` of the connection's watch has reported it.
+            except ServerError:  # The connection's watch has already reported it.
                 return
             self._known.update(batch)
 

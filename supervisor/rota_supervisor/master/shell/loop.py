@@ -52,8 +52,8 @@ class Inbox:
     If performing an effect causes an event, that event waits until all earlier effects are performed.
 
     `handlers`: the function that performs each kind of effect. `wake`: set if an event has occurred since the last
-    tick. `record` is called with each event, its time and its effects. `has_left`, and `failure` after an error, are
-    set when the master must end.
+    tick. `record` is called with each event, its time and its effects. `has_left` is set when the master must end. If
+    the reason is an error, `failure` is set too.
     """
 
     def __init__(self, state: MasterState, record: Recording | None = None) -> None:

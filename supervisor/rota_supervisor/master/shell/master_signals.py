@@ -74,7 +74,7 @@ def has_terminal() -> bool:
 
 
 def watch_signals(handle: Callable[[RequestKind], None], child_ended: Callable[[], None]) -> None:
-    """Make the running loop call `handle` with the request of each signal, including those that are already pending.
+    """Make the running event loop call `handle` with the request of each signal, even if the signal is already pending.
     `child_ended` is called for SIGCHLD."""
     signal.pthread_sigmask(signal.SIG_BLOCK, TAKEN)
     # If SIGCHLD was ignored by the parent, waiting for children would fail.

@@ -227,8 +227,8 @@ def kill_left_behind(dead: Collection[Traces], known: Container[int]) -> None:
 
 
 def counter_of(groups: str, mounted: Path = _MOUNTED) -> Path | None:
-    """Return the file in which the kernel counts out-of-memory kills (its line `oom_kill`), or None if there is none.
-    `groups`: the text of `/proc/PID/cgroup`.
+    """Return the file in which the kernel counts out-of-memory kills, in the line `oom_kill`. Return None if there is
+    no such file. `groups`: the text of `/proc/PID/cgroup`.
 
     In a container with cgroup version 1, the path in this text is valid only on the host. The group itself is then
     mounted at `mounted`/memory.
@@ -260,7 +260,7 @@ def warnings_of_oom(counter: Path | None = None) -> list[str]:
     group = counter.with_name("memory.oom.group")
     try:
         return [f"{group} is 1: {_ENDS_ALL}"] if int(group.read_text()) == 1 else []
-    except (OSError, ValueError):  # The file does not exist in cgroup version 1 or in older kernels.
+    except (OSError, ValueError):  # In cgroup version 1 and in older kernels, the file does not exist.
         return []
 
 

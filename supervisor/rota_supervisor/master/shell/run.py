@@ -55,7 +55,7 @@ _STARTED_SECONDS: Final = 2.0  # after this time, most fleets have started
 
 
 class LimitNeed(NamedTuple):
-    """The smallest amount of a limited resource with which a fleet can run."""
+    """The least amount of a limited resource, for example of open files, that a fleet needs."""
 
     what: str
     least: int
@@ -115,14 +115,14 @@ def faults_of_limits(limits: Mapping[int, int]) -> list[str]:
 
 
 class RunOptions(NamedTuple):
-    """The arguments of a master."""
+    """The arguments of `run_master`."""
 
     loaded: Loaded  # the configuration
     reload: Callable[[], Loaded]  # reads the configuration again for a reload; raises ConfigError
     check_server: Callable[[], Sequence[str]]  # returns warnings; raises Failure if the server is not safe for a fleet
     control_socket: ControlSocket  # the socket that receives requests from commands such as `rota reload`
     manager: NotifySocket  # the socket of the service manager, if there is one
-    spawner: Spawner  # starts the children, and has started the first zygote
+    spawner: Spawner  # starts the children; it has already started the first zygote
     file: Path  # the configuration file, which is watched if `watch_config` or `code` is set
     code: tuple[str, ...]  # for development: folders in which a change restarts the workers
     burst: bool  # whether to exit when no task is ready or running
@@ -297,7 +297,7 @@ class _Master:
     async def close(self) -> None:
         """Release all resources. Children that are still alive are killed.
 
-        A child that escapes this dies when the master ends and the death pipe closes.
+        If a child survives this, it dies when the master ends, because the death pipe then closes.
         """
         await self._background.cancel()
         for child in self._state.children:
