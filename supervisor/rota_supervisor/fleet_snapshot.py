@@ -1,13 +1,13 @@
-"""The state of this node's fleet at one time, as typed records, based on its slots and its master's snapshot. It
-includes whether the fleet is alive and ready.
+"""The state of the fleet on this node at one moment, as typed records that are made from the slots and the master's
+snapshot. The state includes whether the fleet is alive and ready.
 
 `snapshot` is a pure function. The master calls it for the control socket's `status`, and the exporter calls it for
-`/status.json`. Each of them adds the facts that only it knows. Only the methods `to_json` of these records define the
-JSON names of the facts about the fleet, its pools, processes and tasks.
+`/status.json`. Each caller adds the facts that only it knows. The JSON names of the facts about the fleet, its pools,
+processes and tasks are defined only in the `to_json` methods of these records.
 
 `/livez`, `/readyz`, `rota health` and `rota status` all use the same rules, which are pure functions and never query
-Redis. Alive means that the master's loop runs. This must not depend on Redis, because otherwise an outage of Redis
-would restart every pod. Ready means that this node accepts work now."""
+Redis. Alive means that the master's loop is running. This must not depend on Redis, because otherwise an outage of
+Redis would restart every pod. Ready means that this node currently accepts work."""
 
 import math
 from collections import Counter
@@ -36,17 +36,17 @@ from rota_supervisor.master_snapshot import (
     sentence,
 )
 
-LIVE_TICKS: Final = 3  # the master is alive if it has missed at most two heartbeats
+LIVE_TICKS: Final = 3  # the master counts as alive if its last heartbeat is less than three ticks old
 _STATES_OF_MASTER: Final = FLEET_STATES | {Phase.EMPTY: "gone", Phase.IDLE: "ready", Phase.BUSY: "busy"}
 
 LOST: Final = "lost"  # the state of a fleet whose master has died
 
 
 class ObservedTimes(NamedTuple):
-    """The times of a running task that only an exporter can observe. A time that is not known is None."""
+    """The times of a running task that only an exporter can measure. A time that is not known is None."""
 
     lag_seconds: float | None  # how late the task started, by the Redis clock
-    usual_seconds: float | None  # the longest run time that is usual for this kind of task
+    usual_seconds: float | None  # the longest run time that is usual for tasks of this name
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +54,13 @@ class MemberTask:
     """A task that is running."""
 
     task: TaskInSlot
-    age_seconds: float  # seconds since its start
-    left_seconds: float  # seconds until its deadline, or infinity if it has none
+    age_seconds: float  # seconds since the task started
+    left_seconds: float  # seconds until the task's deadline, or infinity if there is none
     progress: Progress | None = None
-    observed: ObservedTimes | None = None  # only an exporter sets it
+    observed: ObservedTimes | None = None  # set only by an exporter
 
     def to_json(self) -> Json:
-        """Return the task's row in JSON."""
+        """Return the task as a JSON row."""
         task = self.task
         age = self.age_seconds
         left = self.left_seconds
@@ -77,23 +77,23 @@ class MemberTask:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A live process of the fleet, and the tasks that it runs."""
+    """A live process of the fleet, and the tasks that it is running."""
 
     slot: int
     role: Role
     pid: int
     phase: Phase
-    heartbeat_age_seconds: float  # seconds since the last heartbeat
+    heartbeat_age_seconds: float  # seconds since the last heartbeat of the process
     tasks: tuple[MemberTask, ...] = ()
-    concurrency: int = 1  # the number of tasks that it may run at once
+    concurrency: int = 1  # the number of tasks that the process may run at once
 
     def with_history(self, observed: Callable[[MemberTask], ObservedTimes]) -> "Member":
-        """Return a copy of the process in which each task has the times that `observed` returns for it."""
+        """Return a copy of the process whose tasks include the times that `observed` returns for them."""
         return replace(self, tasks=tuple(replace(task, observed=observed(task)) for task in self.tasks))
 
 
 def member_in(number: int, slot: Slot, now_ns: int) -> Member:
-    """Return the process of a slot, as the slot shows it at `now_ns` (CLOCK_BOOTTIME)."""
+    """Return the process in a slot, as described by the slot at `now_ns` (CLOCK_BOOTTIME)."""
     tasks = tuple(_member_task(slot, task, now_ns) for task in slot.running())
     heartbeat_age = max(0, now_ns - slot.heartbeat_ns) / NANOSECONDS
     return Member(number, role_of(number), slot.pid, slot.phase, heartbeat_age, tasks, slot.concurrency)
@@ -118,7 +118,7 @@ class HeartbeatLimits(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HealthCheck:
-    """The result of a check, with a text for people."""
+    """The result of one health check, with a text for people."""
 
     name: str
     ok: bool
@@ -126,7 +126,7 @@ class HealthCheck:
 
 
 class HealthJson(TypedDict):
-    """The JSON form of a `Health`."""
+    """A `Health` as JSON."""
 
     ok: bool
     checks: list[Json]
@@ -135,7 +135,7 @@ class HealthJson(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """The results of all checks, and warnings that do not make a check fail."""
+    """The results of all health checks, and warnings that do not make a check fail."""
 
     checks: tuple[HealthCheck, ...]
     warnings: tuple[str, ...] = ()
@@ -145,18 +145,18 @@ class Health:
         return all(check.ok for check in self.checks)
 
     def to_json(self) -> HealthJson:
-        """Return the health in the form that `/readyz?verbose` and `rota status` show."""
+        """Return the health as JSON, as `/readyz?verbose` and `rota status` show it."""
         return HealthJson(ok=self.ok, checks=[asdict(check) for check in self.checks], warnings=list(self.warnings))
 
 
 def one_line(health: Mapping[str, Any]) -> str:
-    """Return a text for a HealthJson: "ok" or the failed checks, followed by the warnings."""
+    """Convert a HealthJson to one line: "ok" or the failed checks, then the warnings."""
     texts = ["ok"] if health["ok"] else [check["seen"] for check in health["checks"] if not check["ok"]]
     return "; ".join((*texts, *health["warnings"]))
 
 
 def liveness(members: Iterable[Member], tick_seconds: float) -> Health:
-    """Check whether the master sends its heartbeats, which are due every `tick_seconds`."""
+    """Check whether the master is sending its heartbeats, which are due every `tick_seconds`."""
     return Health((_master_heartbeat(_master_of(members), tick_seconds),))
 
 
@@ -164,7 +164,7 @@ def readiness(
     members: Sequence[Member], master_snapshot: MasterSnapshot, now: float, limits: HeartbeatLimits | None
 ) -> Health:
     """Check whether this node accepts work: the master runs the fleet, a worker and a poller serve, Redis replies, and
-    no pool is in back-off. If no master is expected, `limits` is None, and only Redis counts."""
+    no pool is in back-off. If `limits` is None, no master is expected, and only Redis is checked."""
     observer = "this exporter" if limits is None else "the master"
     redis = HealthCheck("redis", master_snapshot.redis_up, _redis_text(observer, master_snapshot))
     warnings = redis_warnings(master_snapshot.redis_round_trip_seconds, evicts_keys=master_snapshot.evicts_keys)
@@ -204,8 +204,8 @@ def _master_heartbeat(master: Member | None, tick_seconds: float) -> HealthCheck
 
 
 def _workers_serve(members: Iterable[Member], pools: Iterable[PoolFacts], beat_seconds: float) -> HealthCheck:
-    """Check whether a worker serves. A fleet that was scaled to zero passes the check, because the next task starts a
-    worker."""
+    """Check whether a worker serves tasks. A fleet that is scaled to zero passes the check, because the next task
+    starts a worker."""
     has_none = not any(member.role is Role.WORKER for member in members)
     if has_none and any(pool.scaling and pool.scaling["max"] and not pool.desired for pool in pools):
         return HealthCheck("worker_serves", ok=True, seen="no worker is needed now, because the pool is scaled to zero")
@@ -220,8 +220,8 @@ def _one_serves(role: Role, members: Iterable[Member], beat_seconds: float) -> H
 
 
 def serves(member: Member, beat_seconds: float) -> bool:
-    """Whether a worker or poller does its work. A process that runs a single task is judged by the task's deadline, and
-    any other process by its heartbeat."""
+    """Whether a worker or poller is doing its work. For a process that runs a single task, the deadline of the task
+    decides. For any other process, the heartbeat decides."""
     only_task = member.tasks[0] if member.tasks and member.concurrency <= 1 else None
     if member.phase is Phase.BUSY and only_task is not None and only_task.left_seconds > 0:
         return True
@@ -229,7 +229,7 @@ def serves(member: Member, beat_seconds: float) -> bool:
 
 
 class Moment(NamedTuple):
-    """One time on two clocks, in seconds: `now` is CLOCK_BOOTTIME, `wall` is Unix time."""
+    """One moment on two clocks, in seconds: `now` is CLOCK_BOOTTIME, `wall` is Unix time."""
 
     now: float
     wall: float
@@ -237,15 +237,15 @@ class Moment(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ProcessSnapshot:
-    """The facts about a child from its master, and from its slot."""
+    """The facts about a child, from its master and from its slot."""
 
     child: ChildFacts
     role: Role
-    member: Member | None  # None if no process is in the slot
+    member: Member | None  # None if no process has entered the slot
     ready_seconds: float | None  # seconds since the child reported that it is ready
 
     def to_json(self) -> Json:
-        """Return the row in JSON, with all facts from the master and the slot."""
+        """Return the child as a JSON row, with all facts from the master and the slot."""
         facts = self.child._asdict()
         member = self.member
         del facts["ready_at"]
@@ -264,38 +264,38 @@ class ProcessSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class PoolSnapshot:
-    """The facts about a pool from its master, the state of its back-off, and the number of its running tasks."""
+    """The facts about a pool from the master, the pool's back-off, and the number of tasks that the pool is running."""
 
     facts: PoolFacts
     state: PoolState
     busy: int
-    short_seconds: float | None = None  # how long the pool has lacked workers; only an exporter sets it
+    short_seconds: float | None = None  # how long the pool has lacked workers; set only by an exporter
 
     def to_json(self) -> Json:
-        """Return the row in JSON."""
+        """Return the pool as a JSON row."""
         row = {**self.facts._asdict(), "state": self.state.value, "busy": self.busy}
         return row if self.short_seconds is None else {**row, "short_seconds": round(self.short_seconds, 1)}
 
 
 @dataclass(frozen=True, slots=True)
 class FleetSnapshot:
-    """The state of the fleet at the time `at`."""
+    """The state of the fleet at the moment `at`."""
 
     at: Moment
     master_snapshot: MasterSnapshot
-    state: str  # the state of its master, or LOST
+    state: str  # the state of the master, or LOST
     ready: Health  # whether this node accepts work
     pools: tuple[PoolSnapshot, ...]
     processes: tuple[ProcessSnapshot, ...]
 
     def with_shortages(self, seconds: Mapping[str, float]) -> "FleetSnapshot":
-        """Return the fleet with the time for which each pool has lacked workers. It is 0 for a pool that is not
-        listed."""
+        """Return a copy of the fleet with the time for which each pool has lacked workers. The time is 0 for a pool
+        that is not listed in `seconds`."""
         pools = (replace(pool, short_seconds=seconds.get(pool.facts.name, 0.0)) for pool in self.pools)
         return replace(self, pools=tuple(pools))
 
     def to_json(self) -> Json:
-        """Return the fleet in the form that the control socket and `/status.json` show. `docs/status.md` explains each
+        """Return the fleet as JSON, as the control socket and `/status.json` show it. `docs/status.md` explains each
         key."""
         master_snapshot = self.master_snapshot
         now, wall = self.at
@@ -319,7 +319,7 @@ class FleetSnapshot:
         }
 
 
-# The fields of the master's snapshot that the JSON contains without changes.
+# The fields of the master's snapshot that are copied to the JSON without changes.
 _UNCHANGED: Final = (
     "fleet",
     "node",
@@ -338,7 +338,7 @@ def snapshot(
 ) -> FleetSnapshot:
     """Return the state of the fleet, based on the live processes in `slots` and on `master_snapshot`.
 
-    `limits`: the longest permitted times without a heartbeat, or None if no master is expected, as in `rota exporter`.
+    `limits`: the maximum permitted times without a heartbeat, or None if no master is expected, as in `rota exporter`.
     """
     members = {member.slot: member for member in slots}
     children = {child.slot: child for child in master_snapshot.children}
@@ -352,7 +352,7 @@ def snapshot(
 
 
 def state_of(members: Iterable[Member]) -> str:
-    """Return the state of the fleet according to its master, or LOST if there is no master."""
+    """Return the state of the fleet according to the master's process, or LOST if there is no such process."""
     master = next((member for member in members if member.role is Role.MASTER), None)
     return LOST if master is None else FLEET_STATES.get(master.phase, LOST)
 
@@ -378,9 +378,9 @@ _NO_TASK: Final[Json] = {"task": None, "task_age_seconds": None, "progress": Non
 
 
 def rows_by_task(processes: Iterable[Mapping[str, Any]]) -> list[Json]:
-    """Return one row for each task of a process that runs several tasks, and one row for each other process, which
-    includes its task if it runs one. `where` is the slot of the process. If the process runs several tasks, the index
-    of the task follows, for example `12.3`."""
+    """Return the rows of a table of processes. A process that runs several tasks has one row for each of them. Any
+    other process has a single row, which includes its task if it is running one. The field `where` contains the slot of
+    the process. If the process runs several tasks, the index of the task follows the slot, for example `12.3`."""
     rows: list[Json] = []
     for process in processes:
         slot = process["slot"]
@@ -392,11 +392,11 @@ def rows_by_task(processes: Iterable[Mapping[str, Any]]) -> list[Json]:
     return rows
 
 
-# The report of the node to other nodes
+# The report of this node to the other nodes
 
 
 class WorkerLoad(NamedTuple):
-    """A worker's contribution to the report of its node."""
+    """The contribution of one worker to the report of its node."""
 
     tasks: int
     concurrency: int
@@ -404,7 +404,8 @@ class WorkerLoad(NamedTuple):
 
 
 def node_report(master_snapshot: MasterSnapshot, state: str, workers: Collection[WorkerLoad]) -> NodeReport:
-    """Return the report of the node, which the master sends with each heartbeat and the exporter shows on its page."""
+    """Return the report of the node. The master sends this report with each heartbeat, and the exporter shows it on the
+    status page."""
     return NodeReport(
         state=state,
         version=__version__,

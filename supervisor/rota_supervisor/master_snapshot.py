@@ -1,6 +1,6 @@
-"""The data that the master and the exporter store for each other in their slots: the master's snapshot of the fleet,
-and the exporter's snapshot of the node's throughput, which the master sends to Redis with its heartbeats. This module
-also has the texts with which the master and the exporter describe the state of a fleet and its pools."""
+"""The data that the master and the exporter store for each other in their slots. The master stores a snapshot of the
+fleet. The exporter stores the node's throughput, which the master sends to Redis with its heartbeats. This module also
+contains the texts with which both describe the state of a fleet and its pools."""
 
 import json
 from collections.abc import Mapping
@@ -14,10 +14,10 @@ from rota_supervisor.layout import Role
 
 Json = dict[str, Any]
 
-_MAX_CHARACTERS: Final = 300  # longer error texts are cut
+_MAX_CHARACTERS: Final = 300  # longer error texts are truncated
 _THROUGHPUT_SECONDS: Final = 15.0
 
-# The state of a fleet for each phase of its master.
+# The state of a fleet in each phase of its master.
 FLEET_STATES: Final = {
     Phase.BOOTING: "starting",
     Phase.IDLE: "running",
@@ -31,11 +31,11 @@ class PoolState(StrEnum):
 
     RUNNING = "running"
     BACKOFF = "backoff"  # several starts have failed in a row, and the next start is delayed
-    FATAL = "fatal"  # so many starts have failed that a person is needed; one start is still tried after each pause
+    FATAL = "fatal"  # so many starts failed that a person is needed; a start is still tried after each pause
 
 
 class BackoffRow(TypedDict):
-    """A pool in back-off, in the form that the control socket and `/status.json` show."""
+    """A pool in back-off, as the control socket and `/status.json` show it."""
 
     role: str
     pool: str
@@ -46,17 +46,17 @@ class BackoffRow(TypedDict):
 
 
 class PoolInBackoff(NamedTuple):
-    """A pool in back-off."""
+    """A pool or role whose next start is delayed by a back-off."""
 
     role: str
     pool: str
-    state: str  # backoff or fatal
+    state: str  # "backoff" or "fatal"
     failures: int  # the number of failures in a row
-    next_try_at: float  # the time of the next try, in seconds of CLOCK_BOOTTIME
+    next_try_at: float  # the time of the next start, in seconds of CLOCK_BOOTTIME
     last_error: str  # how the pool's last child ended
 
     def row(self, now: float) -> BackoffRow:
-        """Return the row that the control socket and `/status.json` show to people."""
+        """Return the pool as a row, which the control socket and `/status.json` show to people."""
         return BackoffRow(
             role=self.role,
             pool=self.pool,
@@ -67,7 +67,7 @@ class PoolInBackoff(NamedTuple):
         )
 
 
-SLOW_SECONDS: Final = 0.04  # round trips within one site are shorter; the alert RotaRedisSlow has the same limit
+SLOW_SECONDS: Final = 0.04  # round trips within one site take less; the alert RotaRedisSlow has the same limit
 EVICTS_KEYS: Final = "Redis is configured to drop keys when its memory is full"
 
 
@@ -81,13 +81,13 @@ def slow_text(round_trip_seconds: float) -> str:
 
 
 def redis_warnings(round_trip_seconds: float | None, *, evicts_keys: bool) -> list[str]:
-    """Return warnings about Redis while it replies."""
+    """Return warnings about a Redis server that replies, for example that it is slow."""
     found = [slow_text(round_trip_seconds)] if round_trip_seconds and is_slow(round_trip_seconds) else []
     return [*found, EVICTS_KEYS] if evicts_keys else found
 
 
 def sentence(row: Mapping[str, Any]) -> str:
-    """Return a BackoffRow as a sentence."""
+    """Convert a BackoffRow to a sentence."""
     what = f"pool {row['pool']}" if row["role"] == Role.WORKER else f"the {row['role']}"
     failed = f"{row['failures_in_a_row']} failures in a row"
     next_try = f"next try in {row['next_try_seconds']:g} s"
@@ -95,7 +95,7 @@ def sentence(row: Mapping[str, Any]) -> str:
 
 
 class ClosedRow(TypedDict):
-    """A closed queue, in the form that the control socket and `/status.json` show."""
+    """A closed queue, as the control socket and `/status.json` show it."""
 
     queue: str
     condition: str
@@ -108,29 +108,29 @@ class Closed(NamedTuple):
 
     queue: str
     condition: str  # the name of the condition that closes the queue, or "" if the queue is paused
-    error: str  # the error of the condition, or ""
-    since: float  # when the queue was closed, in seconds of CLOCK_BOOTTIME
+    error: str  # the error of the condition, or "" if there is none
+    since: float  # the time at which the queue was closed, in seconds of CLOCK_BOOTTIME
 
     def row(self, now: float) -> ClosedRow:
-        """Return the row that the control socket and `/status.json` show to people."""
+        """Return the queue as a row, which the control socket and `/status.json` show to people."""
         seconds = round(now - self.since, 1)
         return ClosedRow(queue=self.queue, condition=self.condition, error=self.error, seconds=seconds)
 
 
 class FleetEvent(NamedTuple):
-    """A log line that is shown in the list of events."""
+    """A log line that is shown in the list of events on the status page."""
 
-    n: int  # a consecutive number
-    at: float  # when the event happened, in seconds of CLOCK_BOOTTIME
+    n: int  # the sequence number of the event
+    at: float  # the time of the event, in seconds of CLOCK_BOOTTIME
     level: str
     event: str  # the name of the event
-    text: str  # the text for people
+    text: str  # the event as text for people
     fields: Mapping[str, Any]  # the fields of the log line
 
 
 def dated(happened: Mapping[str, Any] | None, now: float, wall: float) -> Json | None:
-    """Return an event with its time converted from CLOCK_BOOTTIME to the wall clock. `now` and `wall` are the current
-    times of these clocks."""
+    """Return an event whose time has been converted from CLOCK_BOOTTIME to the wall clock. `now` and `wall` are the
+    current times of these two clocks."""
     return None if happened is None else {**happened, "at": round(wall - (now - happened["at"]), 3)}
 
 
@@ -146,18 +146,18 @@ def cause_of_death(death: Mapping[str, Any]) -> str:
 
 
 def death_text(death: Mapping[str, Any]) -> str:
-    """Return the child and the cause of its death in one line."""
+    """Describe a child and the cause of its death in one line."""
     return f"{dead_child(death)}: {cause_of_death(death)}"
 
 
 class ChildFacts(NamedTuple):
-    """The facts about a child that only the master knows. The facts about the child's process are in its slot."""
+    """The facts about a child that only the master knows. All other facts about the child are in its slot."""
 
     slot: int
     pool: str | None = None  # "" for a role other than worker; None if the master reports nothing about the child
     generation: int | None = None  # None if the master reports nothing about the child
     state: str = ""  # a `ChildState`; "" if the master reports nothing about the child
-    ready_at: float | None = None  # when the child reported that it is ready
+    ready_at: float | None = None  # the time at which the child reported that it is ready
 
 
 class PoolFacts(NamedTuple):
@@ -165,11 +165,11 @@ class PoolFacts(NamedTuple):
 
     name: str
     desired: int  # how many workers the pool should have
-    origin: str  # where `desired` comes from, for example the file or an operator
+    origin: str  # what determines `desired`, for example the file or an operator
     configured: int | str  # the configured number or range of workers
     concurrency: int  # how many tasks a worker runs at once
-    workers: Mapping[str, int]  # the number of workers by state
-    scaling: Mapping[str, Any] | None = None  # the range and the decision in force, or None for a fixed number
+    workers: Mapping[str, int]  # the number of workers in each state
+    scaling: Mapping[str, Any] | None = None  # the range and the decision in force, or None if the number is fixed
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,26 +179,26 @@ class MasterSnapshot:
     fleet: str = ""  # the namespace
     node: str = ""  # the name of the node
     pid: int = 0
-    url: str | None = None  # the URL of the status page for other machines, or None if they cannot reach it
+    url: str | None = None  # the URL of the status page for other machines, or None if it is not reachable from there
     started_at: float | None = None
     generation: int = 0  # the generation in force
-    loading: bool = False  # whether the master is loading another generation
+    loading: bool = False  # whether the master is loading a new generation
     redis_up: bool = False
-    redis_refusal: str = ""  # the error with which Redis refuses commands for now, or ""
+    redis_refusal: str = ""  # the error with which Redis currently refuses commands, or ""
     redis_round_trip_seconds: float | None = None  # None while Redis is unreachable
     evicts_keys: bool = False  # whether Redis drops keys when its memory is full
     pools: tuple[PoolFacts, ...] = ()
-    held: tuple[PoolInBackoff, ...] = ()  # the pools whose starts are delayed by a back-off
-    quiet_since: float | None = None  # when the fleet became quiet, or None if it is not
+    held: tuple[PoolInBackoff, ...] = ()  # the pools whose next start is delayed by a back-off
+    quiet_since: float | None = None  # the time at which the fleet became quiet, or None if it is not quiet
     closed: tuple[Closed, ...] = ()  # the queues from which no worker can claim
-    last_reload: Mapping[str, Any] | None = None  # the outcome of the last reload, with its time in `at`
-    last_death: Mapping[str, Any] | None = None  # the facts about the last death, with its time in `at`
+    last_reload: Mapping[str, Any] | None = None  # the outcome of the last reload; `at` is its time
+    last_death: Mapping[str, Any] | None = None  # the facts about the last death of a child; `at` is its time
     children: tuple[ChildFacts, ...] = ()
     events: tuple[FleetEvent, ...] = ()  # the latest events
 
     def to_json(self, room: int) -> bytes:
-        """Return the snapshot as JSON of at most `room` bytes. If it does not fit, the oldest events and the last of
-        the other rows are omitted."""
+        """Return the snapshot as JSON of at most `room` bytes. If the snapshot does not fit, the oldest events and the
+        last rows of other lists are omitted."""
         values = {name: getattr(self, name) for name in self.__slots__}
         values["held"] = [each._replace(last_error=each.last_error[:_MAX_CHARACTERS]) for each in self.held]
         raw = json.dumps(values).encode()
@@ -211,7 +211,7 @@ class MasterSnapshot:
 
     @classmethod
     def from_json(cls, raw: bytes) -> "MasterSnapshot":
-        """Return the snapshot that `to_json` wrote, or a snapshot without facts if there are no bytes."""
+        """Return the snapshot that `to_json` wrote. If there are no bytes, return an empty snapshot."""
         if not raw:
             return cls()
         values = json.loads(raw)
@@ -230,26 +230,26 @@ _ROWS: Final[Mapping[str, type[PoolInBackoff | Closed | ChildFacts | PoolFacts |
 
 
 class NodeThroughput(NamedTuple):
-    """The speed and the lag of a node, as its exporter observed them."""
+    """The throughput and the lag of a node, as its exporter measured them."""
 
     at: float  # the time of the observation, in seconds of CLOCK_BOOTTIME
     done_per_second: float
-    lag_p50_seconds: float | None  # the median lag of the starts of the last minutes, or None without starts
-    lag_p99_seconds: float | None  # the 99th percentile of the lag of these starts, or None without starts
-    late: float | None  # the share of these starts that missed their objective
+    lag_p50_seconds: float | None  # the median lag of starts over the last few minutes, or None if there were none
+    lag_p99_seconds: float | None  # the 99th percentile of the lag of these starts, or None if there were none
+    late: float | None  # the share of these starts that missed their lag objective
 
     def to_json(self) -> bytes:
         return json.dumps(self).encode()
 
     def added_to(self, report: NodeReport) -> NodeReport:
-        """Return a report with these values added."""
+        """Return a copy of the node's report that includes these values."""
         added = self._asdict()
         del added["at"]
         return report._replace(**added)
 
 
 def read_throughput(raw: bytes, now: float) -> NodeThroughput | None:
-    """Return the values that `to_json` wrote, or None if the bytes are not valid or are outdated."""
+    """Return the values that `to_json` wrote. Return None if the bytes are not valid or the values are outdated."""
     try:
         throughput = NodeThroughput(*json.loads(raw))
         return throughput if now - throughput.at < _THROUGHPUT_SECONDS else None

@@ -1,7 +1,8 @@
-"""The messages between the master and its children, as one JSON object per packet over a SOCK_SEQPACKET pair.
+"""The messages between the master and its children. Each message is a JSON object in one packet, sent over a pair of
+SOCK_SEQPACKET sockets.
 
 A packet arrives either complete or not at all, even if several processes write to one socket, as a zygote and its
-intermediates do. Each message is a named tuple. Its `type` in the packet is the name of the class.
+intermediates do. In Python, each message is a named tuple. The name of its class is the `type` in the packet.
 """
 
 import array
@@ -11,33 +12,34 @@ import socket
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, get_args
 
-# Raise this number with every change of a message, the slots or the descriptors. If the package is upgraded while a
-# master runs, a child with the new version then refuses to start instead of misreading the old master's messages.
+# Increase this number whenever a message, the layout of the slots or the set of descriptors changes. If the package is
+# upgraded while a master runs, a child with the new version then refuses to start instead of misreading the old
+# master's messages.
 ABI: Final = 13
 MAX_PACKET: Final = 4 << 20
-SEND_BUFFER: Final = 1 << 20  # the kernel grants at most twice net.core.wmem_max (about 400 kB by default)
-# The task, args and kwargs of each schedule, by the schedule's name.
+SEND_BUFFER: Final = 1 << 20  # the kernel grants at most twice net.core.wmem_max, by default about 400 kB
+# The task, the positional and the keyword arguments of each schedule, by the name of the schedule.
 ScheduledCalls = Mapping[str, tuple[str, Sequence[Any], Mapping[str, Any]]]
-MAX_SETTINGS: Final = 150_000  # the most characters in the settings of a pool, so that they fit into the send buffer
+MAX_SETTINGS: Final = 150_000  # maximum length of a pool's settings, in characters, to fit into the send buffer
 TASKS_PER_PACKET: Final = 500
 _FD_BYTES: Final = array.array("i").itemsize
 _ROOM_FOR_ONE: Final = socket.CMSG_SPACE(_FD_BYTES)
-_ROOM_FOR_ALL: Final = socket.CMSG_SPACE(_FD_BYTES * 6)  # the space for all fields of Descriptors
+_ROOM_FOR_ALL: Final = socket.CMSG_SPACE(_FD_BYTES * 6)  # enough for all fields of Descriptors
 
 
 class WrongAbi(Exception):
-    """Raised if the other side runs another version of this package."""
+    """Raised if the other process runs another version of this package."""
 
 
 class First(NamedTuple):
-    """The first packet to a spawned child."""
+    """The first message that a spawned child receives."""
 
     role: str
-    node: str  # the name of the master process
+    node: str  # the name of the master's node
     master_pid: int
     slot: int
     nonce: int
-    settings: dict[str, Any]  # the fields of the role's settings class
+    settings: dict[str, Any]  # the values for the settings class of the role
     along: tuple[str, ...] = ()  # the fields of Descriptors that arrive with this packet, in order
     abi: int = ABI
 
@@ -46,24 +48,24 @@ class First(NamedTuple):
 
 
 class Descriptors(NamedTuple):
-    """The descriptors that arrive with a `First`."""
+    """The file descriptors that arrive with a `First`."""
 
-    slots: int  # the memory of all slots
-    bell: int  # the master's bell, an eventfd
+    slots: int  # the shared memory of all slots
+    bell: int  # the eventfd with which a child wakes the master
     listen: int | None = None  # the exporter's listening socket
-    stack: int | None = None  # the stack file, if the master had a descriptor left for it
-    login: int | None = None  # the memory with the password, if it comes from a provider
-    refused: int | None = None  # the bell to ring if the server refuses this password
+    stack: int | None = None  # the child's stack file, unless the master had no descriptor left for it
+    login: int | None = None  # the memory with the Redis login, if a provider supplies it
+    refused: int | None = None  # the eventfd to write to if the server refuses this login
 
 
 class ZygoteSettings(NamedTuple):
     """The settings of a zygote."""
 
-    namespace: str  # for the process title
-    generation: int  # for the process title
+    namespace: str  # shown in the process title
+    generation: int  # shown in the process title
     imports: tuple[str, ...]  # the modules that define the tasks
     path: tuple[str, ...]  # the folders to add to the import path, after the standard library
-    calls: ScheduledCalls  # the calls of the configuration's schedules, which are compared with the tasks
+    calls: ScheduledCalls  # the calls that the configuration's schedules make; the zygote checks them against its tasks
     log: dict[str, Any]
 
 
@@ -71,8 +73,8 @@ class ZygoteSettings(NamedTuple):
 
 
 class PoolSettings(NamedTuple):
-    """The settings of a pool's workers, as written by `settings_to_json`. They are sent before the pool's first
-    Fork."""
+    """The settings of a pool's workers, as a text from `settings_to_json`. They are sent before the first Fork for the
+    pool."""
 
     name: str
     settings: str
@@ -82,12 +84,13 @@ class PoolSettings(NamedTuple):
 
 
 class Slots(NamedTuple):
-    """A message with the descriptor of the slots' memory, for future workers. It is sent at once, but the zygote reads
-    it only after its imports."""
+    """A message with the descriptor of the slots' shared memory, for the workers that the zygote will fork. The message
+    is sent at once, but the zygote reads it only after its imports."""
 
 
 class Fork(NamedTuple):
-    """A request to fork one worker. If the worker has a stack file, its descriptor arrives with the request."""
+    """A request to fork one worker. If the worker is to have a stack file, the file's descriptor arrives with the
+    request."""
 
     slot: int
     nonce: int
@@ -96,59 +99,59 @@ class Fork(NamedTuple):
 
 
 class Bye(NamedTuple):
-    """A request to exit without ending the workers."""
+    """A request to the zygote to exit without ending its workers."""
 
 
 # Zygote to master
 
 
 class Importing(NamedTuple):
-    """The zygote is about to import this module. If the import hangs or crashes, this is its last message."""
+    """A zygote is about to import this module. If the import hangs or crashes, this is the zygote's last message."""
 
     module: str
 
 
 class Imported(NamedTuple):
-    """Some of the tasks that the modules define, as pairs of a task's name and its queue."""
+    """Some of the tasks that the modules define, as pairs of task name and queue."""
 
     tasks: tuple[tuple[str, str], ...]
 
 
 class Scheduled(NamedTuple):
-    """A schedule that the modules declare, with its name and its definition."""
+    """A schedule that the modules declare: its name and its definition."""
 
     schedule: str
     text: str
 
 
 class Warned(NamedTuple):
-    """A problem at import that a person should fix."""
+    """A problem during the imports that a person should fix."""
 
     text: str
 
 
 class Ready(NamedTuple):
-    """All modules are imported and frozen, and the zygote accepts Fork requests."""
+    """All modules have been imported and frozen, and the zygote accepts Fork requests."""
 
     modules: int
     objects: int
 
 
 class ImportFailed(NamedTuple):
-    """A module raised an exception at import. The zygote exits after this."""
+    """A module raised an exception when it was imported. The zygote exits after this message."""
 
     module: str
     error: str  # one line
-    where: str  # the location in the user's code, or "" for none
+    where: str  # the location of the error in the user's code, or "" if it is not known
 
     def message(self) -> str:
-        """Return the text for people."""
+        """Return the error as text for people, with its location in the code."""
         where = f" ({self.where})" if self.where else ""
         return f"module {self.module} cannot be imported: {self.error}{'' if where in self.error else where}"
 
 
 class Spawned(NamedTuple):
-    """A worker has started. Its intermediate sends this before it exits."""
+    """A worker has started. The intermediate that forked the worker sends this message before it exits."""
 
     slot: int
     nonce: int
@@ -169,20 +172,19 @@ _TYPES: Final[dict[str, type[Message]]] = {kind.__name__: kind for kind in get_a
 
 
 def encode(message: Message) -> bytes:
-    """Return the packet of a message."""
+    """Encode a message as a packet."""
     return json.dumps({"type": type(message).__name__, **message._asdict()}, separators=(",", ":")).encode()
 
 
 def decode(packet: bytes) -> Message:
-    """Return the message in a packet. Raises ValueError, KeyError, TypeError or AttributeError if the packet is not
-    valid."""
+    """Decode a packet. Raises ValueError, KeyError, TypeError or AttributeError if the packet is not valid."""
     raw = json.loads(packet)
     kind = _TYPES[raw.pop("type")]
     return kind(**raw)
 
 
 def decode_of_zygote(packet: bytes) -> Message:
-    """Return the message in a packet from a zygote, which a user's module may have written. Raises the errors of
+    """Decode a packet from a zygote. Any user code in the zygote may have written it. Raises the same errors as
     `decode`, and RecursionError."""
     message = decode(packet)
     if not isinstance(message, OfZygote):
@@ -197,7 +199,7 @@ def decode_of_zygote(packet: bytes) -> Message:
 
 
 def pair() -> tuple[socket.socket, socket.socket]:
-    """Return both ends of a channel, the master's end first. Children do not inherit them by default."""
+    """Create a channel and return both ends, the master's end first. Children do not inherit the ends by default."""
     ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     for end in ends:
         end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
@@ -205,7 +207,7 @@ def pair() -> tuple[socket.socket, socket.socket]:
 
 
 def send(channel: socket.socket, message: Message) -> None:
-    """Send one packet through a blocking socket. Raises OSError if the other side has closed the channel."""
+    """Send one packet through a blocking socket. Raises OSError if the other end is closed."""
     channel.send(encode(message), socket.MSG_NOSIGNAL)
 
 
@@ -214,11 +216,11 @@ def receive(channel: socket.socket) -> tuple[Message | None, int | None]:
     descriptor.
 
     The message is None if the other side has closed the channel. The descriptor is None if the sender sent none, or if
-    this process could not open another one.
+    this process has too many open descriptors to receive one.
     """
     try:
         packet, ancillary, _, _ = channel.recvmsg(MAX_PACKET, _ROOM_FOR_ONE, socket.MSG_CMSG_CLOEXEC)
-    except ConnectionResetError:  # Raised once if the peer closed without reading everything.
+    except ConnectionResetError:  # This error is raised only once, if the peer closed without reading everything.
         return receive(channel)
     fds = array.array("i", b"".join(data[:_FD_BYTES] for _, _, data in ancillary))
     return decode(packet) if packet else None, fds[0] if fds else None
@@ -227,8 +229,8 @@ def receive(channel: socket.socket) -> tuple[Message | None, int | None]:
 def send_along(channel: socket.socket, packet: bytes, fd: int | None) -> None:
     """Send an encoded packet together with a descriptor. Raises OSError, for example `BlockingIOError`.
 
-    The kernel limits the number of descriptors in transit. Beyond that limit, the packet is sent without its
-    descriptor.
+    The kernel limits the number of descriptors in transit. If the limit has been reached, the packet is sent without
+    the descriptor.
     """
     along = [] if fd is None else [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd]))]
     try:
@@ -240,7 +242,7 @@ def send_along(channel: socket.socket, packet: bytes, fd: int | None) -> None:
 
 
 def send_first(channel: socket.socket, first: First, descriptors: Descriptors) -> None:
-    """Send a child its first packet with these descriptors. Raises OSError."""
+    """Send the first packet to a child, together with these descriptors. Raises OSError."""
     along = {name: fd for name, fd in descriptors._asdict().items() if fd is not None}
     fds = array.array("i", along.values())
     packet = encode(first._replace(along=tuple(along)))
@@ -248,8 +250,8 @@ def send_first(channel: socket.socket, first: First, descriptors: Descriptors) -
 
 
 def receive_first(channel: socket.socket) -> tuple[First, Descriptors]:
-    """Wait in a child for its first packet. Raises WrongAbi if the master has another version, and EOFError if the
-    master has died."""
+    """Wait for the first packet to this child. Raises WrongAbi if the master has another version of this package, and
+    EOFError if the master has died."""
     packet, ancillary, _, _ = channel.recvmsg(MAX_PACKET, _ROOM_FOR_ALL, socket.MSG_CMSG_CLOEXEC)
     if not packet:
         raise EOFError("the master exited before it sent anything")

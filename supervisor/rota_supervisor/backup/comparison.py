@@ -1,7 +1,6 @@
-"""The comparison of a server with newer files, which shows tasks that are missing and tasks that have already ended.
-
-A server that was restored from an old snapshot has no record of these differences. A file is an export, the output of
-`rota --json events`, or the log of a fleet as JSON. The newest line about a task determines its fate.
+"""The comparison of a server with newer files. If the server was restored from an old snapshot, the comparison shows
+the tasks that the server lacks, and the tasks that have ended since the snapshot. A file can be an export, the output
+of `rota --json events`, or the JSON log of a fleet. The newest line about a task determines its fate.
 """
 
 import json
@@ -23,7 +22,7 @@ from rota_supervisor.backup.namespace_reader import NamespaceReader
 from rota_supervisor.backup.records import Header, RecordError, parse_line
 
 LIVE: Final = "live"
-ENDED: Final = "ended"  # the task is not in the export, so it has ended, but it is not known how
+ENDED: Final = "ended"  # the task is missing from the export, so it has ended, but the outcome is not known
 _EVENTS: Final = {event.value: event.value if event in ENDS_OF_GONE else LIVE for event in EventName}
 _OF_LOG: Final = {
     log_events.TASK_DONE: "done",
@@ -50,19 +49,19 @@ class EndedTask(NamedTuple):
 
     id: str
     how: str  # one of ENDS_OF_GONE, or ENDED
-    at: float | None  # when the task ended, in Unix seconds, or None if this is not known
+    at: float | None  # the time at which the task ended, in Unix seconds, or None if it is not known
 
 
 @dataclass(slots=True)
 class Evidence:
-    """The contents of all files: the newest known fate of each task, and the age of the files."""
+    """The evidence from all files: the newest known fate of each task, and the age of the files."""
 
     fates: dict[str, KnownFate] = field(default_factory=dict)
-    oldest_export: float | None = None  # when the oldest export began, in Unix seconds
-    newest: float = 0.0  # the newest time in all files, in Unix seconds
+    oldest_export: float | None = None  # the time at which the oldest export began, in Unix seconds
+    newest: float = 0.0  # the time of the newest line in all files, in Unix seconds
 
     def note(self, task_id: str, fate: KnownFate) -> None:
-        """Record the fate that a line reports for a task, unless a newer line about the task was read before."""
+        """Record the fate that a line reports for a task, unless a newer line about the task has already been read."""
         known = self.fates.get(task_id)
         if known is None or known.at <= fate.at:
             self.fates[task_id] = fate
@@ -73,7 +72,7 @@ class Evidence:
 class Comparison:
     """The differences between the tasks on the server and the tasks in the export and event files."""
 
-    missing: list[str]  # the ids of tasks that have not ended and that the server does not know
+    missing: list[str]  # the ids of tasks that have not ended, but do not exist on the server
     ended: list[EndedTask]
 
 
@@ -82,8 +81,8 @@ class StaleFile(Exception):
 
 
 def read_file(file: BinaryIO, evidence: Evidence) -> None:
-    """Add what the lines of a file report about tasks. Raises FileFault if no line is about a task, or if the file is
-    an incomplete export."""
+    """Add the fates of the tasks in a file to the evidence. Raises FileFault if no line is about a task, or if the file
+    is an incomplete export."""
     is_export = _is_header(file.readline())
     file.seek(0)
     if is_export:
@@ -114,7 +113,7 @@ def _read_export(file: BinaryIO, evidence: Evidence) -> None:
 
 
 def _read_events(lines: Iterable[bytes], evidence: Evidence) -> int:
-    """Record the fates in all lines that are about tasks, and return the number of these lines."""
+    """Record the fate of each task that a line is about, and return the number of such lines."""
     count = 0
     for line in lines:
         try:
@@ -123,14 +122,14 @@ def _read_events(lines: Iterable[bytes], evidence: Evidence) -> int:
             at = datetime.fromisoformat(fields.get("at") or fields["timestamp"]).timestamp()
             evidence.note(fields["task_id"], KnownFate(at, how))
         except (ValueError, LookupError, TypeError, AttributeError):
-            continue  # A log also contains lines that are not about tasks.
+            continue  # A log also contains lines that are not about a task.
         count += 1
     return count
 
 
 def compare(connection: Connection, namespace: str, evidence: Evidence) -> Comparison:
-    """Compare the live and remembered tasks of a server with the evidence from files. Raises StaleFile and
-    ServerError."""
+    """Compare the live tasks of a server, and the ended tasks that it remembers, with the evidence from files. Raises
+    StaleFile and ServerError."""
     keys = Keys(namespace)
     _check_age(connection, keys, evidence)
     remembered = _remembered(connection, keys)
@@ -150,18 +149,18 @@ def _ended(task_id: str, fate: KnownFate) -> EndedTask:
 
 
 def _absent(connection: Connection, keys: Keys, ids: Sequence[str]) -> list[str]:
-    """Return the ids that belong to no live task."""
+    """Return those of the ids that no live task has."""
     return [task_id for task_id, is_there in _looked_up(connection, "HEXISTS", keys.tasks, ids) if not is_there]
 
 
 def _waiting(connection: Connection, keys: Keys, ids: Sequence[str]) -> list[str]:
-    """Return the ids of live tasks that are not cancelled. Cancelled tasks have an empty body."""
+    """Return those of the ids whose tasks are not cancelled. The body of a cancelled task is empty."""
     return [task_id for task_id, size in _looked_up(connection, "HSTRLEN", keys.tasks, ids) if size]
 
 
 def _check_age(connection: Connection, keys: Keys, evidence: Evidence) -> None:
     """Raise StaleFile if a fleet used the namespace after the oldest export began, or after the newest line was
-    written. The server remembers the time of a fleet's last sweep."""
+    written. The server stores the time of the last sweep, which shows when a fleet last used the namespace."""
     swept = connection.execute("HGET", keys.pulse, "at")
     swept_at = int(swept) / MICROSECONDS if swept and swept.isdigit() else 0.0
     oldest = evidence.newest if evidence.oldest_export is None else evidence.oldest_export

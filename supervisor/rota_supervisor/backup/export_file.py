@@ -28,15 +28,15 @@ Report = Callable[[int, int], object]
 """A function that shows the progress. Its arguments are the number of records so far and the expected number."""
 
 _ACCEPTED: Final = "accepted:"
-# The counter of tasks that are counted as accepted once more. It cannot clash with the counter of a queue, because "*"
-# is a pattern, and no queue can have this name.
+# The counter for tasks that `balance` counts as accepted. It cannot clash with the counter of a queue, because "*" is a
+# pattern and not a valid queue name.
 _AGAIN: Final = "accepted:*"
 _REPORT_EVERY: Final = 1000
 _INFLIGHT: Final = "inflight:"
 
 
 class LineFile:
-    """An export file that is being written. It counts the records by kind, and computes the digest of all lines."""
+    """An export file during the export. It counts the records by kind, and computes the digest of all lines."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -45,16 +45,16 @@ class LineFile:
 
     @property
     def lines(self) -> int:
-        """The number of lines so far."""
+        """The number of lines written so far."""
         return self.counts.total()
 
     @property
     def sha256(self) -> str:
-        """The digest of all lines so far."""
+        """The digest of all lines written so far."""
         return self._digest.hexdigest()
 
     def write(self, record: Record) -> None:
-        """Write one line. Raises OSError."""
+        """Write a record as one line. Raises OSError."""
         line = to_line(record)
         self._digest.update(line)
         self._file.write(line)
@@ -64,7 +64,7 @@ class LineFile:
 def export_namespace(
     connection: Connection, namespace: str, server: str, file: BinaryIO, report: Report
 ) -> tuple[End, list[str]]:
-    """Write a namespace to a file. Return the last record, and the keys that were omitted because another program has
+    """Export a namespace to a file. Return the last record, and the keys that were omitted because another program has
     overwritten them. Raises ServerError and OSError."""
     reader = NamespaceReader(connection, namespace)
     activity, had_owners = reader.activity(), reader.has_owners()
@@ -117,10 +117,10 @@ def _totals(totals: Mapping[str, int], tasks: int) -> Iterator[Record]:
 
 
 def balance(totals: Mapping[str, int], tasks: int) -> dict[str, int]:
-    """Return the counters of a namespace, corrected so that the accepted tasks equal the ended tasks plus `tasks` live
-    tasks. While a fleet runs, counters and tasks are read at different times, so the numbers may differ slightly. If
-    there are too few ended and live tasks, the missing tasks are added to those that are done. If there are too few
-    accepted tasks, because tasks ended after they were read, these tasks are counted as accepted once more."""
+    """Return the counters of a namespace, corrected so that the number of accepted tasks equals the number of ended
+    tasks plus `tasks`, the number of live tasks. The numbers may differ slightly, because a fleet may change them while
+    tasks and counters are read at different times. If too many tasks were accepted, the difference is added to the
+    tasks that are done. If too few were accepted, the difference is added to a separate counter of accepted tasks."""
     accepted = sum(count for field, count in totals.items() if field.startswith(_ACCEPTED))
     ended = sum(totals.get(how, 0) for how in ENDS_OF_GONE)
     surplus = accepted - ended - tasks

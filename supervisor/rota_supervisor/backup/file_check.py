@@ -1,4 +1,4 @@
-"""The check of a file before anything is imported from it."""
+"""The check of an export file, before anything is imported from it."""
 
 import hashlib
 from collections import Counter
@@ -15,7 +15,7 @@ _REPORT_EVERY: Final = 1000
 
 
 class FileFault(Exception):
-    """Raised if a file cannot be imported. `faults` has the reasons with line numbers."""
+    """Raised if a file cannot be imported. `faults` contains the reasons, with line numbers."""
 
     def __init__(self, faults: list[str]) -> None:
         super().__init__("; ".join(faults))
@@ -23,7 +23,7 @@ class FileFault(Exception):
 
 
 class CheckedFile(NamedTuple):
-    """A complete file whose lines are all valid."""
+    """A file that is complete and contains only valid lines."""
 
     header: Header
     end: End
@@ -31,7 +31,8 @@ class CheckedFile(NamedTuple):
 
 @dataclass(slots=True)
 class _Reading:
-    """The state of a check: the first and the last record, once they have been read, and the number of lines so far."""
+    """The state of an unfinished check: the first and the last record, once they have been read, and the number of
+    lines so far."""
 
     header: Header | None = None
     end: End | None = None
@@ -67,8 +68,8 @@ def check_file(lines: Iterable[bytes], report: Callable[[int], object]) -> Check
 
 
 def _take(reading: _Reading, line: bytes) -> Parsed:
-    """Parse the next line. Raises RecordError if the line is not valid, or is not allowed at this position, for example
-    a second header."""
+    """Parse the next line. Raises RecordError if the line is not valid, or not allowed at this position. For example, a
+    second header is not allowed."""
     parsed = parse_line(line)
     if reading.end is not None:
         raise RecordError("the line comes after the last record")
@@ -100,8 +101,8 @@ def _check_versions(header: Header) -> None:
 
 
 def _faults_of_whole(reading: _Reading, counts: Counter[type], sha256: str) -> list[str]:
-    """Return the faults of the file as a whole, for example missing lines. Call this function only if each line is
-    valid."""
+    """Return the faults of the file as a whole, for example missing lines. This function must only be called if each
+    line is valid."""
     if reading.header is None:
         return ["the file is empty"]
     end = reading.end

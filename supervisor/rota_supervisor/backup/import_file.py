@@ -23,15 +23,15 @@ _SCAN_COUNT: Final = 1000
 
 
 class ImportRefused(Exception):
-    """Raised if the file cannot be imported into the namespace. The message says why, and what to do."""
+    """Raised if the file cannot be imported into the namespace. The message states the reason and what to do."""
 
 
 class ImportBatch(NamedTuple):
-    """Consecutive lines of a file that one call imports. They are either all items or all keys."""
+    """Consecutive lines of a file that are imported by one call. The lines are either all items or all keys."""
 
     before: int  # the number of lines before the batch
     after: int
-    numbers: Sequence[int]  # the number of each line
+    numbers: Sequence[int]  # the line number of each record in the batch
     items: Sequence[ImportedItem]
     keys: Sequence[ImportedKey]
 
@@ -48,7 +48,7 @@ class _Filling:
     values: int = 0
 
     def has_room(self, parsed: ImportedItem | ImportedKey, size: int) -> bool:
-        """Whether another record fits into the batch."""
+        """Whether the batch has room for another record of this size."""
         if not self.numbers:
             return True
         if isinstance(parsed, ImportedItem):
@@ -58,7 +58,7 @@ class _Filling:
         return not is_full and self.bytes + size <= _MOST_BYTES
 
     def add(self, number: int, parsed: ImportedItem | ImportedKey, size: int) -> None:
-        """Add a record."""
+        """Add a record to the batch."""
         self.numbers.append(number)
         self.bytes += size
         if isinstance(parsed, ImportedItem):
@@ -68,13 +68,13 @@ class _Filling:
             self.values += len(parsed.values)
 
     def closed(self, after: int) -> ImportBatch:
-        """Return the finished batch. `after`: the number of lines of the file up to its end."""
+        """Return the finished batch. `after`: the number of lines of the file up to the end of the batch."""
         return ImportBatch(self.before, after, self.numbers, self.items, self.keys)
 
 
 def batches_of(records: Iterable[NumberedRecord], before: int) -> Iterator[ImportBatch]:
-    """Yield the records of a checked file in batches, without the first `before` lines, which are already imported. The
-    first batch includes the header."""
+    """Yield the records of a checked file in batches. The first `before` lines are skipped, because they have already
+    been imported. The first batch of a file includes the header."""
     filling = _Filling(before)
     last = max(before, HEADER_LINES)
     for number, parsed, size in records:
@@ -99,7 +99,7 @@ class Importer:
         self._transfers = Transfers(namespace)
 
     def begin(self, sha256: str) -> int:
-        """Close the namespace to fleets, and return the number of lines of the file that are already imported. If
+        """Lock fleets out of the namespace, and return how many lines of the file have already been imported. If
         `sha256` is "", only prepare the namespace, as `rota import --prepare` does."""
         protocol = self._connection.execute("HGET", self._store.keys.meta, "protocol")
         if text_of(protocol) != UNFINISHED:
@@ -135,8 +135,8 @@ class Importer:
         )
 
     def write(self, sha256: str, batches: Iterable[ImportBatch], report: Callable[[int], object]) -> list[int]:
-        """Import these batches. Return the numbers of the lines whose tasks were omitted because their ids are
-        taken."""
+        """Import these batches. Return the line numbers of the tasks that were omitted because the namespace already
+        has tasks with the same ids."""
         left_out: list[int] = []
         for batch in batches:
             lines, positions = self._write(sha256, batch)
@@ -157,7 +157,7 @@ class Importer:
 
     def finish(self, end: End, blame: Blame) -> int:
         """Return the tasks that were in flight to their queues, end the group members that ended while the export ran,
-        check the counters, and open the namespace. The result is the number of tasks that were in flight."""
+        check the counters, and open the namespace to fleets. The result is the number of tasks that were in flight."""
         returned = sum(self._reap(owner, blame) for owner in self._owners())
         cursor = ""
         while cursor != _LAST_MEMBERS:
@@ -176,13 +176,14 @@ class Importer:
         return list(map(text_of, self._connection.execute("ZRANGE", self._store.keys.owners, 0, -1)))
 
     def _reap(self, owner: str, blame: Blame) -> int:
-        """Reap an owner of the old fleet as if its node were lost, and return the number of tasks that it held."""
+        """Reap an owner of the exported fleet as if its node had been lost. Return the number of tasks that the owner
+        held."""
         reaped = self._connection.run(self._store.reap_expired(owner, blame))
         return len(reaped.requeued) + len(reaped.dead)
 
 
 def blame_of_import(crash_limit: int, loss_limit: int) -> Blame:
-    """Return the failure record and the limits with which tasks that were in flight are reaped. The record states that
-    the worker belonged to another fleet."""
+    """Return the failure record and the limits for tasks that were in flight during the export. The record states that
+    their worker belonged to another fleet."""
     record = FailureRecord(LOST, _LOSS).to_json(datetime.now(UTC))
     return Blame(loss_record=record, crash_limit=crash_limit, loss_limit=loss_limit)

@@ -1,9 +1,10 @@
 """The reader that provides the contents of an export. It reads a namespace in batches, even while a fleet runs.
 
 Tasks move during an export, so one pass over lists and sets may miss some of them. A scan of all bodies finds these
-tasks, because it returns every task that lives during the whole scan. Further passes then search for the places of
-these tasks. If these passes do not find a task because it moves too often, the task is exported with its body and a new
-entry in the ready lane of its queue, as `rota audit --heal` would restore it.
+tasks, because it returns every task that is live from the start of the scan to its end. Further passes over the lists
+and sets then search for the entries of these tasks. If these passes do not find the entry of a task because it moves
+too often, the task is exported with its body and a new entry in the ready lane of its queue, as `rota audit --heal`
+would restore it.
 """
 
 import re
@@ -48,13 +49,13 @@ Take = Callable[[bytes], bool]
 
 
 class BatchSize:
-    """The number of tasks to read at once: up to BATCH if bodies are small, and fewer if they are large."""
+    """The number of tasks to read at once. It is BATCH if bodies are small, and lower if they are large."""
 
     def __init__(self) -> None:
         self.count = _FIRST_BATCH
 
     def learn(self, size: int) -> None:
-        """Adapt the number to the size of the last batch in bytes."""
+        """Adapt the number of tasks to the size of the last batch, in bytes."""
         if size < _SMALL_BYTES:
             self.count = min(BATCH, 2 * self.count)
         elif size > _LARGE_BYTES:
@@ -62,8 +63,8 @@ class BatchSize:
 
 
 class NamespaceReader:
-    """A reader of one namespace. Call `tasks` first, and then `copied_keys`. After that, `left_out` has the keys with a
-    wrong type."""
+    """A reader of one namespace. Call `tasks` first, and then `copied_keys`. After both, `left_out` contains the keys
+    that have a wrong type."""
 
     def __init__(self, connection: Connection, namespace: str) -> None:
         self._connection = connection
@@ -78,7 +79,7 @@ class NamespaceReader:
     # Tasks
 
     def tasks(self) -> Iterator[Record]:
-        """Yield exactly one record for each live task, and one for each other item of lists and sets."""
+        """Yield one record for each live task, and one for each item of a list or set that is not a task."""
         yield from self._pass(self._seen.add, with_items=True)
         suspects = self._unseen()
         for _ in range(_MORE_PASSES):
@@ -102,7 +103,7 @@ class NamespaceReader:
                     yield item_record(key, member, found.score)
 
     def _lists(self) -> list[str]:
-        """Return the keys of all lanes and in-flight lists, without the prefix."""
+        """Return the keys of all lanes and in-flight lists, without the namespace's prefix."""
         found = set[str]()
         for kind in ("queue", "inflight"):
             for page in self._scan("SCAN", None, "MATCH", f"{self._prefix}{kind}:*", "TYPE", "list"):
@@ -118,7 +119,7 @@ class NamespaceReader:
             yield from batch.entries
 
     def _members(self, key: str) -> Iterator[tuple[bytes, LocatedTask]]:
-        """Yield the members of `delayed` or `dead` that are still there, with their tasks."""
+        """Yield the members of `delayed` or `dead` that still exist when they are read, with their tasks."""
         for page in self._scan("ZSCAN", key):
             for member, found in self._located(page[::2]):
                 if found.key == key:
@@ -131,8 +132,8 @@ class NamespaceReader:
             yield from zip(part, found, strict=True)
 
     def _is_new_item(self, text: bytes) -> bool:
-        """Whether to export an item that is not a live task. A tombstone is exported only once, but any other item as
-        often as it is in the list."""
+        """Whether to export an item that is not a live task. A tombstone is exported only once. Any other item is
+        exported as often as it is in the list."""
         try:
             parse_entry(text)
         except ValueError:
@@ -140,8 +141,8 @@ class NamespaceReader:
         return self._seen.add(text)
 
     def _unseen(self) -> set[bytes]:
-        """Return the ids of live tasks that are not exported yet. Every task that lives during the whole scan is
-        included."""
+        """Return the ids of live tasks that have not been exported yet. They include every such task that is live
+        during the whole scan."""
         unseen = set[bytes]()
         for page in self.pages_of_ids():
             unseen.update(task_id for task_id in page if task_id not in self._seen)
@@ -151,7 +152,7 @@ class NamespaceReader:
         """Yield the ids of all live tasks in pages. A scan may return an id twice."""
         try:
             yield from self._scan("HSCAN", "tasks", "NOVALUES")
-        except Refused:  # Redis before 7.4 and Valkey before 8 do not know NOVALUES.
+        except Refused:  # Redis before 7.4 and Valkey before 8 do not support NOVALUES.
             yield from (page[::2] for page in self._scan("HSCAN", "tasks"))
 
     def _unplaced(self, ids: Sequence[bytes]) -> Iterator[Record]:
@@ -186,7 +187,7 @@ class NamespaceReader:
         yield from self._ends()
 
     def _contents(self, names: Sequence[str]) -> Iterator[tuple[str, list[bytes]]]:
-        """Yield the values of keys, in parts. A key that was deleted in the meantime has no parts."""
+        """Yield each key with its values, in parts. If a key has been deleted meanwhile, it has no values."""
         strings = [name for name in names if COPIED[family_of(name)] == "string"]
         for name, value in zip(strings, self._pipelined("GET", strings), strict=True):
             yield name, [] if value is None else [value]
@@ -196,22 +197,22 @@ class NamespaceReader:
                     yield from ((name, part) for part in _slices(_of_export(page) if name == _META else page))
 
     def totals(self) -> dict[str, int]:
-        """Return the counters of the namespace, without counters that are not numbers."""
+        """Return the counters of the namespace. Counters whose value is not a number are omitted."""
         flat = self._connection.execute("HGETALL", self._keys.totals)
         pairs = zip(map(text_of, flat[::2]), flat[1::2], strict=True)
         return {field: int(count) for field, count in pairs if _COUNT.fullmatch(count)}
 
     def activity(self) -> list[Any]:
-        """Return values that change whenever a task is enqueued, claimed, moved or ended."""
+        """Return values that change whenever a task is enqueued, claimed or moved, or ends."""
         return self._pipelined("HGETALL", ["totals", "counts"])
 
     def has_owners(self) -> bool:
-        """Whether a worker or a consumer is registered."""
+        """Whether any worker or consumer is registered."""
         return bool(self._connection.execute("ZCARD", self._keys.owners))
 
     def _ends(self) -> Iterator[Record]:
-        """Yield records of the texts in which the server remembers ended tasks. If a text is deleted during the export,
-        its number is omitted too."""
+        """Yield records of the texts in which the server stores the ids of ended tasks. If a numbered text is deleted
+        during the export, its number is omitted from the list of texts."""
         numbers = self._connection.execute("LRANGE", self._keys.ends_sealed, 0, -1)
         kept = []
         for number in numbers:
@@ -239,7 +240,7 @@ class NamespaceReader:
 
     def _pipelined(self, name: str, keys: Sequence[str]) -> list[Any]:
         """Run a command such as HGETALL on each of these keys in one round trip, and return the replies. The keys are
-        given without the prefix."""
+        passed without the namespace's prefix."""
         self._connection.send(b"".join(command((pack((name, self._prefix + key)),)) for key in keys))
         return [self._connection.receive() for _ in keys]
 
@@ -251,7 +252,7 @@ def server_time_us(connection: Connection) -> int:
 
 
 def _taken(suspects: set[bytes], task_id: bytes) -> bool:
-    """Remove an id from the suspects, and return whether it was one of them."""
+    """Remove an id from the suspects. Return whether it was one of them."""
     was_suspect = task_id in suspects
     suspects.discard(task_id)
     return was_suspect
@@ -270,8 +271,8 @@ def _slices(values: Sequence[bytes]) -> Iterator[list[bytes]]:
 
 
 def _of_export(page: Sequence[bytes]) -> list[bytes]:
-    """Return the fields of `meta` that are exported, with their values. The protocol version is already in the
-    header."""
+    """Return the fields of `meta` that are exported, with their values. The protocol version is omitted, because the
+    header contains it."""
     pairs = zip(page[::2], page[1::2], strict=True)
     return [part for field, value in pairs if field in _REMEMBERED_IN_META for part in (field, value)]
 
@@ -285,7 +286,8 @@ def _queue_of(body: bytes) -> str:
 
 
 def _new_entry(task_id: bytes, queue: str, now_us: int, found: LocatedTask) -> bytes:
-    """Return a new entry for a task without an entry, as `restore` would create it. The task's counters are lost."""
+    """Return a new entry for a task whose entry was not found. The entry is the same as the one that the script
+    `restore` would create: the counters of the old entry are lost."""
     assert found.task is not None
     incarnation = found.former.partition(b" ")[0]
     flag = b"u" * bool(found.task.unique) + incarnation + b"X" * bool(found.task.attempts)

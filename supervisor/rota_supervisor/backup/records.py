@@ -1,8 +1,8 @@
-"""The lines of an export. Each line is a JSON object that can be read without the other lines. `docs/backup.md`
-describes them.
+"""The lines of an export. Each line is a JSON object that can be read independently of the others. `docs/backup.md`
+describes the lines.
 
-Texts are stored as they are on the server. Bytes that are not UTF-8 are written as lone surrogates, from `\\udc80` to
-`\\udcff`, as in Python's `surrogateescape`, so every text arrives unchanged.
+Texts are written exactly as the server stores them. Bytes that are not UTF-8 become lone surrogates, from `\\udc80` to
+`\\udcff`, as with Python's `surrogateescape`. In this way, an import restores every text unchanged.
 """
 
 import json
@@ -17,7 +17,7 @@ from rota.protocol.wire import text_of
 
 FORMAT: Final = 1
 SETS: Final = ("delayed", "dead")
-MOST_VALUES: Final = 500  # the limit of values in one line, because a key may be large; a field of a hash counts as two
+MOST_VALUES: Final = 500  # maximum per line, because keys may be large; a field of a hash counts as two
 _LISTS: Final = ("queue:", "inflight:")
 COUNTERS: Final = "counters"
 _TOTALS: Final = "totals"
@@ -30,35 +30,35 @@ Record = dict[str, Any]
 
 
 class RecordError(ValueError):
-    """Raised for a line that is not a valid record. The message is the reason."""
+    """Raised for a line that is not a valid record. The message states the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """The first line of an export, which describes it."""
+    """The first line of an export, which describes the export."""
 
     format: int
     protocol: int
     namespace: str
     rota: str  # the version of Rota that wrote the file
     server: str  # the product and release of the server
-    at: str  # when the export began, by the server's clock
-    at_us: int  # when the export began, in microseconds of Unix time
-    tasks: int  # the number of live tasks at that time
+    at: str  # the time at which the export began, by the server's clock
+    at_us: int  # the same time in microseconds of Unix time
+    tasks: int  # the number of live tasks when the export began
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The last line of an export, with totals against which the file is checked. A file without this line is not
-    complete."""
+    """The last line of an export, with totals against which the file is checked. If this line is missing, the file is
+    not complete."""
 
     lines: int  # the number of lines before this line
     tasks: int  # the number of tasks among these lines
-    items: int  # the number of other items of lists and sets among these lines
-    keys: int  # the number of keys among these lines
+    items: int  # the number of records of other items in lists and sets
+    keys: int  # the number of records of keys
     running: int  # the number of tasks that were in flight
-    is_quiet: bool  # whether no worker was registered, and no task changed, while the export ran
-    at: str  # when the export ended, by the server's clock
+    is_quiet: bool  # whether no worker or consumer was registered and no task changed while the export ran
+    at: str  # the time at which the export ended, by the server's clock
     sha256: str  # the digest of all lines before this line
 
 
@@ -69,7 +69,7 @@ Parsed = Header | ImportedItem | ImportedKey | End
 
 
 def to_line(record: Record) -> bytes:
-    """Return a record as a line of JSON, in the encoding of the file."""
+    """Return a record as a line of the file, which is JSON."""
     return _ENCODER.encode(record).encode("ascii") + b"\n"
 
 
@@ -106,8 +106,8 @@ def item_record(key: str, text: bytes, score: bytes | None = None) -> Record:
 
 
 def key_record(key: str, values: Sequence[bytes], expires_ms: int | None = None) -> Record:
-    """Return the record of a key or of a part of a key. The values are members, items, one text, or alternating fields
-    and values."""
+    """Return the record of a key, or of a part of a large key. The values depend on the type of the key: members,
+    items, one text, or alternating fields and values."""
     texts = list(map(text_of, values))
     record: Record = {"record": "key", "key": key}
     match COPIED[family_of(key)]:
@@ -135,7 +135,7 @@ def _with_data(record: Record, task: TaskData) -> Record:
 
 
 def parse_line(line: bytes) -> Parsed:
-    """Parse a line. Raises RecordError with the reason if it is not a valid record."""
+    """Parse a line. If it is not a valid record, raises RecordError with the reason."""
     if not line.endswith(b"\n"):
         raise RecordError("the line does not end with a newline")
     try:
@@ -210,9 +210,9 @@ def _parse_key(record: Record) -> ImportedKey:
 
 
 def _written_as(key: str, kind: str) -> str:
-    """Return how the script `import_keys` writes a key. Producers may enqueue while the import runs. The import
-    therefore adds to the counters in `totals` instead of replacing them, and does not overwrite a unique key that is
-    held."""
+    """Return the method by which the script `import_keys` writes a key. Producers may enqueue tasks while the import
+    runs. The import therefore adds to the counters in `totals` instead of replacing them, and does not overwrite a
+    unique key that is held."""
     if key == _TOTALS:
         return COUNTERS
     return "hold" if family_of(key) == _UNIQUE else kind

@@ -1,4 +1,4 @@
-"""A set of ids that takes 16 to 32 bytes per id, regardless of the length of the ids."""
+"""A set of ids that needs only 16 to 32 bytes per id, regardless of how long the ids are."""
 
 from array import array
 from typing import Final
@@ -9,10 +9,8 @@ _BITS: Final = (1 << 64) - 1
 
 
 class SeenIds:
-    """The ids that were seen, stored as hashes of 64 bits in a table with open addressing.
-
-    With a million ids, the probability that an unseen id is taken for a seen one is below one in ten million. Each
-    process uses different hashes.
+    """A set of ids, stored as 64-bit hashes in a table with open addressing. With a million ids, the probability that a
+    new id is mistaken for one in the set is below one in ten million. The hashes differ from process to process.
     """
 
     def __init__(self, expected: int) -> None:
@@ -23,7 +21,7 @@ class SeenIds:
         return self._count
 
     def add(self, member: bytes) -> bool:
-        """Add an id. Return False if this id was seen before."""
+        """Add an id. Return False if the set already contains this id."""
         at, is_new = self._find(_hash_of(member))
         if is_new:
             self._slots[at] = _hash_of(member)
@@ -36,7 +34,7 @@ class SeenIds:
         return not self._find(_hash_of(member))[1]
 
     def _find(self, number: int) -> tuple[int, bool]:
-        """Return the slot of a hash, and whether the slot is still empty."""
+        """Return the position of a hash in the table, and whether that position is still empty."""
         slots = self._slots
         mask = len(slots) - 1
         at = number & mask

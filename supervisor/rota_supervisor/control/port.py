@@ -11,57 +11,58 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-ControlReply = dict[str, object]  # a reply, which is sent as JSON
-SERVICES: Final = Path("/run")  # Only root can create a folder here, so a folder's owner is the user of a service.
+ControlReply = dict[str, object]  # a reply, before it is encoded as JSON
+SERVICES: Final = Path("/run")  # Only root can create a folder here, so each folder belongs to the user of its service.
 
 
 class RequestRefused(Exception):
-    """A request that cannot be fulfilled. Its text states what is wrong and what to do."""
+    """A request that the master cannot carry out. The text states what is wrong and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScaleOrder:
     """A new number of workers for a pool."""
 
-    pool: str | None  # the name of the pool; can be None if there is only one
-    number: int | None  # None returns to the configured number, or to scaling within the configured range
-    is_relative: bool = False  # whether to add the number to the current one
+    pool: str | None  # the name of the pool; None is permitted if there is only one pool
+    number: int | None  # the number; None stands for the configured number, or for scaling within the configured range
+    is_relative: bool = False  # whether to add `number` to the current number of workers
 
 
 class RequestKind(Enum):
     """A request by a person, a signal or a changed file."""
 
-    DRAIN = auto()  # stop when the running tasks have ended
-    STOP_NOW = auto()  # stop at once
+    DRAIN = auto()  # stop the fleet when the running tasks have ended
+    STOP_NOW = auto()  # stop the fleet at once
     RELOAD = auto()  # read the configuration again
-    RESTART = auto()  # read the configuration and import the code again
-    MORE = auto()  # one more worker in the first pool
-    LESS = auto()  # one worker fewer in the first pool
-    QUIET = auto()  # stop claiming tasks for now
+    RESTART = auto()  # read the configuration again, and import the code again
+    MORE = auto()  # start one more worker in the first pool
+    LESS = auto()  # stop one worker in the first pool
+    QUIET = auto()  # stop claiming tasks until RESUME
     RESUME = auto()  # claim tasks again
-    REPORT = auto()  # write the status and all stacks to the log
+    REPORT = auto()  # write the status, and the stacks of all children, to the log
     PREVIEW = auto()  # show what a reload would do
     SCALE = auto()  # set or change the number of workers of a pool
 
 
 class ControlPort(Protocol):
-    """The master as clients see it. All calls are made in the master's loop, return at once, and can raise
-    RequestRefused."""
+    """The master as its clients see it. All methods are called in the master's event loop and return at once. Each can
+    raise RequestRefused."""
 
     def status(self) -> ControlReply:
         """Return the current status of the fleet."""
 
     def address(self) -> ControlReply:
-        """Return the server and the namespace of the fleet, and the file that it was started with."""
+        """Return the server and the namespace of the fleet, and the configuration file with which the fleet was
+        started."""
 
     def scaling(self) -> ControlReply:
-        """Return, for each pool with a range, the facts that determine its number of workers."""
+        """Return the facts that determine the number of workers, for each pool whose number of workers is a range."""
 
     def request(self, kind: RequestKind, order: ScaleOrder | None = None) -> Awaitable[ControlReply]:
-        """Make a request. `order` is required for SCALE, and None for all others.
+        """Make a request. `order` is required for SCALE, and must be None for all other kinds.
 
-        The returned awaitable resolves to the reply, but a caller does not have to await it. The reply to RELOAD and
-        RESTART comes when their outcome is known. All other replies come at once.
+        The returned awaitable resolves to the reply, but a caller does not have to await it. The reply to RELOAD or
+        RESTART is ready when the outcome is known. All other replies are ready at once.
         """
 
 
@@ -69,9 +70,9 @@ class ControlPort(Protocol):
 
 
 def socket_paths(configured: str, namespace: str, environment: Mapping[str, str], uid: int) -> list[Path]:
-    """Return the possible paths of a fleet's control socket, the likeliest first. A master uses the first path.
+    """Return the possible paths of a fleet's control socket, the likeliest first.
 
-    `configured`: the path in the configuration, or "" for none.
+    A master uses the first one. `configured`: the path in the configuration, or "" if it has none.
     """
     if configured:
         return [Path(configured)]
@@ -79,7 +80,8 @@ def socket_paths(configured: str, namespace: str, environment: Mapping[str, str]
 
 
 def folders_of_sockets(environment: Mapping[str, str], uid: int) -> list[Path]:
-    """Return the folders of a user's control sockets whose path is not configured, the likeliest first."""
+    """Return the folders in which a user's control sockets are if their path is not configured. The likeliest folder is
+    first."""
     folders = [Path("/tmp") / f"rota-{uid}"]  # noqa: S108 - the folder is created with 0700 and its owner is checked
     if session := environment.get("XDG_RUNTIME_DIR"):
         folders.insert(0, Path(session) / "rota")
@@ -100,7 +102,7 @@ def is_of_service(folder: Path, environment: Mapping[str, str]) -> bool:
 
 def is_of_others(folder: Path) -> bool:
     """Whether this user's folder in /tmp is unsafe to use, because it is a link, belongs to another user, or is open to
-    other users. The result is False for a folder that does not have the name of this user's folder."""
+    other users. For a folder with any other name, the result is False."""
     if folder.name != f"rota-{os.getuid()}":
         return False
     try:
@@ -112,7 +114,8 @@ def is_of_others(folder: Path) -> bool:
 
 
 def exchange(connected: socket.socket, request: Mapping[str, Any], seconds: float) -> dict[str, Any]:
-    """Send a request and return the reply. Raises TimeoutError after `seconds`, or OSError if there is no reply."""
+    """Send a request and return the reply. Raises TimeoutError if there is no reply within `seconds`, or OSError if the
+    connection fails."""
     connected.settimeout(seconds)
     with connected.makefile("rb") as reader:
         connected.sendall(json.dumps(request).encode() + b"\n")

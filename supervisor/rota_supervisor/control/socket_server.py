@@ -1,6 +1,6 @@
-"""The master's end of the control socket. It ensures that only one master uses the socket's path, and replies to the
-requests of `rota status`, `scale`, `reload`, `restart`, `quiet`, `resume` and `stop`. It also returns the address of
-the server to commands whose configuration file has faults.
+"""The master's end of the control socket. This module ensures that only one master uses the socket's path, and replies
+to the requests of `rota status`, `scale`, `reload`, `restart`, `quiet`, `resume` and `stop`. It also returns the
+address of the Redis server to commands whose configuration file is not valid.
 
 A request is one line with a JSON object, for example `{"verb": "status"}`. The reply is one line as well:
 `{"ok": true, "status": {...}}`, or `{"ok": false, "error": "what is wrong and what to do"}`.
@@ -34,35 +34,36 @@ from rota_supervisor.control.port import (
 from rota_supervisor.exits import ExitCode, Failure
 
 SOCKET_MODE = 0o600
-SERVICE_SOCKET_MODE = 0o660  # in the folder of a systemd unit, whose group may operate the fleet
+SERVICE_SOCKET_MODE = 0o660  # used in the folder of a systemd unit, whose group may operate the fleet
 FOLDER_MODE = 0o700
 LOCK_MODE = 0o600
 SIGNATURE_BYTES = 32
 SIGNING_SECONDS = 0.2
 BACKLOG = 16
 MAX_LINE_BYTES: Final = 65_536
-QUIET_SECONDS: Final = 30.0  # a connection without a request for this time is closed
+QUIET_SECONDS: Final = 30.0  # a connection is closed if it sends no request for this long
 _Request = Mapping[str, Any]
 _Act = Callable[[ControlPort, _Request], ControlReply | Awaitable[ControlReply]]
 
 
 # The socket has mode 0600, or 0660 in the folder of a systemd unit, and is guarded by a lock on `PATH.lock`. The kernel
-# releases the lock when its process ends, so a master that holds the lock may replace a socket that a killed master
-# left behind. The lock file and the pid file have mode 0600 too, because any process that can open a file can lock it.
-# Both files are removed at the end. In /tmp, another user can create a folder with the same name first, so a folder
-# that does not belong only to this user is not used.
+# releases the lock when the process that holds it ends. Therefore a master that has obtained the lock may replace a
+# socket that a killed master left behind. The lock file and the pid file have mode 0600 too, because any process that
+# can open a file can lock it. Both files are removed at the end. In /tmp, another user may already have created a
+# folder with the name that this user's folder should have. Therefore a folder there is used only if it belongs to this
+# user and is closed to all others.
 
 
 class _HeldError(Exception):
-    """The failure to lock a file that another process holds. Its text is the pid of that process, if known."""
+    """Raised if another process holds the lock on a file. The text is the pid of that process, if it is known."""
 
 
 def _locked(path: Path, what: str, setting: str) -> int:
     """Lock the file at a path for the life of this process, write this process's pid into it, and return its
     descriptor.
 
-    `what`: a description of the file. `setting`: the setting that determines its path. The error message contains both.
-    Raises Failure with code 73 if another process holds the lock.
+    `what`: a description of the file, for the error message. `setting`: the setting that determines the path, also for
+    the error message. Raises Failure with code 73 if another process holds the lock.
     """
     try:
         while True:
@@ -82,23 +83,22 @@ def _locked(path: Path, what: str, setting: str) -> int:
 def _opened(path: Path) -> int:
     """Open a file for locking, and create it if it does not exist.
 
-    A file that exists is opened without O_CREAT. With O_CREAT, the kernel does not let even root open another user's
-    file in a folder such as /tmp (`fs.protected_regular`).
+    A file that exists is opened without O_CREAT. With O_CREAT, the kernel would not let even root open another user's
+    file in a folder such as /tmp (see `fs.protected_regular`).
     """
     flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     while True:
         with contextlib.suppress(FileNotFoundError):
             return os.open(path, flags)
-        with contextlib.suppress(FileExistsError):  # Another process has just created it.
+        with contextlib.suppress(FileExistsError):  # Another process has created the file meanwhile.
             return os.open(path, flags | os.O_CREAT | os.O_EXCL, LOCK_MODE)
 
 
 def _sign(fd: int, path: Path) -> bool:
-    """Lock an open file and write this process's pid into it. Returns False if another file has replaced it at the
-    path.
+    """Lock an open file and write this process's pid into it. Returns False if the file is no longer at the path.
 
-    This happens if the previous holder removed the file after it was opened here and before it was locked. A lock on a
-    removed file would keep no process out. Raises _HeldError or OSError.
+    This happens if the previous holder of the lock removed the file after this process had opened it, but before this
+    process locked it. A lock on a removed file would not keep other processes out. Raises _HeldError or OSError.
     """
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -109,10 +109,10 @@ def _sign(fd: int, path: Path) -> bool:
     found = os.fstat(fd)
     is_file = stat.S_ISREG(found.st_mode)
     if not is_file or not all(word.isdigit() for word in os.pread(fd, SIGNATURE_BYTES, 0).split()):
-        raise OSError("the path exists and is not a pid file")  # A wrong path must not destroy another file.
+        raise OSError("the path exists and is not a pid file")  # If the path is wrong, do not overwrite that file.
     if found.st_uid != os.geteuid():
         os.fchown(fd, os.geteuid(), -1)
-    os.fchmod(fd, LOCK_MODE)  # No other user may lock or write the file, even if it existed before.
+    os.fchmod(fd, LOCK_MODE)  # No other user may lock or write the file, even if the file existed before.
     os.ftruncate(fd, os.pwrite(fd, b"%d\n" % os.getpid(), 0))
     return True
 
@@ -125,9 +125,9 @@ def _is_at(path: Path, fd: int) -> bool:
 
 
 def _release(fd: int, path: Path) -> None:
-    """Remove a locked file, unless another file is at the path now, and release the lock.
+    """Release the lock on a file. Remove the file first, unless the path now belongs to another file.
 
-    A process that waits for the lock then notices that the file was removed (`_sign`).
+    Any process that has opened the file but not locked it yet notices that the file was removed (`_sign`).
     """
     if _is_at(path, fd):
         path.unlink()
@@ -135,8 +135,8 @@ def _release(fd: int, path: Path) -> None:
 
 
 def _signature(fd: int) -> str:
-    """Return the pid in a file that another process holds. Wait briefly, because the process may have just locked the
-    file."""
+    """Return the pid in a file that another process holds. Wait briefly, because that process may have locked the file
+    without having written its pid yet."""
     deadline = time.monotonic() + SIGNING_SECONDS
     while not (words := os.pread(fd, SIGNATURE_BYTES, 0).split()) and time.monotonic() < deadline:
         time.sleep(SIGNING_SECONDS / 100)
@@ -151,8 +151,8 @@ def _taken(message: str) -> Failure:
 
 @contextlib.contextmanager
 def hold_pid_file(path: str) -> Iterator[None]:
-    """Hold the pid file during the block, and remove it at the end. Do nothing if the path is "". Raises Failure with
-    code 73."""
+    """Hold the pid file while the block runs, and remove the file at the end. Do nothing if the path is "". Raises
+    Failure with code 73."""
     with contextlib.ExitStack() as at_end:
         if path:
             fd = _locked(Path(path), f"the pid file {path}", "--pid-file or control.pid_file")
@@ -162,7 +162,7 @@ def hold_pid_file(path: str) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class ControlSocket:
-    """The locked path of a control socket, with the listening socket."""
+    """The listening control socket, and the lock on its path."""
 
     path: Path
     listening: socket.socket
@@ -180,8 +180,8 @@ def _lock_of(path: Path) -> Path:
 
 
 def claim_control_socket(path: Path, mode: int = SOCKET_MODE) -> ControlSocket:
-    """Lock the path and listen on it. A socket that a killed master left behind is replaced. Raises Failure with code
-    73."""
+    """Lock the path and listen on it. If a killed master has left a socket behind at the path, replace this socket.
+    Raises Failure with code 73."""
     _make_folder(path.parent)
     lock_fd = _locked(_lock_of(path), f"the control socket {path}", "control.socket")
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
@@ -200,7 +200,7 @@ def claim_control_socket(path: Path, mode: int = SOCKET_MODE) -> ControlSocket:
 def _make_folder(folder: Path) -> None:
     try:
         folder.mkdir(mode=FOLDER_MODE, parents=True)
-        folder.chmod(FOLDER_MODE)  # The umask may have removed bits of the mode.
+        folder.chmod(FOLDER_MODE)  # The umask may have cleared bits of the mode.
     except FileExistsError:
         pass
     except OSError as error:
@@ -212,8 +212,8 @@ def _make_folder(folder: Path) -> None:
 
 
 def _listen(listening: socket.socket, path: Path, mode: int) -> None:
-    """Listen at the path, and replace a socket that a killed master left behind. Raises OSError, also if the path has a
-    file that is not a socket."""
+    """Listen at the path. If a killed master has left a socket behind there, replace it. Raises OSError, for example if
+    the file at the path is not a socket."""
     with contextlib.suppress(FileNotFoundError):
         if not stat.S_ISSOCK(path.lstat().st_mode):
             raise OSError(f"the path {path} exists and is not a socket")
@@ -228,23 +228,23 @@ def _listen(listening: socket.socket, path: Path, mode: int) -> None:
 
 @contextlib.contextmanager
 def hold_control_files(config: Config) -> Iterator[ControlSocket]:
-    """Hold the pid file and the control socket during the block. Raises Failure with code 73."""
+    """Hold the pid file and the control socket while the block runs. Raises Failure with code 73."""
     path = socket_paths(config.control.socket, config.namespace, os.environ, os.getuid())[0]
     mode = SERVICE_SOCKET_MODE if is_of_service(path.parent, os.environ) else SOCKET_MODE
     with hold_pid_file(config.control.pid_file), contextlib.closing(claim_control_socket(path, mode)) as claimed:
         yield claimed
 
 
-# Connections and lines
+# The connections of clients
 
 
 @contextlib.asynccontextmanager
 async def serve_control(control_socket: ControlSocket, port: ControlPort) -> AsyncIterator[None]:
-    """Serve the control socket during the block. At its end, open connections are closed."""
+    """Serve the control socket while the block runs. At the end of the block, open connections are closed."""
     tasks: set[asyncio.Task[None]] = set()
 
-    # This function is not a coroutine, because asyncio would then create its task. Up to Python 3.12.1, asyncio reports
-    # such a task as a failure if it is cancelled.
+    # This function is not a coroutine. Otherwise asyncio would create its task, and up to Python 3.12.1, asyncio would
+    # report an error if that task were cancelled.
     def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.get_running_loop().create_task(_serve_connection(reader, writer, port))
         tasks.add(task)
@@ -264,8 +264,8 @@ async def serve_control(control_socket: ControlSocket, port: ControlPort) -> Asy
 async def _serve_connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, port: ControlPort) -> None:
     """Reply to one client, one request at a time.
 
-    If a client does not read its replies, no more requests are read from it. After each request of a client that has
-    sent many, all other clients are served first.
+    If a client does not read its replies, no further requests are read from this client. If a client sends many
+    requests at once, the other clients are served after each of them.
     """
     writer.transport.set_write_buffer_limits(high=0)
     try:
@@ -275,21 +275,21 @@ async def _serve_connection(reader: asyncio.StreamReader, writer: asyncio.Stream
             writer.write(json.dumps(await _respond(line, port)).encode() + b"\n")
             async with asyncio.timeout(QUIET_SECONDS):
                 await writer.drain()
-            await asyncio.sleep(0)  # The two waits above may return without letting other tasks run.
+            await asyncio.sleep(0)  # The two awaits above may not let other tasks run.
     except (ConnectionError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-        pass  # The client disconnected, sent nothing, or sent too long a line, so there is nothing to reply to.
+        pass  # The client disconnected, sent nothing for too long, or sent too long a line.
     finally:
         writer.close()
         with contextlib.suppress(ConnectionError):
             await writer.wait_closed()
 
 
-# Requests and replies. A mistake in a request is refused with an explanation.
+# Requests and replies. A request with a mistake is refused with an explanation.
 
 
 async def _respond(line: bytes, port: ControlPort) -> ControlReply:
-    """Return the reply, with the result under the name of the verb. The reply to a reload comes when its outcome is
-    known."""
+    """Reply to a request. The reply contains the result under the name of the verb. The reply to a reload is sent when
+    the outcome of the reload is known."""
     try:
         name, reply = _fulfil(line, port)
         return {"ok": True, name: reply if isinstance(reply, dict) else await reply}
@@ -307,7 +307,7 @@ def _fulfil(line: bytes, port: ControlPort) -> tuple[str, ControlReply | Awaitab
         raise RequestRefused(f"this master does not know the verb {shown(name)}{near}")
     act, fields = VERBS[name]
     for field in request:
-        if field not in fields:  # A misspelt `dry_run` must not cause a reload.
+        if field not in fields:  # A misspelt `dry_run` must not start a reload.
             takes = f"it takes {', '.join(fields)}" if fields else "it takes no fields"
             raise RequestRefused(f"{name} has no field {shown(field)}{suggestion(field, fields) or f': {takes}'}")
     return name, act(port, request)
@@ -343,7 +343,7 @@ def _scale(port: ControlPort, request: _Request) -> Awaitable[ControlReply]:
             raise RequestRefused(f"auto must be true, got {shown(request['auto'])}")
         return port.request(RequestKind.SCALE, ScaleOrder(pool, None))
     number = request[given[0]]
-    if type(number) is not int:  # `True` is an int as well.
+    if type(number) is not int:  # True is an int as well, but is not accepted.
         raise RequestRefused(f"{given[0]} must be a whole number, got {shown(number)}")
     return port.request(RequestKind.SCALE, ScaleOrder(pool, number, is_relative=given[0] == "more"))
 
@@ -355,7 +355,7 @@ def _flag(request: _Request, name: str) -> bool:
     return value
 
 
-# The function that each verb calls, and the additional fields that a request for the verb can have
+# The function that carries out each verb, and the additional fields that a request with this verb may have.
 VERBS: Final[dict[str, tuple[_Act, tuple[str, ...]]]] = {
     "status": (lambda port, _: port.status(), ()),
     "scale": (_scale, ("pool", "workers", "more", "auto")),

@@ -1,8 +1,8 @@
-"""The tasks of the demo, which imitate a mail service: they only sleep.
+"""The tasks of the demo. They imitate those of a mail service, but only sleep.
 
-Each attempt is recorded in a journal. The demo sets its folder in the environment variable DEMO_FOLDER. Each line is
-written with a single write to a file that was opened for appending. Therefore several processes can share the file, and
-the lines of a killed process are kept.
+Each attempt is recorded in a journal file. The environment variable DEMO_FOLDER contains the folder of this file. Each
+line is written by a single call of write() to a file that is opened for appending. Therefore several processes can
+share the file, and the lines of a killed process are kept.
 """
 
 import json
@@ -16,7 +16,7 @@ from rota_supervisor.demo.proof import FOLDER_VARIABLE, RUNS_FILE, Run
 
 
 class MailServerBusy(Exception):
-    """The error of a busy mail server, after which the client should try again later."""
+    """The error of a mail server that is too busy now. The client should send the mail again later."""
 
 
 @rota.around_task
@@ -55,7 +55,7 @@ def send_sold_email(item_id: int) -> None:
 
 @rota.task(queue="expired-email", base=0.2, max_delay=1)
 def send_expired_email(item_id: int) -> None:
-    """Inform a seller that the listing expired. For every tenth task, the mail server refuses the first attempt."""
+    """Inform a seller that the listing has expired. For every tenth item, the mail server rejects the first attempt."""
     if item_id % 10 == 0 and rota.current_task().attempt == 1:
         raise MailServerBusy("450 try again later")
     _send(0.004, item_id)
@@ -63,7 +63,7 @@ def send_expired_email(item_id: int) -> None:
 
 @rota.task
 def ask_for_feedback(item_id: int) -> None:
-    """Ask a buyer, some time after the sale, how it went."""
+    """Ask a buyer for feedback, some time after the sale."""
     _send(0.003, item_id)
 
 

@@ -1,25 +1,26 @@
-"""The proof of the demo. The producer's journal must agree with the tasks' journal, and the fleet's counts must agree
-with both journals."""
+"""The checks at the end of the demo. The producer's journal and the tasks' journal must agree, and the fleet's counts
+must agree with both journals."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-FOLDER_VARIABLE: Final = "DEMO_FOLDER"  # the environment variable with the folder of the journals
+FOLDER_VARIABLE: Final = "DEMO_FOLDER"  # the environment variable that contains the folder of the journals
 RUNS_FILE: Final = "runs.jsonl"
 RUN_EVENTS: Final = ("start", "done", "failed")
-_NAMED: Final = 3  # a fault names at most this many tasks; the journals contain all of them
+_NAMED: Final = 3  # an error names at most this many tasks; the journals contain all of them
 
 
 class Accepted(NamedTuple):
-    """A task that the server has accepted. It must not start before `not_before`, in Unix time."""
+    """A task that the server has accepted. The task must not start before `not_before`, in Unix time."""
 
     task: str
     not_before: float
 
 
 class Run(NamedTuple):
-    """A line that a task recorded about an attempt. `what` is one of `RUN_EVENTS`. Both times are Unix times."""
+    """A line of the tasks' journal, about one attempt. `what` is one of `RUN_EVENTS`. `at` and `due_at` are Unix
+    times."""
 
     what: str
     task_id: str
@@ -30,7 +31,7 @@ class Run(NamedTuple):
 
 
 class Check(NamedTuple):
-    """A condition that must hold, whether it does, and the observed values as text for people."""
+    """A condition that must hold, whether it holds, and the observed values in words."""
 
     name: str
     ok: bool
@@ -40,13 +41,13 @@ class Check(NamedTuple):
 def prove(
     accepted: Mapping[str, Accepted], runs: Sequence[Run], killed: Collection[str], status: Mapping[str, Any]
 ) -> list[Check]:
-    """Compare both journals with each other and with `status`, the contents of `/status.json`. `killed`: the ids of
-    tasks that ran while their worker was killed."""
+    """Compare both journals with each other and with `status`, the contents of `/status.json`. `killed`: the ids of the
+    tasks that were running when their worker was killed."""
     first = {run.task_id: run for run in reversed(runs) if run.what == "start"}
     starts, done, failed = (
         Counter(run.task_id for run in runs if run.what == of) for of in ("start", "done", "failed")
     )
-    ends = done + failed + Counter(killed)  # a killed worker does not record the end of its attempt
+    ends = done + failed + Counter(killed)  # A killed worker does not record the end of its attempt.
     lost = accepted.keys() - done.keys()
     repeated = {task_id for task_id in starts if done[task_id] > 1 or starts[task_id] != ends[task_id]}
     promised = {task_id: each.not_before for task_id, each in accepted.items()}
@@ -90,7 +91,8 @@ def _counted(accepted: int, done: int, killed: int, status: Mapping[str, Any]) -
 
 
 def totals(status: Mapping[str, Any]) -> tuple[int, int]:
-    """Return how many tasks Redis has accepted, and how many attempts succeeded, according to the fleet's counts."""
+    """Return how many tasks Redis has accepted and how many attempts have succeeded, according to the fleet's
+    counts."""
     queues = status["queues"]
     accepted = sum((row["state"] or {}).get("accepted", 0) for row in queues)
     return accepted, sum(row["processed"].get("done", 0) for row in queues)

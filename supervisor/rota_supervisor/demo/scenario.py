@@ -1,4 +1,5 @@
-"""The steps of the demo: streams of tasks, two floods, a kill and two resizes, until all tasks are done."""
+"""The steps of the demo: steady streams of tasks, two floods, a kill and two resizes. The demo then waits until all
+tasks are done."""
 
 import contextlib
 import json
@@ -19,16 +20,16 @@ from rota_supervisor.testing import FleetOfTest
 from rota_supervisor.top import fleet_view
 
 NAMESPACE: Final = "demo"
-ACT_SECONDS: Final = 20.0  # the time limit of a step, which takes a fraction of a second on a machine with free CPU
+ACT_SECONDS: Final = 20.0  # time limit of each step, which takes less than a second on a machine with free processors
 _TICK_SECONDS: Final = 0.05
 _POLL_SECONDS: Final = 0.2
 _REPORT_SECONDS: Final = 2.0
 _DRAIN_SECONDS: Final = 60.0
-_IDLE_SECONDS: Final = 5.0  # if the fleet is idle for this long, it will not run the missing tasks
+_IDLE_SECONDS: Final = 5.0  # if the fleet has been idle for this long, tasks that have not run yet are lost
 _LAST_LINES: Final = 3
 _SHORTEST_DELAY_SECONDS: Final = 0.3
 _DELAY_SHARE: Final = 0.12  # the longest delay, as a share of the demo's duration
-_FLOOD_PER_SECOND: Final = 30  # the number of tasks in a flood, for each second of the demo
+_FLOOD_PER_SECOND: Final = 30  # the number of tasks in a flood, per second of the demo
 
 
 SETTINGS: Final[Mapping[str, Any]] = {
@@ -42,13 +43,13 @@ SETTINGS: Final[Mapping[str, Any]] = {
 
 
 def ended_by_itself(fleet: FleetOfTest) -> Failure:
-    """Return the error for a fleet that ended unexpectedly, with the last lines of its log."""
+    """Return an error for a fleet that has ended unexpectedly. The error includes the last lines of the fleet's log."""
     log_end = "\n".join(fleet.log.splitlines()[-_LAST_LINES:])
     return Failure(ExitCode.NO, f"the fleet ended unexpectedly with exit code {fleet.exit_code}: {log_end}")
 
 
 class Stream(NamedTuple):
-    """Calls of one task at a steady rate. `is_delayed`: whether the tasks are enqueued with a delay."""
+    """A steady stream of calls of one task. `is_delayed`: whether the tasks are enqueued with a delay."""
 
     task: str
     queue: str
@@ -67,7 +68,7 @@ STREAMS: Final = (
 
 
 class Demo:
-    """One run of the demo with a fleet that is ready. `report` is called with a text for each event. `watch` is called
+    """One run of the demo, with a fleet that is ready. `report` is called with a text for each event. `watch` is called
     repeatedly, and raises an exception if the user wants to quit."""
 
     def __init__(
@@ -86,15 +87,15 @@ class Demo:
         self._http = node_at(settings["http"]["listen"])
         self._random = Random(17)  # noqa: S311 - delays, the same in each demo
         self.accepted: dict[str, Accepted] = {}
-        self.status: Mapping[str, Any] = {}  # the last reply to a request for /status.json
+        self.status: Mapping[str, Any] = {}  # the latest reply of /status.json
         self._killed: list[str] = []
         self._acts: list[Check] = []
         self._produced_seconds = self._polled_at = self._reported_at = 0.0
         self._started_at = time.monotonic()
 
     def run(self) -> list[Check]:
-        """Enqueue tasks, disturb the fleet, wait until all tasks are done, and return the proof. Raises Failure, and
-        RotaError."""
+        """Enqueue tasks, disturb the fleet, wait until all tasks are done, and return the checks of the proof. Raises
+        Failure and RotaError."""
         self._wait(lambda: bool(self.status), ACT_SECONDS)
         for share, act in (
             (0.1, self._flood),
@@ -169,7 +170,7 @@ class Demo:
         self._acts.append(Check(name, ok, seen))
         self._report(seen)
 
-    # Waiting and enqueueing between and during the steps
+    # Waiting and enqueueing, during the steps and between them
 
     def _produce_until(self, condition: Callable[[], bool], seconds: float) -> bool:
         def has_ended() -> bool:
@@ -179,7 +180,7 @@ class Demo:
         return self._wait(has_ended, seconds)
 
     def _wait(self, until: Callable[[], bool], seconds: float) -> bool:
-        """Wait until the condition holds. Return False if this takes too long."""
+        """Wait until the condition holds. Return False if it does not hold within `seconds`."""
         deadline = time.monotonic() + seconds
         while not until():
             if time.monotonic() > deadline:
@@ -195,7 +196,7 @@ class Demo:
         now = time.monotonic()
         if now - self._polled_at > _POLL_SECONDS:
             self._polled_at = now
-            with contextlib.suppress(NodeUnreachable, ValueError):  # for example while the exporter is replaced
+            with contextlib.suppress(NodeUnreachable, ValueError):  # for example, the exporter is being replaced
                 self.status = json.loads(self._http.get("/status.json").text)
         if self.status and now - self._reported_at > _REPORT_SECONDS:
             self._reported_at = now
@@ -231,7 +232,7 @@ class Demo:
         return [Run(*json.loads(line)) for line in lines if task_id in line and line.endswith("\n")]
 
     def lags(self) -> dict[str, dict[str, float | None]]:
-        """Return the lag of each queue in the last minutes, in seconds."""
+        """Return the lag of each queue over the last few minutes, in seconds."""
         rows = {row["name"]: row["lag"] or {} for row in self.status["queues"]}
         return {name: {each: lag.get(f"{each}_seconds") for each in ("p50", "p99")} for name, lag in rows.items()}
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 from rota_supervisor.doctor.scrubber import Scrubber
 from rota_supervisor.exits import ExitCode, Failure
 
-MODE: Final = 0o600  # the archive has no known secrets, but describes the system in detail
+MODE: Final = 0o600  # the archive contains no known secrets, but it describes the system in detail
 README: Final = """\
 A support archive of Rota, written by `rota doctor --bundle`.
 
@@ -37,14 +37,14 @@ and lines that your own code logs are unchanged: read the archive before you sen
 
 @dataclass(slots=True)
 class Bundle:
-    """The contents of an archive: its texts by file name, and the parts that could not be collected."""
+    """The contents of a support archive: its files by name, and the parts that could not be collected."""
 
     scrubber: Scrubber
     texts: dict[str, str] = field(default_factory=lambda: {"README.txt": README})
     missing: dict[str, str] = field(default_factory=dict)
 
     def add(self, name: str, values: Any) -> None:
-        """Add a JSON document."""
+        """Add values to the archive as a JSON document."""
         self.texts[name] = self.scrubber.document(values)
 
     def add_text(self, name: str, text: str) -> None:
@@ -56,7 +56,7 @@ class Bundle:
         self.texts[name] = self.scrubber.lines(text)
 
     def miss(self, name: str, why: str) -> None:
-        """Note that a part could not be collected."""
+        """Record that a part could not be collected, and the reason."""
         self.missing[name] = self.scrubber.text(why)
 
     def write(self, path: Path) -> None:

@@ -11,11 +11,11 @@ from rota_supervisor.exits import ExitCode
 
 
 class Severity(StrEnum):
-    """The severity of a finding, the worst first."""
+    """The severity of a finding. The worst is listed first."""
 
     ERROR = "error"  # the fleet cannot run, or loses tasks or running work
-    WARNING = "warning"  # the fleet runs, and a person should change something
-    NOTE = "note"  # useful to know
+    WARNING = "warning"  # the fleet runs, but a person should change something
+    NOTE = "note"  # information that needs no action
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +24,9 @@ class FindingKind:
 
     id: str
     severity: Severity
-    means: str  # the consequences of the problem
+    means: str  # what happens because of the problem
     remedy: str  # how to solve the problem
-    code: ExitCode = ExitCode.NO  # the exit code of the command, if this is an error
+    code: ExitCode = ExitCode.NO  # the exit code of `rota doctor` if this kind is an error
 
 
 _ERROR: Final = Severity.ERROR

@@ -15,7 +15,7 @@ class Finding:
     """One finding of an examination."""
 
     id: str  # the id of the kind of finding
-    seen: str  # the values that were found
+    seen: str  # what was found, with the values
 
     @property
     def kind(self) -> FindingKind:
@@ -40,8 +40,8 @@ def in_order(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def exit_code_of(findings: Iterable[Finding], *, strict: bool) -> ExitCode:
-    """Return the exit code of an examination. If there are several errors, 78 takes precedence over 69, and 69 over 1.
-    With `strict`, warnings count as errors."""
+    """Return the exit code of an examination. If there are several errors, code 78 takes precedence over 69, and 69
+    over 1. With `strict`, warnings count as errors."""
     found = list(findings)
     codes = {each.kind.code for each in found if each.kind.severity is Severity.ERROR}
     for code in (ExitCode.CONFIG, ExitCode.UNREACHABLE, ExitCode.NO):

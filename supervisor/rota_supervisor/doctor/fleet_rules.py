@@ -2,8 +2,8 @@
 its namespace belong together.
 
 Heartbeats show whether nodes belong together. The heartbeat of a node contains the names of the tasks that the node's
-code declares, and the tiers and options of the node's queues. Nodes of one fleet have the same tasks and the same tiers
-and options, except during a deploy.
+code declares, and the tiers and options of the node's queues. On all nodes of one fleet, these are the same, except
+during a deploy.
 """
 
 from collections import defaultdict
@@ -52,18 +52,19 @@ def counts(found: Examination) -> Iterator[Finding]:
 
 
 def lost_nodes(found: Examination) -> Iterator[Finding]:
-    """Report nodes that have sent no heartbeat for longer than a lease, and have not reported that they stop."""
+    """Report nodes that have sent no heartbeat for longer than a lease, and have not announced that they are
+    stopping."""
     for node in found.fleet.nodes:
         if not node.is_alive and node.report.state not in _MAY_GO:
             yield Finding("node-lost", f"{node.name} has been silent for {in_words(node.silent_seconds)}")
 
 
-# Nodes that belong together
+# Which nodes belong to the same fleet
 
 
 def _serving(nodes: Iterable[Node]) -> list[Node]:
-    """Return the nodes that are serving. A killed node counts as alive until its lease expires, so the last heartbeat
-    must be younger than half of the lease."""
+    """Return the nodes that are serving tasks. A killed node counts as alive until its lease expires. Therefore the
+    last heartbeat of a node must be more recent than half of its lease."""
     return [
         node
         for node in nodes
@@ -72,10 +73,10 @@ def _serving(nodes: Iterable[Node]) -> list[Node]:
 
 
 class _Side(NamedTuple):
-    """The code and the queues of one node, or of this folder."""
+    """The tasks and the queues of one node or of several nodes that run the same code. This folder counts as a node."""
 
     names: tuple[str, ...]  # the names of the nodes
-    code: frozenset[str]  # the names of the tasks
+    code: frozenset[str]  # the names of the tasks that they declare
     queues: frozenset[str]
 
 
@@ -96,7 +97,7 @@ def sharing(found: Examination) -> Iterator[Finding]:
 
 
 def _by_code(sides: Sequence[_Side]) -> list[_Side]:
-    """Return the sides, after merging sides that have a task in common, directly or through other sides."""
+    """Merge sides that have a task in common, directly or through other sides, and return the resulting sides."""
     joined: list[_Side] = []
     for side in sides:
         same = [each for each in joined if each.code & side.code]
@@ -113,7 +114,7 @@ def _by_code(sides: Sequence[_Side]) -> list[_Side]:
 
 
 def _common_queues(one: Collection[str], other: Collection[str]) -> list[str]:
-    """Return the queues of one side that the other side serves too, by name or by a pattern."""
+    """Return the queues in `one` that the other side also serves, by name or by a pattern."""
     return sorted(queue for queue in one if any(_overlap(queue, each) for each in other))
 
 
@@ -134,11 +135,11 @@ def code(found: Examination) -> Iterator[Finding]:
                 if missing
             ]
             yield Finding("nodes-code-differs", "; ".join(lacks))
-            return  # One pair is enough: the remedy is the same for all.
+            return  # One pair is enough, because the remedy is the same for all pairs.
 
 
 def versions(found: Examination) -> Iterator[Finding]:
-    """Report nodes with several versions of Rota."""
+    """Report nodes that run different versions of Rota."""
     by_version: dict[str, list[str]] = defaultdict(list)
     for node in _serving(found.fleet.nodes):
         if node.report.version:
@@ -149,7 +150,7 @@ def versions(found: Examination) -> Iterator[Finding]:
 
 
 def hosts(found: Examination) -> Iterator[Finding]:
-    """Report live masters with the same host in their names. A node's name is the name of its host with a random
+    """Report live masters whose names contain the same host. The name of a node is the host name with a random
     suffix."""
     by_host: dict[str, list[str]] = defaultdict(list)
     for node in _serving(found.fleet.nodes):
@@ -160,11 +161,11 @@ def hosts(found: Examination) -> Iterator[Finding]:
 
 
 def settings(found: Examination) -> Iterator[Finding]:
-    """Report nodes that disagree on the options or the order of a queue, or on the length of the lease."""
+    """Report nodes that differ in the options or the order of a queue, or in the length of the lease."""
     for one, other in combinations(_serving(found.fleet.nodes), 2):
         if differences := [*_differing_options(one, other), *_differing_order(one, other)]:
             yield Finding("nodes-settings-differ", f"{one.name} and {other.name}: {_listed(differences)}")
-            return  # One pair is enough: the remedy is the same for all.
+            return  # One pair is enough, because the remedy is the same for all pairs.
 
 
 def _differing_options(one: Node, other: Node) -> Iterator[str]:
@@ -178,8 +179,8 @@ def _differing_options(one: Node, other: Node) -> Iterator[str]:
 
 
 def _differing_order(one: Node, other: Node) -> Iterator[str]:
-    """Yield the pairs of queues that two nodes serve in a different order. A pool need not have all queues, so a pair
-    is compared only if one pool of each node has both queues."""
+    """Yield the pairs of queues that two nodes serve in a different order. A pool need not serve all queues. Therefore
+    a pair is compared only if each node has a pool that serves both queues."""
     mine = _order_of(one)
     others = _order_of(other)
     for pair in sorted(mine.keys() & others.keys()):
@@ -188,8 +189,8 @@ def _differing_order(one: Node, other: Node) -> Iterator[str]:
 
 
 def _order_of(node: Node) -> Mapping[tuple[str, str], int]:
-    """Return, for each pair of queues of a pool, whether the first queue is in a higher tier (-1), in the same tier
-    (0), or in a lower tier (1)."""
+    """Return the order of each pair of queues in a pool: -1 if the first queue is in a higher tier, 0 if both are in
+    the same tier, and 1 if the first queue is in a lower tier."""
     found: dict[tuple[str, str], int] = {}
     for pool in node.pools.values():
         tiers = {queue: tier for tier, queues in enumerate(_tiers_of(pool)) for queue in queues}
@@ -204,8 +205,8 @@ def _shares_of(node: Node) -> Mapping[str, QueueShare]:
 
 
 def _tiers_of(pool: Packed) -> list[Mapping[str, QueueShare]]:
-    """Return the queues of each tier of a pool, the highest tier first, or nothing if another program wrote the
-    heartbeat."""
+    """Return the queues of each tier of a pool, the highest tier first. Return an empty list if another program wrote
+    the heartbeat."""
     try:
         return [{shown(share.name): share for share in tier} for tier in read_tiers(pool)]
     except (ValueError, LookupError):

@@ -1,4 +1,4 @@
-"""The facts about this machine and one process on it, from /proc, /sys, /dev/shm and psutil."""
+"""The facts about this machine and about one of its processes, from /proc, /sys, /dev/shm and psutil."""
 
 import os
 import re
@@ -22,7 +22,7 @@ _IN_KUBERNETES: Final = "KUBERNETES_SERVICE_HOST"
 
 
 def read_process(pid: int, *, is_master: bool, unread: list[Unread]) -> ProcessReading:
-    """Return the limits of a process, and add facts that could not be read to `unread`."""
+    """Return the limits of a process. Facts that could not be read are added to `unread`."""
     folder = _PROC / str(pid)
     try:
         limits = parse_limits((folder / "limits").read_text())
@@ -46,7 +46,7 @@ def read_process(pid: int, *, is_master: bool, unread: list[Unread]) -> ProcessR
 
 
 def parse_limits(text: str) -> dict[str, int | None]:
-    """Return the soft limits in `/proc/PID/limits` by their names in that file. None means no limit."""
+    """Return the soft limits from the text of `/proc/PID/limits`, by their names in that file. None means no limit."""
     return {name: None if soft == _UNLIMITED else int(soft) for name, soft, _ in _LIMIT.findall(text)}
 
 
@@ -58,14 +58,14 @@ def _processors_of(pid: int) -> int | None:
 
 
 def _threads_of(user: int) -> int:
-    """Return the number of processes and threads of a user that are visible here."""
+    """Return how many processes and threads of a user are visible to this process."""
     processes = psutil.process_iter(["uids", "num_threads"])
     rows = (each.info for each in processes)
     return sum(row["num_threads"] or 1 for row in rows if row["uids"] and row["uids"].real == user)
 
 
 def read_machine(environment: Mapping[str, str], unread: list[Unread]) -> MachineReading:
-    """Return the facts about this machine, and add facts that could not be read to `unread`."""
+    """Return the facts about this machine. Facts that could not be read are added to `unread`."""
     memory = psutil.virtual_memory()
     limits = [_number(name, unread) for name in ("kernel/threads-max", "kernel/pid_max")]
     return MachineReading(
@@ -90,7 +90,8 @@ def _number(name: str, unread: list[Unread]) -> int | None:
 
 
 def _threads_of_machine() -> int | None:
-    """Return the number of all threads, which the kernel shows in /proc/loadavg as `running/all`."""
+    """Return the number of all threads on this machine. The kernel shows it in /proc/loadavg, after the slash in
+    `running/all`."""
     try:
         return int((_PROC / "loadavg").read_text().split()[3].partition("/")[2])
     except (OSError, ValueError, IndexError):
@@ -122,8 +123,8 @@ def _container(environment: Mapping[str, str]) -> str:
 
 
 def may_have_huge_pages(pid: int, names: tuple[str, ...]) -> bool | None:
-    """Return whether a process can have transparent huge pages, or None if this cannot be determined, for example
-    because the process has none of these names."""
+    """Return whether a process can have transparent huge pages. Return None if this cannot be determined, for example
+    because the name of the process begins with none of `names`."""
     try:
         text = (_PROC / str(pid) / "status").read_text()
     except OSError:

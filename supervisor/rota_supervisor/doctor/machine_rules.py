@@ -12,20 +12,21 @@ from rota_supervisor.master.effects.processes import SPARE_DESCRIPTORS
 from rota_supervisor.master.shell.run import faults_of_limits
 
 MEGABYTE: Final = 1 << 20
-# Measured with 8 workers that have run 400 tasks (docs/performance.md): the total for the master, the zygote, one
-# poller and the exporter, and the amount for each worker. Code of the application is not included.
+# The memory of a fleet, measured after 8 workers have run 400 tasks (docs/performance.md). FLEET_BYTES is the total for
+# the master, the zygote, one poller and the exporter. WORKER_BYTES is for each worker. Neither includes memory for the
+# application's code.
 FLEET_BYTES: Final = 60 * MEGABYTE
 WORKER_BYTES: Final = 6 * MEGABYTE
 OTHER_CHILDREN: Final = 5  # two zygotes, two pollers and the exporter
-MASTER_FILES: Final = 26  # the open files of a master, without stack files
+MASTER_FILES: Final = 26  # the number of files that a master has open, not counting stack files
 LOW_MEMORY_SHARE: Final = 0.9
 LEAST_SPARE_PROCESSES: Final = 64
 MANY_WORKERS: Final = 4  # per processor
-SMALL_SHARED_BYTES: Final = 64 * MEGABYTE  # the default size in containers
+SMALL_SHARED_BYTES: Final = 64 * MEGABYTE  # the default size of /dev/shm in containers
 FULL_SHARED_SHARE: Final = 0.9
-CLOCK_SECONDS: Final = 1.0  # the status page and the alert use the same limit
+CLOCK_SECONDS: Final = 1.0  # the status page and the clock alert use the same limit
 STRICT_OVERCOMMIT: Final = 2
-# docs/service.md recommends this time between the end of the drain and the timeout of the service manager.
+# docs/service.md recommends a timeout of the service manager that is this much longer than the drain.
 GRACE_SECONDS: Final = 15.0
 LEAST_WATCHDOG_SECONDS: Final = 5.0
 _SHARED: Final = "/dev/shm"  # noqa: S108 - it is named, not used
@@ -43,7 +44,7 @@ def limits(found: Examination) -> Iterator[Finding]:
 
 
 def open_files(found: Examination) -> Iterator[Finding]:
-    """Report a limit on open files that leaves no room for the stacks of all children."""
+    """Report a limit on open files that is too low to give each child a stack file."""
     limit = found.process.open_files
     needed = MASTER_FILES + found.workers + OTHER_CHILDREN + SPARE_DESCRIPTORS
     if limit is not None and limit < needed:
@@ -55,7 +56,7 @@ def open_files(found: Examination) -> Iterator[Finding]:
 
 
 class _Room(NamedTuple):
-    """A limit on processes, and the number of processes that can still be started."""
+    """A limit on processes, and how many more processes can be started under this limit."""
 
     left: int
     limit: int
@@ -91,7 +92,8 @@ def _rooms(found: Examination) -> Iterator[_Room]:
 
 
 def memory(found: Examination) -> Iterator[Finding]:
-    """Report memory that is too small for the workers, is nearly used up, or can be exceeded by the workers."""
+    """Report memory that is too small for the workers or nearly used up, and workers that may together use more memory
+    than there is."""
     limit = found.process.cgroup.memory_limit
     growth = found.config.limits.max_rss_mb * MEGABYTE
     size = min(limit or math.inf, found.machine.memory)
@@ -110,7 +112,7 @@ def memory(found: Examination) -> Iterator[Finding]:
 
 
 def _used_memory(found: Examination) -> int | None:
-    """Return the memory in use in the control group or on the machine, whichever has the lower limit."""
+    """Return how much memory is in use: in the control group or on the whole machine, whichever has the lower limit."""
     cgroup = found.process.cgroup
     machine = found.machine
     if cgroup.memory_limit is not None and cgroup.memory_limit < machine.memory:
@@ -119,13 +121,13 @@ def _used_memory(found: Examination) -> int | None:
 
 
 def kills(found: Examination) -> Iterator[Finding]:
-    """Report a control group in which all processes are killed together."""
+    """Report a control group whose processes the kernel kills all together when memory runs out."""
     if found.process.cgroup.kills_together:
         yield Finding("memory-kills-together", f"memory.oom.group is 1 for {found.process.cgroup.path}")
 
 
 def processors(found: Examination) -> Iterator[Finding]:
-    """Report that there are more workers than the processors that the fleet may use."""
+    """Report if there are too many workers for the processors that the fleet may use."""
     process = found.process
     machine = found.machine
     usable = min(process.processors or machine.processors, process.cgroup.cpu_limit or math.inf)
@@ -137,7 +139,7 @@ def processors(found: Examination) -> Iterator[Finding]:
 
 
 def shared_memory(found: Examination) -> Iterator[Finding]:
-    """Report problems with /dev/shm that can keep tasks from using it."""
+    """Report problems with /dev/shm that can prevent tasks from using it."""
     shared = found.machine.shared_memory
     if shared is None or not shared.is_writable:
         yield Finding("shm-unusable", f"{_SHARED} does not exist" if shared is None else f"{_SHARED} is not writable")
@@ -156,7 +158,8 @@ def kernel(found: Examination) -> Iterator[Finding]:
 
 
 def clock(found: Examination) -> Iterator[Finding]:
-    """Report a clock that differs from the server's clock by more than the possible error of the measurement."""
+    """Report if the clocks of this machine and of the server differ by more than CLOCK_SECONDS, after the possible
+    error of the measurement has been subtracted."""
     offset = found.server.clock_offset_seconds if found.server else None
     if found.server and offset is not None and abs(offset) - found.server.clock_error_seconds > CLOCK_SECONDS:
         which = "behind" if offset > 0 else "ahead of"
@@ -171,9 +174,9 @@ def _megabytes(size: float) -> str:
 
 
 def grace(found: Examination) -> Iterator[Finding]:
-    """Report a manager that does not wait for the end of a drain.
+    """Report a service manager that does not wait until a drain has ended.
 
-    If the master sends notifications, its unit gets more time while the fleet drains, so a short timeout does not
+    If the master sends notifications, it asks for more time while the fleet drains, so that a short timeout does not
     interrupt the drain.
     """
     unit = found.unit
@@ -192,7 +195,7 @@ def grace(found: Examination) -> Iterator[Finding]:
 
 
 def unit_settings(found: Examination) -> Iterator[Finding]:
-    """Report settings of the unit that make systemd end workers or the whole fleet."""
+    """Report settings of the systemd unit that make systemd kill workers or the whole fleet."""
     unit = found.unit
     if unit is None:
         return

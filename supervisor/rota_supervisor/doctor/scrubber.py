@@ -1,7 +1,7 @@
-"""The scrubber, which replaces secrets by `***` in everything that goes into a support archive.
+"""The scrubber, which replaces secrets with `***` in everything that goes into a support archive.
 
 Secrets are found in two ways. *Known* secrets are read from the configuration, the files that it names and the
-environment. Each of their occurrences is replaced, regardless of how it is escaped. In addition, everything that *looks
+environment. Every occurrence of such a secret is replaced, however it is escaped. In addition, everything that *looks
 like* a secret is replaced: passwords in URLs, bearer tokens, private keys, and values with a name such as `password` or
 `api_key`.
 """
@@ -15,19 +15,19 @@ from urllib.parse import quote, quote_plus, unquote
 
 from rota.display_text import HIDDEN, printable
 
-LEAST_CHARACTERS: Final = 3  # shorter secrets cannot be distinguished from ordinary text
+LEAST_CHARACTERS: Final = 3  # a shorter secret cannot be distinguished from ordinary text
 _WHOLE_WORD_CHARACTERS: Final = 8  # a shorter secret is replaced only where it is a whole word
 _NAMES: Final = (
     r"passw(?:or)?d|passphrase|(?<=[_.-])pwd|secret|token|credential|api[_-]?key|access[_-]?key|private[_-]?key"
     r"|encryption[_-]?key|signing[_-]?key|authorization|cookie|dsn|masterauth|requirepass"
 )
-# Names of settings whose value is the path of a file or the name of a module, so it is not a secret.
+# The names of settings that are not secrets, because their value is the path of a file or the name of a module.
 _PATHS: Final = r"[\w.-]*(?:_file|_path)\b|redis_credentials\b|tls_key\b|redis_tls_key\b"
 _SECRET_NAME: Final = re.compile(rf"(?!{_PATHS})[\w.-]*(?:{_NAMES})s?[\w.-]*", re.IGNORECASE)
 _NO_SECRETS: Final = frozenset({"", "true", "false", "yes", "no", "on", "off", "none", "null"})
 _RANDOM: Final = re.compile(r"(?=\S*[A-Za-z])(?=\S*\d)\S{12,}")
-# A value in quotes (the closing quote may have been cut off), a value in quotes that are escaped because they are in a
-# JSON text, or a value without quotes.
+# A value in one of three forms: in quotes, of which the closing one may have been cut off; in escaped quotes, because
+# the value is in a JSON text; or without quotes.
 _VALUE: Final = (
     r"""(?:"(?:[^"\\\n]|\\.)*"?|\\"(?:[^"\\\n]|\\(?!").)*(?:\\")?|'[^'\n]*'?"""
     r"""|(?:(?:bearer|basic|token)\s+)?[^\s"',;&)}\]\\]+)"""
@@ -48,7 +48,7 @@ _TOKEN: Final = re.compile(
 
 
 class Scrubber:
-    """The replacement of secrets in texts and in JSON documents."""
+    """A scrubber for texts and JSON documents."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
         forms = {form for secret in secrets if len(secret) >= LEAST_CHARACTERS for form in _forms_of(secret)}
@@ -66,7 +66,7 @@ class Scrubber:
         return _TOKEN.sub(HIDDEN, text)
 
     def values(self, values: Any) -> Any:
-        """Return JSON values without secrets. Values with the name of a secret are replaced, and all texts are
+        """Return JSON values without secrets. A value whose name is that of a secret is replaced, and all texts are
         scrubbed."""
         if isinstance(values, Mapping):
             return {
@@ -85,8 +85,8 @@ class Scrubber:
     def lines(self, text: str) -> str:
         """Return the lines of a log without secrets. A JSON line remains valid JSON.
 
-        A private key that was logged in several lines is replaced, including everything that was logged between its
-        lines.
+        A private key that was logged in several lines is replaced, together with everything that was logged between
+        these lines.
         """
         cleaned = []
         is_in_key = False
@@ -107,17 +107,17 @@ class Scrubber:
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether the value of an option, a variable or an argument with this name may be a secret."""
+    """Whether a value under this name may be a secret. The name can be that of an option, a variable or an argument."""
     return _SECRET_NAME.fullmatch(name) is not None
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether a value may be a secret, because it is a text that is neither empty nor a flag such as `true`."""
+    """Whether a value is a text that may be a secret. Empty texts and flags such as `true` are not secrets."""
     return isinstance(value, str) and value.lower() not in _NO_SECRETS
 
 
 def _forms_of(secret: str) -> Iterator[str]:
-    """Yield a secret in its original form, and in the forms in which URLs, JSON, logs and HTTP headers escape it."""
+    """Yield a secret as it is, and as it is escaped in URLs, JSON, logs and HTTP headers."""
     yield secret
     yield unquote(secret)
     yield quote(secret, safe="")
@@ -144,7 +144,7 @@ def _without_password(found: re.Match[str]) -> str:
 
 
 def secrets_in_environment(environment: Mapping[str, str]) -> Iterator[str]:
-    """Yield the values of variables whose names or contents show that they are secrets."""
+    """Yield the values of the environment variables that are secrets according to their name or contents."""
     for name, value in environment.items():
         if is_secret_name(name) and _is_plain(value):
             yield value
@@ -152,14 +152,14 @@ def secrets_in_environment(environment: Mapping[str, str]) -> Iterator[str]:
 
 
 def secrets_in_url(text: str) -> Iterator[str]:
-    """Yield the user information of all URLs in a text: the password, or the user if there is no password."""
+    """Yield the secret part of each URL in a text: the password, or the user name if there is no password."""
     for _, user, password in _URL.findall(text):
         yield password or user
 
 
 def secrets_in_arguments(values: Any, *, is_secret: bool = False) -> Iterator[str]:
-    """Yield the texts in the arguments of a task that may be secrets, because they have the name of a secret
-    (`is_secret`) or look random. Other texts are ordinary words, and replacing them would make the archive useless."""
+    """Yield the texts in a task's arguments that may be secrets: those under a name such as `password` (`is_secret`),
+    and those that look random. Other texts are ordinary words, and replacing them would make the archive useless."""
     if isinstance(values, Mapping):
         for name, each in values.items():
             yield from secrets_in_arguments(each, is_secret=is_secret or is_secret_name(str(name)))

@@ -1,5 +1,6 @@
 """The facts about the server, from INFO, CONFIG GET, TIME and LATENCY, and about the fleet's keys on the server. A
-provider may refuse some of these commands, so each command is optional, and facts that could not be read are listed."""
+hosting provider may forbid some of these commands. Therefore each command may fail, and facts that could not be read
+are listed."""
 
 import os
 import socket
@@ -36,23 +37,23 @@ SETTINGS: Final = (
     "tcp-keepalive",
     "timeout",
 )
-SAMPLES: Final = 15  # the number of calls to TIME; the fastest one gives the most accurate clock offset
+SAMPLES: Final = 15  # the number of TIME commands; the fastest one gives the most accurate clock offset
 _NAMES_OF_SERVERS: Final = ("redis-server", "valkey-server", "keydb-server")
 _LOOPBACK: Final = ("127.", "::1", "::ffff:127.")
 _FIELDS_OF_EVENT: Final = 4
 
 
 class _Clock(NamedTuple):
-    """The results of several calls of TIME."""
+    """The results of several TIME commands."""
 
     round_trips: tuple[float, ...]  # in seconds
-    at: float  # the server's time at the fastest call, in Unix seconds
+    at: float  # the server's time in the fastest round trip, in Unix seconds
     offset_seconds: float | None
     error_seconds: float
 
 
 def read_server(connection: Connection, config: Config, unread: list[Unread]) -> ServerReading:
-    """Return the facts about the server of a connection, and add facts that could not be read to `unread`. Raises
+    """Return the facts about the server of a connection. Facts that could not be read are added to `unread`. Raises
     ServerError."""
     info = _info(connection, unread)
     settings = _settings(connection, unread)
@@ -87,7 +88,7 @@ def _info(connection: Connection, unread: list[Unread]) -> dict[str, str]:
 
 
 def _settings(connection: Connection, unread: list[Unread]) -> dict[str, str]:
-    """Return the settings that the server shows. A provider may refuse CONFIG, or hide some settings."""
+    """Return the settings that the server shows. A hosting provider may forbid CONFIG or hide some settings."""
     try:
         words = [text_of(word) for word in connection.execute("CONFIG", "GET", *SETTINGS)]
     except Refused as error:
@@ -100,7 +101,8 @@ def _settings(connection: Connection, unread: list[Unread]) -> dict[str, str]:
 
 
 def _clock(connection: Connection, unread: list[Unread]) -> _Clock:
-    """Measure round trips with TIME, and compare the clocks at the fastest round trip."""
+    """Measure round trips with TIME, and return the difference between the clocks according to the fastest round
+    trip."""
     try:
         samples = [_sample(connection) for _ in range(SAMPLES)]
     except Refused as error:
@@ -111,7 +113,8 @@ def _clock(connection: Connection, unread: list[Unread]) -> _Clock:
 
 
 def _sample(connection: Connection) -> tuple[float, float, float]:
-    """Return the duration of a call of TIME, the offset of the clocks, and the server's time."""
+    """Send one TIME command. Return the duration of the round trip, the offset between the clocks, and the server's
+    time."""
     wall = time.time()
     began = time.monotonic()
     seconds, microseconds = connection.execute("TIME")
@@ -135,7 +138,7 @@ def _event(row: Iterable[Any]) -> LatencyEvent:
 
 
 def _is_local(connection: Connection) -> bool | None:
-    """Whether the other end of a connection has an address of this machine."""
+    """Whether the server of a connection has an address of this machine, or None if this cannot be determined."""
     with socket.socket(fileno=os.dup(connection.fileno())) as peer:
         try:
             if peer.family == socket.AF_UNIX:
@@ -158,16 +161,16 @@ class FoundServer(NamedTuple):
 
     server: ServerReading | None  # None if the connection failed
     nodes: tuple[Node, ...]
-    counts: Mapping[str, int] | None  # the numbers of tasks, including the number of `missing` tasks
+    counts: Mapping[str, int] | None  # the numbers of tasks by state, and the number of `missing` tasks
     failure: Failure | None
-    password: str  # the password of the connection, or "" for none
+    password: str  # the password of the connection, or "" if there is none
 
 
 NO_SERVER: Final = FoundServer(None, (), None, None, "")
 
 
 def examine_server(config: Config, unread: list[Unread]) -> FoundServer:
-    """Return the facts about the server and the namespace of a configuration, and add facts that could not be read to
+    """Return the facts about the server and the namespace in a configuration. Facts that could not be read are added to
     `unread`."""
     server: ServerReading | None = None
     nodes: tuple[Node, ...] = ()

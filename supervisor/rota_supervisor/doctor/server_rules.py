@@ -12,7 +12,7 @@ from rota_supervisor.server_check import eviction_policy_of, faults_of_eviction
 MEGABYTE: Final = 1 << 20
 LOW_MEMORY_SHARE: Final = 0.8
 FULL_MACHINE_SHARE: Final = 0.9
-SHORT_TIMEOUT_SECONDS: Final = 3600  # applications may leave their connections idle for longer, for example at night
+SHORT_TIMEOUT_SECONDS: Final = 3600  # application connections may be idle for an hour or longer, for example at night
 LOW_CLIENTS_SHARE: Final = 0.9
 BEHIND_SECONDS: Final = 10
 SLOW_FORK_SECONDS: Final = 0.5
@@ -21,7 +21,7 @@ RECENT_SECONDS: Final = 3600
 MOST_EVENTS: Final = 3
 _ONLINE: Final = "online"
 _WELL: Final = "ok"
-# The fields of INFO that show the outcome of the last save.
+# The fields of INFO that show whether the last save succeeded.
 _OUTCOMES: Final = {
     "rdb_last_bgsave_status": "the last snapshot",
     "aof_last_bgrewrite_status": "the last rewrite of the append-only file",
@@ -30,7 +30,7 @@ _OUTCOMES: Final = {
 
 
 def server(found: Examination) -> Iterator[Finding]:
-    """Report all findings about the server, if it could be examined."""
+    """Report all findings about the server. If the server could not be examined, there are none."""
     if found.server is not None:
         for rule in _RULES:
             yield from rule(found.server)
@@ -38,7 +38,8 @@ def server(found: Examination) -> Iterator[Finding]:
 
 
 def fitness(reading: ServerReading) -> Iterator[Finding]:
-    """Report why a master would refuse the server, and whether the server gives the required confirmations."""
+    """Report why a master would refuse to start with the server, and warnings about the durability of the server's
+    data."""
     of_eviction = faults_of_eviction(reading.info)
     if of_eviction:
         yield Finding("redis-evicts-keys", f"maxmemory-policy is {eviction_policy_of(reading.info)}")
@@ -85,7 +86,7 @@ def memory(reading: ServerReading) -> Iterator[Finding]:
 
 
 def connections(reading: ServerReading) -> Iterator[Finding]:
-    """Report settings with which the server closes connections too early, or never."""
+    """Report settings that make the server close idle connections too early, or keep dead connections forever."""
     timeout = _whole(reading.settings, "timeout")
     if 0 < timeout < SHORT_TIMEOUT_SECONDS:
         yield Finding("redis-timeout", f"timeout is {timeout}")
@@ -94,10 +95,11 @@ def connections(reading: ServerReading) -> Iterator[Finding]:
 
 
 def clients(found: Examination, reading: ServerReading) -> Iterator[Finding]:
-    """Report too few free connections for this fleet."""
+    """Report if too few connections are free for this fleet."""
     limit = _whole(reading.settings, "maxclients") or _whole(reading.info, "maxclients")
     used = _whole(reading.info, "connected_clients")
-    # A worker has one connection, and another one at its doorbell if it runs several tasks at once. A master has two.
+    # A worker has one connection. A worker that runs several tasks at once has another, on which it waits for its
+    # doorbell. A master has two.
     needed = 0 if found.process.is_master else 2 * found.workers + 2
     if limit and (used + needed > limit or used > LOW_CLIENTS_SHARE * limit):
         more = f", but this fleet needs up to {needed} more" if needed else ""
@@ -105,7 +107,7 @@ def clients(found: Examination, reading: ServerReading) -> Iterator[Finding]:
 
 
 def replicas(reading: ServerReading) -> Iterator[Finding]:
-    """Report replicas that are behind, and a server that refuses writes because it has too few replicas."""
+    """Report replicas that lag behind, and a server that refuses writes because it has too few replicas."""
     info = reading.info
     for name in (f"slave{number}" for number in range(_whole(info, "connected_slaves"))):
         fields = dict(part.split("=", 1) for part in info.get(name, "").split(",") if "=" in part)
@@ -123,7 +125,7 @@ def replicas(reading: ServerReading) -> Iterator[Finding]:
 
 
 def latency(reading: ServerReading) -> Iterator[Finding]:
-    """Report a slow server, and events of the last hour that blocked the server."""
+    """Report a slow server, and events of the last hour that blocked it."""
     if reading.round_trips:
         quickest = min(reading.round_trips)
         slowest = max(reading.round_trips)
@@ -143,7 +145,7 @@ def _is_recent(event: LatencyEvent, reading: ServerReading) -> bool:
 
 
 def server_machine(found: Examination) -> Iterator[Finding]:
-    """If the server's process is visible on this machine, report kernel settings that harm the server."""
+    """If the server's process is visible on this machine, report kernel settings that are bad for Redis."""
     reading = found.server
     if reading is None or reading.uses_huge_pages is None:
         return

@@ -14,7 +14,7 @@ _PROPERTIES: Final = ("LoadState", "Type", "TimeoutStopUSec", "KillMode", "OOMPo
 _SECONDS: Final = 5.0
 _INFINITE: Final = "infinity"
 _PART: Final = re.compile(r"([\d.]+) ?([a-z]+)")
-# The units of a time span in systemd's format. The lengths of a month and a year are taken from systemd.time(7).
+# The units of a systemd time span, in seconds. The lengths of a month and a year are those in systemd.time(7).
 _UNITS: Final = {
     "us": 1e-6,
     "ms": 1e-3,
@@ -29,8 +29,8 @@ _UNITS: Final = {
 
 
 def unit_in(groups: str) -> tuple[str, bool] | None:
-    """Return the unit of a process with this `/proc/PID/cgroup`, and whether the unit belongs to a user's manager.
-    Returns None if the process is not in a service."""
+    """Return the systemd unit of a process, and whether a user's service manager runs the unit. `groups` is the text of
+    the process's `/proc/PID/cgroup`. Returns None if the process is not in a service."""
     for line in groups.splitlines():
         _, names, path = line.split(":", 2)
         if names not in ("", "name=systemd"):
@@ -67,7 +67,7 @@ def read_unit(name: str, *, is_of_user: bool, unread: list[Unread]) -> UnitReadi
 
 
 def unit_of_properties(name: str, properties: dict[str, str]) -> UnitReading:
-    """Return a unit based on the properties in the output of `systemctl show`."""
+    """Create a unit's reading from the properties that `systemctl show` printed."""
     return UnitReading(
         name,
         type=properties.get("Type", ""),
@@ -79,8 +79,8 @@ def unit_of_properties(name: str, properties: dict[str, str]) -> UnitReading:
 
 
 def seconds_in(span: str) -> float | None:
-    """Return the seconds of a time span in systemd's format, for example `1min 30s` or `infinity`, or None if the text
-    is not a time span."""
+    """Return the number of seconds in a systemd time span, for example `1min 30s` or `infinity`. Return None if the
+    text is not a time span."""
     if span == _INFINITE:
         return math.inf
     if span.isdecimal():

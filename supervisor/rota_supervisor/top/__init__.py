@@ -1,5 +1,5 @@
-"""`rota top`: a fleet in a terminal, refreshed every second, from the `/status.json` of its nodes.
+"""`rota top`: a terminal view of a fleet, refreshed every second from the `/status.json` of a node.
 
-`tables` and `fleet_view` are pure functions that decide what is shown. `top_app` draws it with Textual, which is
-imported only by `top_app` and `screens`.
+`tables` and `fleet_view` contain the pure functions that decide what is shown. `top_app` draws the view with Textual.
+Only `top_app` and `screens` import Textual.
 """

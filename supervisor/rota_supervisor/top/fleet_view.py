@@ -1,5 +1,5 @@
-"""The content of `rota top`, as pure functions of the reply of `/status.json`: the lines at the top, the tables, and
-both as text for `--once`."""
+"""The content of `rota top`, computed by pure functions from the reply of `/status.json`: the lines at the top, the
+tables, and both as plain text for `--once`."""
 
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -31,7 +31,7 @@ from rota_supervisor.top.tables import (
 
 _LATELY_SECONDS: Final = 10.0
 
-# A mark precedes every problem, because a terminal may have no colors.
+# Each problem begins with a mark, because a terminal may have no colors.
 MARKS: Final = {"bad": "!!", "warn": " !", "good": "ok"}
 _NARROW: Final = 78
 
@@ -46,12 +46,12 @@ def queues(status: Row) -> Table:
 
 
 def step_of(status: Row) -> float:
-    """Return how many seconds each step of the history in a status covers."""
+    """Return how many seconds each step of the history in the status covers."""
     return float((status.get("history") or {"step_seconds": 1.0})["step_seconds"])
 
 
 def marks_of(queue: Row) -> Iterator[Cell]:
-    """Yield remarks about a queue, for example that it is paused, the most serious first."""
+    """Yield the marks of a queue, for example `paused`, the most serious one first."""
     state = queue["state"]
     if state is not None and not state["served"]:
         yield Cell("unserved", 0, "bad" if state["ready"] else "warn")
@@ -93,7 +93,8 @@ def _done_rate(queue: Row) -> Cell:
 
 
 def rate_of(history: Row | None, step_seconds: float, what: str) -> float | None:
-    """Return the recent rate per second of `started` or `done` tasks, or None if it is not known."""
+    """Return how many tasks per second were `started` or `done` recently, as selected by `what`. Return None if the
+    number is not known."""
     if not history or not history[what]:
         return None
     steps = history[what][-max(1, round(_LATELY_SECONDS / step_seconds)) :]
@@ -134,8 +135,8 @@ _QUEUES: Final = (
 
 
 def workers(status: Row) -> Table:
-    """Return the table of workers, followed by the other processes. A worker that runs several tasks has a row per
-    task."""
+    """Return the table of workers, followed by the other processes. A worker that runs several tasks has one row for
+    each task."""
     processes = sorted(status["processes"], key=lambda row: row["role"] != Role.WORKER)
     return table_of("workers", _WORKERS, rows_by_task(processes), "where")
 
@@ -182,7 +183,7 @@ _WORKERS: Final = (
 
 
 def pools(status: Row) -> Table:
-    """Return the table of this node's pools. If starts are held back, the table shows the reason."""
+    """Return the table of this node's pools. If a pool's next start is delayed, the table shows the reason."""
     held = {row["pool"]: row for row in status["held"] if row["role"] == Role.WORKER}
     rows = [{**row, "held": held.get(row["name"])} for row in status["pools"]]
     others = [row for row in status["held"] if row["role"] != Role.WORKER]
@@ -209,7 +210,7 @@ def _scaling_reason(pool: Row) -> Cell:
     return text_cell(scaling.get("reason", ""), 100, level="warn" if scaling.get("limited_by") else "")
 
 
-_NO_POOL: Final[Row] = {"desired": None, "workers": {}}  # for processes that are not workers
+_NO_POOL: Final[Row] = {"desired": None, "workers": {}}  # stands for the pool of processes that are not workers
 _POOLS: Final = (
     Column("POOL", lambda row: text_cell(row["name"], 24), right=False),
     Column("STATE", lambda row: text_cell(row["state"], level="bad" if row["held"] else ""), right=False),
@@ -274,7 +275,7 @@ _EVENTS: Final = (
 
 
 def tasks(found: Iterable[QueuedTask]) -> Table:
-    """Return the table of a queue's tasks by state. Running tasks come first, and the other states in the given
+    """Return the table of a queue's tasks by state. Running tasks come first. Within a state, the tasks keep their
     order."""
     order = (State.RUNNING, State.DEAD, State.READY, State.SCHEDULED)
     shown = sorted(found, key=lambda task: order.index(task.state))
@@ -308,7 +309,7 @@ TABLES: Final = {"queues": queues, "workers": workers, "pools": pools, "nodes": 
 
 
 def title(status: Row) -> list[Cell]:
-    """Return the first line: the fleet, the node, the number of its workers, and how many tasks they run."""
+    """Return the first line: the fleet, the node, the number of its workers, and how many tasks they are running."""
     workers = workers_of(status)
     busy = sum(len(row["tasks"]) for row in workers)
     slots = sum(row.get("concurrency") or 1 for row in workers)
@@ -319,18 +320,18 @@ def title(status: Row) -> list[Cell]:
 
 
 def headlines(status: Row, width: int, most: int) -> list[Cell]:
-    """Return at most `most` problems, the worst first. Each problem takes at most two lines of `width`."""
+    """Return at most `most` problems, the worst first. Each problem takes at most two lines of `width` characters."""
     rows = status["headlines"]
     numbers = [f" {at} of {len(rows)}:" if len(rows) > 1 else "" for at in range(1, most + 1)]
     texts = [f"{MARKS[row['level']]}{at} {printable(row['text'])}" for row, at in zip(rows, numbers, strict=False)]
-    room = 2 * width - 8  # 8 characters less than two lines, because wrapped lines are rarely full
+    room = 2 * width - 8  # two lines minus 8 characters, because wrapped lines are rarely full
     shown = [text if len(text) <= room else f"{text[: room - 1]}…" for text in texts]
     return [Cell(text, level=row["level"]) for row, text in zip(rows, shown, strict=False)]
 
 
 def charts(status: Row, width: int) -> list[list[Cell]]:
-    """Return throughput and lag over the last minutes, in two lines. If the width is small, the charts are below each
-    other."""
+    """Return the charts of throughput and lag over the last few minutes, in two lines. In a narrow terminal, each line
+    has only one chart."""
     overall = status.get("overall")
     step = step_of(status)
     if not overall:
@@ -345,7 +346,7 @@ def charts(status: Row, width: int) -> list[list[Cell]]:
 
 
 def queue_chart(queue: Row, step: float, width: int) -> list[list[Cell]]:
-    """Return the throughput and the lag of a queue over the last minutes, and how often the lag exceeded the
+    """Return charts of a queue's throughput and lag over the last few minutes, and how often the lag exceeded the
     objective."""
     history = queue.get("history")
     objective = queue["lag_objective_seconds"]
@@ -387,7 +388,7 @@ _MAX_EVENTS = 10
 
 
 def plain(status: Row, width: int) -> str:
-    """Return everything that `rota top` shows as plain text, in lines of about `width` characters."""
+    """Return the content of `rota top` as plain text, in lines of about `width` characters."""
     text = ("".join(cell.text for cell in line) for line in lines(status, width, _MAX_HEADLINES))
     head = [line for each in text for line in textwrap.wrap(each, width, drop_whitespace=False)]
     tables = [make(status).fitted(width) for make in TABLES.values()]

@@ -1,4 +1,4 @@
-"""The tables of `rota top` in Textual, and its screens: the tasks of a queue, the details of an object, and a
+"""The Textual widgets of `rota top`: its tables, and the screens with a queue's tasks, the details of a row, and a
 confirmation."""
 
 from collections.abc import Callable, Iterable, Sequence
@@ -31,8 +31,8 @@ def drawn(cell: Cell) -> Text:
 
 
 class FleetTable(DataTable[Text]):
-    """A table that `make` produces from the status. It is as wide as the terminal, and the cursor stays on the same
-    object."""
+    """A table that the function `make` creates from the status. It is as wide as the terminal. When it is drawn again,
+    the cursor stays on the same row."""
 
     def __init__(self, name: str, make: Callable[[Any], Table], classes: str = "") -> None:
         super().__init__(id=name, classes=classes, cursor_type="row", cell_padding=1)
@@ -44,7 +44,7 @@ class FleetTable(DataTable[Text]):
         self.is_reversed = False
 
     def put(self, seen: Any) -> None:
-        """Store a new status and show it."""
+        """Store new data and show it."""
         self._seen = seen
         self.draw()
 
@@ -52,7 +52,7 @@ class FleetTable(DataTable[Text]):
         self.draw()
 
     def draw(self) -> None:
-        """Show the status with the current filter and order."""
+        """Draw the table with the current filter and sort order."""
         if self._seen is None or not self.size.width:
             return
         key = self.current_key()
@@ -67,8 +67,8 @@ class FleetTable(DataTable[Text]):
         self._back_to(key, scrolled)
 
     def _put_columns(self, shown: Table) -> None:
-        """Set the columns and their widths. Otherwise Textual would determine the widths a moment later, which
-        flickers."""
+        """Set the columns and their widths. Without widths, Textual would compute them a moment later, and the table
+        would flicker."""
         self.clear(columns=True)
         for head, right, width in zip(shown.heads, shown.right, shown.widths, strict=True):
             mark = ("▼" if self.is_reversed else "▲") if head == self.sort_head else ""
@@ -94,7 +94,7 @@ class FleetTable(DataTable[Text]):
         return line.key if line else None
 
     def sort_by_next(self) -> None:
-        """Sort by the next column. After the last column, do not sort."""
+        """Sort by the next column. After the last column, return to the unsorted table."""
         heads = ("", *(self.table.heads if self.table else ()))
         at = heads.index(self.sort_head) if self.sort_head in heads else 0
         self.sort_head = heads[(at + 1) % len(heads)]
@@ -106,7 +106,7 @@ def _justified(cell: Cell, *, right: bool) -> Text:
     return text
 
 
-MOST_TASKS: Final = 50  # the largest number of tasks that is shown for each state
+MOST_TASKS: Final = 50  # maximum number of tasks to show for each state
 _LABEL: Final = 20
 _BACK: Final = Binding("escape,q", "dismiss", "back", key_display="esc")
 
@@ -127,7 +127,7 @@ class Confirm(ModalScreen[bool]):
 
 
 class Details(Screen[None]):
-    """A screen with the details of one object, one per line."""
+    """A screen with the details of one row, one per line."""
 
     BINDINGS: ClassVar[list[BindingType]] = [_BACK]
 
@@ -144,7 +144,7 @@ class Details(Screen[None]):
 
 
 def fields(values: Row, prefix: str = "") -> list[str]:
-    """Return a line with the name and the value of each field that has a value. Lists are omitted."""
+    """Return one line for each field that has a value, with the field's name and value. Lists are omitted."""
     lines: list[str] = []
     for key, value in values.items():
         name = f"{prefix}{key.replace('_', ' ')}"
@@ -184,14 +184,14 @@ class Tasks(Screen[None]):
         self.load()
 
     def show(self, queue: Row, step_seconds: float) -> None:
-        """Show the recent history of the queue, and request its tasks again."""
+        """Show the recent history of the queue, and request the queue's tasks again."""
         chart = fleet_view.queue_chart(queue, step_seconds, self.size.width)
         text = Text("\n").join(Text.assemble(*map(drawn, line)) for line in chart)
         self.query_one("#chart", Static).update(text)
         self.load()
 
     def load(self) -> None:
-        """Request the tasks, unless a request is already running."""
+        """Request the tasks, unless an earlier request is still running."""
         if not self._is_loading:
             self._is_loading = True
             self._peek()

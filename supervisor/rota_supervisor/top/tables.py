@@ -1,4 +1,5 @@
-"""The tables of `rota top`, as pure functions: rows of cells, sorted and filtered, with as many columns as fit."""
+"""The tables of `rota top`, as pure functions. A table has rows of cells. It can be sorted and filtered, and shows as
+many columns as fit."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,14 +11,14 @@ from rota.durations import in_words
 NONE: Final = "-"
 _LEVELS: Final = " ▁▂▃▄▅▆▇█"
 _SPARK_WIDTH: Final = 16
-_LEAST: Final = 8  # a name is not cut to fewer characters
-_GAP: Final = 2  # the space next to each cell, in characters
+_LEAST: Final = 8  # text is not cut to fewer characters than this
+_GAP: Final = 2  # the space beside each cell, in characters
 
 Row = Mapping[str, Any]
 
 
 class Cell(NamedTuple):
-    """The content of a cell, which is one line."""
+    """The content of a table cell, which is one line of text."""
 
     text: str
     value: Any = None  # the sort key, or None if the value is not known
@@ -27,7 +28,7 @@ class Cell(NamedTuple):
 class TextLine(NamedTuple):
     """A row of a table."""
 
-    key: str  # identifies the object that the row shows
+    key: str  # the key of the object that the row shows
     cells: tuple[Cell, ...]
     row: Row  # the data from which the cells were made
 
@@ -36,8 +37,8 @@ class Column(NamedTuple):
     """A column of a table."""
 
     head: str  # its header
-    cell: Callable[[Row], Cell]  # returns the cell for a row
-    rank: int = 0  # if not all columns fit, those with the highest rank are omitted first, but never those with rank 0
+    cell: Callable[[Row], Cell]  # makes the cell for a row
+    rank: int = 0  # columns that do not fit are omitted, those with the highest rank first, but never those with rank 0
     right: bool = True  # whether cells are aligned to the right
 
 
@@ -60,7 +61,8 @@ class Table:
         return tuple(column.right for column in self.columns)
 
     def fitted(self, width: int, kept: str = "") -> "Table":
-        """Return the table with as many columns as fit into `width`. The column `kept` is not omitted."""
+        """Return the table with as many columns as fit into `width`. The column with the header `kept` is never
+        omitted."""
         shown = _fitting(self, width, kept)
         cut = _cut(self, shown, width)
         lines = (
@@ -74,14 +76,14 @@ class Table:
         )
 
     def filtered(self, wanted: str) -> "Table":
-        """Return the table with only the rows that contain the text."""
+        """Return the table with only those rows that contain the text."""
         wanted = wanted.casefold()
         lines = (line for line in self.lines if any(wanted in cell.text.casefold() for cell in line.cells))
         return replace(self, lines=tuple(lines))
 
     def sorted(self, head: str, *, reverse: bool) -> "Table":
-        """Return the table sorted by one column, with unknown values last. If this column is not shown, return the
-        table unchanged."""
+        """Return the table sorted by one column, with unknown values last. If the table does not have this column,
+        return it unchanged."""
         if head not in self.heads:
             return self
         at = self.heads.index(head)
@@ -91,8 +93,8 @@ class Table:
 
 
 def spark(values: Iterable[float | None], width: int = _SPARK_WIDTH, top: float | None = None) -> str:
-    """Return the last values as bars in one line. The highest bar stands for `top`, or for the maximum if `top` is
-    None. A value of None leaves a gap."""
+    """Return the last values as bars in one line. The highest bar stands for `top`, or for the largest value if `top`
+    is None. A value of None leaves a gap."""
     shown = list(values)[-width:]
     highest = top or max((value for value in shown if value is not None), default=0.0)
     return "".join(_bar(value, highest) for value in shown).rjust(width)
@@ -126,20 +128,20 @@ def time_cell(value: float | None, level: str = "") -> Cell:
 
 
 def table_of(name: str, columns: Sequence[Column], rows: Iterable[Row], key: str) -> Table:
-    """Return the table with all its columns."""
+    """Return a table with one row of cells for each of `rows`. `key`: the field that identifies a row."""
     lines = tuple(TextLine(str(row[key]), tuple(column.cell(row) for column in columns), row) for row in rows)
     widths = (_width(column, [line.cells[at] for line in lines]) for at, column in enumerate(columns))
     return Table(name, tuple(columns), tuple(widths), lines)
 
 
 def _width(column: Column, cells: Sequence[Cell]) -> int:
-    """Return the width of a column, or 0 if the column may be omitted and has no content."""
+    """Return the width of a column. It is 0 if the column is empty and may be omitted."""
     is_needed = not column.rank or any(cell.text not in ("", NONE) for cell in cells)
     return max(len(column.head), *(len(cell.text) for cell in cells), 0) if is_needed else 0
 
 
 def _fitting(table: Table, width: int, kept: str) -> list[int]:
-    """Return the indexes of the columns that fit into `width`. The column `kept` is not omitted."""
+    """Return the indexes of the columns that fit into `width`. The column with the header `kept` is never omitted."""
     shown = [at for at, needed in enumerate(table.widths) if needed]
     ranks = [0 if column.head == kept else column.rank for column in table.columns]
     while sum(table.widths[at] + _GAP for at in shown) > width:
@@ -151,7 +153,8 @@ def _fitting(table: Table, width: int, kept: str) -> list[int]:
 
 
 def _cut(table: Table, shown: Sequence[int], width: int) -> Mapping[int, int]:
-    """Return the width to which each text column is cut, in case the remaining columns are still too wide."""
+    """Return the width to which the widest column of text is cut, by the index of the column. Return an empty mapping
+    if no column has to be cut."""
     over = sum(table.widths[at] + _GAP for at in shown) - width
     texts = [at for at in shown if not table.columns[at].right]
     if over <= 0 or not texts:

@@ -1,4 +1,4 @@
-"""The view of `rota top`, drawn by Textual: the lines at the top, and below them the tables that fit."""
+"""The view of `rota top`, drawn by Textual: the lines at the top, and below them as many tables as fit."""
 
 import asyncio
 import signal
@@ -26,7 +26,7 @@ from rota_supervisor.top.tables import Cell, Row
 
 POLL_SECONDS: Final = 1.0
 _NAMES: Final = tuple(fleet_view.TABLES)
-_TOGETHER: Final = ("queues", "workers", "events")  # tables that fit into a terminal of the usual height together
+_TOGETHER: Final = ("queues", "workers", "events")  # these tables fit together into a terminal of the usual height
 _MAX_PROBLEMS: Final = 3
 _KEYS: Final = {
     "tab, 1 to 5": "select the next table, or the table with the number of the key",
@@ -38,7 +38,7 @@ _KEYS: Final = {
     "v": "revive the dead tasks of the queue, or the selected task",
     "q, ctrl-c": "quit",
 }
-_TALL: Final = 40  # a terminal with at least this many lines shows more than one problem
+_TALL: Final = 40  # more than one problem is shown only if the terminal has at least this many lines
 
 
 class Top(App[None]):
@@ -90,7 +90,7 @@ class Top(App[None]):
         self._poll()
 
     def listen_for_signals(self) -> None:
-        """Exit on TERM, after restoring the terminal."""
+        """Make the SIGTERM signal restore the terminal and exit."""
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self.leave)
 
     def leave(self) -> None:
@@ -213,7 +213,7 @@ class Top(App[None]):
             self.push_screen(Details(f"{self._table.id}: {line.key}", [*self._hints(line.row), *fields(line.row)]))
 
     def _hints(self, row: Row) -> list[str]:
-        """Return hints on how to find out more about a process."""
+        """Return hints about how to find out more about a process."""
         if self._status is None or "phase" not in row:
             return []
         masters = [each["pid"] for each in self._status["processes"] if each["role"] == Role.MASTER]

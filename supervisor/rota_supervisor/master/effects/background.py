@@ -28,7 +28,7 @@ class Background:
         task.add_done_callback(self._ended)
 
     def keep(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run work that the fleet cannot do without. After an unexpected failure, the work is started again."""
+        """Run work that the fleet needs at all times. If the work fails unexpectedly, it is started again."""
         self.start(_kept(work))
 
     async def cancel(self) -> None:
@@ -58,20 +58,20 @@ async def _kept(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
 async def beside(work: Callable[[], _T]) -> _T:
     """Run blocking work in a separate thread, and return its result.
 
-    If the caller is cancelled, the thread continues and its result is dropped. Raises OSError if no thread can be
-    started.
+    If the calling coroutine is cancelled, the thread continues, but its result is discarded. Raises OSError if no
+    thread can be started.
     """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[_T] = loop.create_future()
 
     def run() -> None:
-        # Signals must reach only the main thread.
+        # Block all signals in this thread, because only the main thread may receive them.
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
             settle = functools.partial(done.set_result, work())
         except BaseException as error:  # noqa: BLE001 - whatever it is, it is raised in the caller
             settle = functools.partial(done.set_exception, error)
-        with contextlib.suppress(RuntimeError):  # The loop may be closed already.
+        with contextlib.suppress(RuntimeError):  # The event loop may already be closed.
             loop.call_soon_threadsafe(lambda: done.done() or settle())
 
     try:

@@ -1,5 +1,5 @@
-"""The exporter's listening socket. The master holds the socket, so no scrape is refused while the exporter is
-replaced."""
+"""The exporter's listening socket. The master keeps the socket open, so that no scrape is refused while the exporter is
+being replaced."""
 
 import contextlib
 import errno
@@ -12,8 +12,8 @@ from rota_supervisor.exits import ExitCode, Failure
 from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core.master_events import AddressPrepared, Event, ListeningAt
 
-BACKLOG: Final = 1024  # a client for which the queue has no room tries again after a second
-NEXT_PORTS: Final = 20  # the number of further ports to try if several fleets on a machine do not set a port
+BACKLOG: Final = 1024  # number of connections that may wait to be accepted; further clients try again after 1 s
+NEXT_PORTS: Final = 20  # number of ports to try after the default one, which another fleet on this machine may use
 
 
 class _Bound(NamedTuple):
@@ -28,15 +28,15 @@ class _Bound(NamedTuple):
 
 
 class ListenSocket:
-    """The socket in use, and the socket bound for a configuration that is not in force yet.
+    """The socket in use, and a second socket, bound for a configuration that is not in force yet.
 
-    After an address was prepared or put into use, `happened` is called with an event for the core.
+    When an address has been prepared or put into use, the callback `happened` receives an event for the core.
     """
 
     def __init__(self, happened: Callable[[Event], object] = lambda _: None) -> None:
         self._happened = happened
         self._addresses = {"localhost": "127.0.0.1"}
-        self._instead: dict[str, str] = {}  # for each configured address that was taken, the address used instead
+        self._instead: dict[str, str] = {}  # maps each configured address that was taken to the address used instead
         self._used = _Bound()
         self._prepared = _Bound()
 
@@ -50,8 +50,8 @@ class ListenSocket:
         self._happened(AddressPrepared(effect.ticket, faults))
 
     def listen_at(self, effect: do.ListenAt) -> None:
-        """Listen on the address. If that is not possible, keep the current address. This can happen when a reload is
-        undone and another program has taken the address in the meantime."""
+        """Listen on the address. If that is not possible, keep the current address. This can happen if a reload is
+        undone after another program has taken the earlier address."""
         error = ""
         try:
             self.use(effect.listen)
@@ -60,15 +60,16 @@ class ListenSocket:
         self._happened(ListeningAt(self.address, error))
 
     def drop_prepared(self, _effect: do.DropPreparedAddress | None = None) -> None:
-        """Release an address that will not be used, because clients that connect to it would wait forever."""
+        """Close the socket of an address that will not be used. Otherwise clients could connect to the socket and would
+        wait forever."""
         self._prepared.close()
         self._prepared = _Bound()
 
     def start(self, wanted: str, *, or_next: bool = False) -> None:
         """Listen on the address at the start of the master, and report it. Raises Failure.
 
-        A host name is resolved only here, because a lookup can take half a minute. At the start, nothing waits for the
-        loop yet. `or_next`: whether to try the next ports if the port is taken.
+        A host name is resolved only here, because a lookup can take half a minute and would later block the master's
+        loop. `or_next`: whether to try the next ports if the port is taken.
         """
         host, _, _ = wanted.rpartition(":")
         if host and not _is_number(host) and host not in self._addresses:
@@ -107,10 +108,10 @@ class ListenSocket:
             self._bind(wanted).close()
 
     def use(self, wanted: str) -> None:
-        """Listen on the address from now on, or on none if it is "".
+        """Listen on the address from now on.
 
-        An exporter that still uses the old address has its own copy of that socket. Raises Failure if the address was
-        not prepared and cannot be bound.
+        If the address is "", listen on none. An exporter that still uses the old address has its own copy of the old
+        socket. Raises Failure if the address has not been prepared and cannot be bound.
         """
         if wanted == self._used.wanted:
             return
@@ -139,7 +140,8 @@ class ListenSocket:
 
     @property
     def address(self) -> str:
-        """The actual `host:port`, or "" if there is no socket. For port 0, it has the port that the kernel chose."""
+        """The actual `host:port`, or "" if there is no socket. If the configured port is 0, this is the port that the
+        kernel chose."""
         if self._used.listener is None:
             return ""
         host, port = self._used.listener.getsockname()[:2]
@@ -179,10 +181,10 @@ def _look_up(host: str, listen: str) -> str:
 
 
 def bind(listen: str, address: str, port: str) -> socket.socket:
-    """Return a socket that listens on a numeric address. In error messages, the address is called `listen`, as in the
-    configuration.
+    """Return a socket that listens on a numeric address.
 
-    Raises Failure with code 73 if the address is taken, and with code 78 if there is no such address.
+    Error messages show `listen`, the address as it is written in the configuration. Raises Failure with code 73 if the
+    address is in use, and with code 78 if the address does not exist on this machine.
     """
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with contextlib.ExitStack() as unless_bound:

@@ -1,7 +1,8 @@
-"""The work of a pool in the last seconds and in the last minute, based on the counters in its workers' slots.
+"""The work of a pool over the last few seconds and over the last minute, computed from the counters in the slots of its
+workers.
 
-The counters of a process begin at 0, and a task can overwrite them. So this module adds up how much the counters of
-each process grow, and ignores growth that is impossible.
+The counters of a process begin at 0, and a task can overwrite them. Therefore this module adds up the increases of each
+process's counters, and ignores impossible increases.
 """
 
 from collections import deque
@@ -13,18 +14,18 @@ from rota_supervisor.master.core.scaling_inputs import LoadWindow
 
 SHORT_SECONDS: Final = 2.0
 LONG_SECONDS: Final = 60.0
-_SAMPLE_SECONDS: Final = 0.4  # rounds run every 0.5 s; additional exchanges in between add no samples
-_SLACK_SECONDS: Final = 0.5  # the possible error of a time that a worker has summed up
-_MOST_STARTS: Final = 1_000_000  # per second, far above what is possible: even an empty task takes 10 us
+_SAMPLE_SECONDS: Final = 0.4  # readings are taken every 0.5 s; additional ones in between are not kept
+_SLACK_SECONDS: Final = 0.5  # the possible error in a total of times that a worker has reported
+_MOST_STARTS: Final = 1_000_000  # starts per second, far more than is possible: even an empty task takes 10 us
 _ROUNDING: Final = 1.001
-_UNKNOWN_VARIATION: Final = 1.0  # the value of an exponential distribution
+_UNKNOWN_VARIATION: Final = 1.0  # used if the variation is unknown: the value for an exponential distribution
 
 ProcessKey = tuple[int, int]
 """The slot and the nonce of a process."""
 
 
 class WorkerReading(NamedTuple):
-    """The counters of one worker at one time."""
+    """The counters of one worker at one moment."""
 
     key: ProcessKey
     load: Load
@@ -43,7 +44,7 @@ class PoolTotals(NamedTuple):
     first_failures: int = 0
 
     def plus(self, growth: "PoolTotals") -> "PoolTotals":
-        """Return these totals plus the growth."""
+        """Return the sum of these totals and the growth."""
         return PoolTotals._make(mine + more for mine, more in zip(self, growth, strict=True))
 
     def minus(self, earlier: "PoolTotals") -> "PoolTotals":
@@ -52,10 +53,11 @@ class PoolTotals(NamedTuple):
 
 
 class PoolMeter:
-    """A meter that computes the load windows of one pool on this node."""
+    """A meter that computes how much work one pool has done on this node over windows of time."""
 
     def __init__(self) -> None:
-        self._known: dict[ProcessKey, tuple[float, Load]] = {}  # when each process was last read, and its counters then
+        # the time and the counters of each process's last reading
+        self._known: dict[ProcessKey, tuple[float, Load]] = {}
         self._totals = PoolTotals()
         self._crashes: int | None = None
         self._samples: deque[tuple[float, PoolTotals]] = deque()
@@ -64,9 +66,9 @@ class PoolMeter:
     def add(self, workers: Iterable[WorkerReading], first_crashes: int, at: float) -> None:
         """Add the growth of these workers' counters since the previous reading.
 
-        The first reading only determines where the counters begin, because the workers may have been running for days.
-        `at`: the time of this reading, in seconds of CLOCK_BOOTTIME. `first_crashes`: the number of first attempts that
-        have ended with the death of their worker so far.
+        The first reading only sets the starting values, because the workers may have been running for days. `at`: the
+        time of this reading, in seconds of CLOCK_BOOTTIME. `first_crashes`: the number of first attempts so far that
+        ended because their worker died.
         """
         before = self._read_at
         self._read_at = at
@@ -107,10 +109,11 @@ class PoolMeter:
 
 
 def growth_of(before: Load, worker: WorkerReading, seconds: float) -> PoolTotals | None:
-    """Return the work of a worker in the `seconds` between two readings, or None if so much work is impossible."""
+    """Return the work that a worker has done in the `seconds` between two readings, or None if no worker could have
+    done that much."""
     after = worker.load
     growth = PoolTotals(
-        max(0, after.started - before.started),  # A start that was counted in advance may have been undone.
+        max(0, after.started - before.started),  # A worker may undo a start that it counted in advance.
         after.occupied_seconds - before.occupied_seconds,
         after.ended - before.ended,
         after.run_seconds - before.run_seconds,
@@ -131,7 +134,7 @@ def growth_of(before: Load, worker: WorkerReading, seconds: float) -> PoolTotals
 
 
 def variation_of(done: PoolTotals) -> float:
-    """Return the squared coefficient of variation of the run times, which is 0 if they are all equal."""
+    """Return the squared coefficient of variation of the run times. It is 0 if all run times are equal."""
     if done.ended <= 1 or done.run_seconds <= 0:
         return _UNKNOWN_VARIATION
     mean = done.run_seconds / done.ended

@@ -74,7 +74,7 @@ class RenewalPlan:
 
 
 class LoginKeeper:
-    """The asyncio task that keeps the login in the shared memory valid."""
+    """The background work that keeps the login in shared memory valid."""
 
     def __init__(self, state: MasterState, shared: SharedLogins, import_folder: str) -> None:
         """`import_folder`: the folder from which a provider is imported."""
@@ -99,7 +99,7 @@ class LoginKeeper:
             log.logger().error(log_events.LOGIN_FAILED, error=str(error))
         else:
             self._shared.put(login)
-            self._shared.take_refusals()  # Drop refusals of the previous login.
+            self._shared.take_refusals()  # Discard the refusals that children have reported for the previous login.
             if self._plan.is_another(login):
                 log.logger().info(log_events.LOGIN_RENEWED, user=login.user)
         self._plan.was_read(_source_of(config), login, boottime_seconds())

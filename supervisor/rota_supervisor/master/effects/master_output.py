@@ -1,9 +1,9 @@
 """The output of the master: its log, its metrics, the snapshot for the exporter, and reports about the fleet.
 
 Everything that Python and its libraries would write directly to standard error becomes an event of the log, for two
-reasons. On standard error, it would not have the format of a log line. And if no process reads standard error, the
-write would block forever, whereas the log drops lines that it cannot write. Only faulthandler writes to standard error,
-with the stack of a fatal error.
+reasons. First, such text would not have the format of a log line. Second, if no process reads standard error, the write
+would block forever, whereas the log drops lines that it cannot write. Only faulthandler still writes to standard error:
+the stack after a fatal error.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ from rota_supervisor.master.effects.background import Background
 from rota_supervisor.master.effects.processes import Stacks
 from rota_supervisor.process import started_at
 
-STACK_SECONDS: Final = 0.2  # writing a stack takes 1 ms, and longer if hundreds of children do it at once
+STACK_SECONDS: Final = 0.2  # writing a stack takes 1 ms, but longer if hundreds of children write at the same time
 _STACK_CHARACTERS: Final = 3000  # a log line has at most 4,096 bytes
 _LINE_SECONDS: Final = 0.002
 _DYING_SECONDS: Final = 1.0
@@ -56,8 +56,8 @@ def configure_log(config: Config, node: str) -> None:
 
 
 def change_log(config: Config, node: str) -> None:
-    """Configure the log again while the fleet runs. If the library of a format cannot be loaded, keep the old
-    format."""
+    """Configure the log again while the fleet runs. If the new format needs a library that cannot be loaded, keep the
+    old format."""
     try:
         configure_log(config, node)
     except (OSError, ImportError) as error:
@@ -75,8 +75,7 @@ def log_everything() -> None:
 
 
 def log_loop_errors(loop: asyncio.AbstractEventLoop) -> None:
-    """Send the errors of an event loop to the log: errors in callbacks, and errors in asyncio tasks that no caller
-    awaits."""
+    """Log the errors of an event loop: errors in callbacks, and errors in asyncio tasks that no caller awaits."""
     loop.set_exception_handler(lambda _, context: _log_error("asyncio", context["message"], context.get("exception")))
 
 
@@ -84,7 +83,7 @@ class _Records(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             message = record.getMessage()
-        except (TypeError, ValueError):  # The arguments do not match the format of the message.
+        except (TypeError, ValueError):  # The arguments do not match the format string of the message.
             message = str(record.msg)
         if record.levelno >= logging.WARNING:
             _log_error(record.name, message, record.exc_info[1] if record.exc_info else None)
@@ -121,7 +120,7 @@ def _end(_kind: type[BaseException], error: BaseException, _traceback: Traceback
 
 
 class Display:
-    """The metrics that the master writes, and the snapshot for the exporter."""
+    """The metrics of the master, and the snapshot that it publishes for the exporter."""
 
     def __init__(self, state: MasterState, memory: SlotMemory) -> None:
         own = memory.slot(MASTER_SLOT)
@@ -130,7 +129,7 @@ class Display:
         self._snapshot_area = SharedText(own.far_spare)
 
     def set_all_gauges(self) -> None:
-        """Give every gauge a first value, so that all gauges are exported from the start."""
+        """Set every gauge once, so that all gauges are exported from the start."""
         for gauge, value in (
             (m.CONFIG_LAST_RELOAD_SUCCESSFUL, 1),
             (m.CONFIG_LAST_RELOAD_SUCCESS_TIMESTAMP, time.time()),
@@ -142,12 +141,11 @@ class Display:
             self._recorder.gauge(gauge).set(value)
 
     def add(self, effect: do.AddToCounter) -> None:
-        """Add to a counter. Before the first addition, the exporter shows the counter as 0
-        (`exporter.series.zeroes`)."""
+        """Add to a counter. The exporter shows a counter as 0 until something is added (`exporter.series.zeroes`)."""
         self._recorder.counter(effect.counter, *effect.labels).add(effect.amount)
 
     def set(self, effect: do.SetGauge) -> None:
-        """Set a gauge. None means that the value is unknown."""
+        """Set a gauge. A value of None means that the value is unknown."""
         value = math.nan if effect.value is None else effect.value
         self._recorder.gauge(effect.gauge, *effect.labels).set(value)
 
@@ -169,7 +167,7 @@ def current_status(state: MasterState, memory: SlotMemory) -> ControlReply:
 
 
 def _members(state: MasterState, memory: SlotMemory) -> list[Member]:
-    """Return the processes of this node, including the master, as their slots show them."""
+    """Return the processes of this node, including the master, with the details from their slots."""
     own = Member(MASTER_SLOT, Role.MASTER, state.surroundings.pid, state.phase, 0.0)
     now_ns = boottime_ns()
     living = (child for child in state.children if child.pid and child.state is not ChildState.EXITED)
@@ -178,15 +176,15 @@ def _members(state: MasterState, memory: SlotMemory) -> list[Member]:
 
 def _member(child: Child, memory: SlotMemory, now_ns: int) -> Member:
     seen = member_in(child.slot, memory.slot(child.slot), now_ns)
-    is_there = seen.pid == child.pid  # if false, the process has not entered its slot yet
+    is_there = seen.pid == child.pid  # if false, the process has not written its pid into the slot yet
     return seen if is_there else Member(child.slot, child.role, child.pid, Phase.BOOTING, 0.0)
 
 
 class StackReport:
-    """The writer of status reports with the stacks of all children, one report at a time.
+    """A writer of status reports, which contain the stacks of all children. It writes one report at a time.
 
-    Reports are written in the background. The children get STACK_SECONDS to write their stacks. The lines of the report
-    are spread over time, because a pipe holds only 64 KB.
+    Reports are written in the background. The children get STACK_SECONDS to write their stacks. The lines are not
+    logged all at once, because a pipe holds only 64 KB.
     """
 
     def __init__(self, state: MasterState, memory: SlotMemory, stacks: Stacks, background: Background) -> None:
@@ -203,7 +201,7 @@ class StackReport:
             self._background.start(self._write())
 
     def blocked(self, effect: do.ReportBlocked) -> None:
-        """Log the stack of a worker whose event loop is blocked, with the task that blocks it."""
+        """Log the stack of a worker whose event loop is blocked, and the task that blocks the loop."""
         slot = self._memory.slot(effect.child.slot)
         task_index = slot.stepping
         task = None if task_index is None else slot.record(task_index).current()
@@ -268,6 +266,6 @@ class StackReport:
 
 
 def _is_dying(child: Child) -> bool:
-    """Whether the stack was requested because the child is about to be killed. In that case, the death event shows the
-    stack."""
+    """Whether the stack was requested because the child is about to be killed. In that case, the log event of its death
+    includes the stack."""
     return boottime_seconds() - child.dumped_at < _DYING_SECONDS

@@ -1,8 +1,8 @@
-"""The master's connections to Redis, the check whether the server replies, and the master's calls. An owner is
-registered before its worker exists, renewed while the worker lives, and reaped after the worker has died.
+"""The master's connections to Redis, the check that the server replies, and the master's calls. An owner is registered
+before its worker exists, renewed while the worker lives, and reaped after the worker has died.
 
-A renewal writes the time at which the call was *sent* into each worker's slot. The time for which the worker may hold
-tasks begins then, regardless of when the reply arrives.
+A renewal writes the time at which the call was *sent* into each worker's slot. The worker may hold tasks for the lease
+duration from that time, regardless of when the reply arrives.
 """
 
 import asyncio
@@ -65,27 +65,27 @@ _ROUND_TRIPS: Final = 6
 
 
 class RedisWatch:
-    """The master's connection to Redis, and whether the server replies."""
+    """The master's connection to Redis. It also notices whether the server replies."""
 
     def __init__(self, state: MasterState, happened: Callable[[master_events.Event], None]) -> None:
         self._state = state
         self._happened = happened
-        # When the first command after the last reply was sent, in seconds of CLOCK_BOOTTIME, or `inf` if all have a
-        # reply.
+        # The time at which the first command since the last reply was sent, in seconds of CLOCK_BOOTTIME. It is `inf`
+        # if every command has a reply.
         self.silent_since = math.inf
         self._sent_at = math.inf
         self._round_trips: deque[float] = deque(maxlen=_ROUND_TRIPS)
         self.works = asyncio.Event()  # set while the server replies
         self.store = Store(state.config.namespace)
-        # Load the scripts now. Later, there may be no descriptor left to open the files, or they may be from another
-        # version.
+        # Load the scripts now. Later, no descriptor may be left to open the files, or another version may have replaced
+        # them.
         for name in _SCRIPTS:
             load_script(name)
         watch = ConnectionWatch(self._replied, self._failed, self._command_sent)
         address = address_of(resolution.server_settings(state.config))
         self.connection = AioConnection(Opener(address, "rota:master"), self._reply_timeout, watch)
         waiting = ConnectionWatch(down=self._parked_failed)
-        self.parked = AioConnection(  # for blocking calls
+        self.parked = AioConnection(  # used for blocking calls
             Opener(address, "rota:orders"), lambda: PARK_SECONDS + self._reply_timeout(), waiting
         )
         self._doubted = asyncio.Event()
@@ -109,7 +109,7 @@ class RedisWatch:
 
     def _failed(self, error: ServerError) -> None:
         is_away = not isinstance(error, Refused)
-        if not is_away:  # The server replied, although with an error.
+        if not is_away:  # The server has replied, although with an error.
             self.silent_since = math.inf
         else:
             self.works.clear()
@@ -120,12 +120,12 @@ class RedisWatch:
         if self._state.redis_up and not isinstance(error, Refused):
             self._doubted.set()
 
-    # The methods below ignore a ServerError, because `_failed` has already reported it.
+    # The methods below ignore ServerError, because `_failed` has already reported the error.
 
     async def probe_when_in_doubt(self) -> None:
         """Call the server at once whenever the connection for blocking calls breaks. Runs forever.
 
-        Otherwise the server would count as available until the next renewal, which may be seconds away.
+        Otherwise the master would consider the server available until the next renewal, which may be seconds away.
         """
         while True:
             await self._doubted.wait()
@@ -134,11 +134,12 @@ class RedisWatch:
                 await self.connection.execute("TIME")
 
     async def watch_eviction(self) -> None:
-        """Read the server's eviction policy once per lease, and report changes. Runs forever."""
+        """Read the server's eviction policy once per lease duration, and report any change. Runs forever."""
         known = ""
         while True:
             await asyncio.sleep(self._state.config.lease.seconds)
-            if not self._state.redis_up:  # A server that refuses writes would reply to INFO, and would count as back.
+            if not self._state.redis_up:
+                # A server that refuses writes replies to INFO, but must not count as available.
                 continue
             try:
                 info = await self.connection.execute("INFO", "memory")
@@ -164,7 +165,7 @@ class RedisWatch:
             chunk = await self.connection.run(self.store.overview(()))
             while chunk.more and not self._has_work(chunk):
                 chunk = await self.connection.run(self.store.overview((), chunk.cursor))
-        except ServerError:  # Without a reply, there may still be tasks, so the fleet stays.
+        except ServerError:  # If the server does not reply, there may still be tasks, so the fleet keeps running.
             return False
         return not self._has_work(chunk)
 
@@ -191,7 +192,7 @@ _REASONS: Final = {
 
 @dataclass(slots=True, eq=False, repr=False)
 class RedisCalls:
-    """The Redis calls about the owners of this node, which run in the background. `node`: the name of this node in
+    """The Redis calls about the owners of this node. The calls run in the background. `node`: the name of this node in
     Redis."""
 
     _connection: AioConnection
@@ -205,7 +206,7 @@ class RedisCalls:
 
     @property
     def handlers(self) -> Mapping[type, Callable[[Any], None]]:
-        """The function for each kind of effect."""
+        """The function that performs each kind of effect."""
         start = self._background.start
         keep = self._background.keep
         return {
@@ -225,20 +226,20 @@ class RedisCalls:
         self._happened(master_events.OwnersRegistered(named, effect.lease_seconds, sent_ns))
 
     async def _reap_owner(self, effect: do.ReapOwner) -> None:
-        """Reap an owner. The slot of the dead worker stays taken until Redis has replied."""
+        """Reap an owner. The dead worker's slot is not reused until Redis has replied."""
         command = self._store.reap_exited(effect.owner, effect.blame, effect.settlements, effect.tiers)
         reply, _ = await self._through_outages("reap", command)
         self._happened(master_events.OwnerReaped(effect, reply))
 
     async def _through_outages(self, name: str, command: ScriptCall[_T]) -> tuple[_T, int]:
-        """Repeat a call until Redis accepts it. Returns the reply, and when the successful call was sent, in
-        nanoseconds."""
+        """Repeat a call until Redis accepts it. Returns the reply, and the time in nanoseconds at which the successful
+        call was sent."""
         backoff = Backoff(FIRST_RETRY_SECONDS, MOST_RETRY_SECONDS)
         while True:
             sent_ns = boottime_ns()
             try:
                 return await self._connection.run(command), sent_ns
-            except ServerError as error:  # An outage is reported by the connection's watch.
+            except ServerError as error:  # `_failed` reports outages.
                 if isinstance(error, Refused) and self._rarely.is_due(name):
                     log.logger().error(log_events.REDIS_REFUSED, call=name, error=str(error))
                 await asyncio.sleep(backoff.next_seconds())
@@ -246,9 +247,8 @@ class RedisCalls:
     # Leases
 
     async def _renew(self, effect: do.RenewLeases) -> None:
-        """Renew each lease for the duration that its worker was given, a hundred leases per call.
-
-        Leases that were renewed before a failure stay renewed.
+        """Renew each lease for the duration with which its worker was started, a hundred leases per call. If a call
+        fails, leases that earlier calls have renewed stay renewed.
         """
         lost: list[str] = []
         failed = True
@@ -257,9 +257,9 @@ class RedisCalls:
                 lost += await self._renew_batch(lease_seconds, batch)
             await self._announce(effect)
             failed = False
-        except ServerError:  # The connection's watch has reported it.
+        except ServerError:  # `_failed` has already reported it.
             pass
-        finally:  # This is reported even after a failure, because the next renewal is scheduled only then.
+        finally:  # Report the end even after a failure: only then is the next renewal scheduled.
             self._happened(master_events.LeasesRenewed(tuple(lost), failed))
 
     async def _renew_batch(self, lease_seconds: float, batch: list[do.HeldLease]) -> tuple[str, ...]:
@@ -275,13 +275,15 @@ class RedisCalls:
         return tuple(renewed.lost)
 
     def _report_cancelled(self, batch: list[do.HeldLease], cancelled: Collection[bytes]) -> None:
-        """Report the cancelled tasks that still run. Usually, an order to cancel has reported them already."""
+        """Report the cancelled tasks that are still running. Usually, they have already been reported because an order
+        to cancel arrived."""
         for each in batch:
             for found in cancelled_in(each, self._memory.slot(each.slot), lambda task: task.entry in cancelled):
                 self._happened(found)
 
     async def _announce(self, effect: do.RenewLeases) -> None:
-        """Publish this master, its queues, its schedules and the fleet's settings, and read the closed queues."""
+        """Publish this master, its queues, its schedules and the fleet's settings. Also read which queues are
+        closed."""
         throughput = read_throughput(SharedText(self._memory.slot(EXPORTER_SLOT).spare).read(), boottime_seconds())
         report = effect.report if throughput is None else throughput.added_to(effect.report)
         heartbeat = heartbeat_of(os.getpid(), effect.pools, report, effect.lease_seconds, effect.tasks)
@@ -300,24 +302,24 @@ class RedisCalls:
         return await self._connection.run(self._store.check_conditions(milliseconds, conditions))
 
     async def _redis_now(self) -> int:
-        """Return the time of Redis in microseconds. Opening hours are compared with this time, so they do not depend on
-        the clock of a node."""
+        """Return the time of Redis in microseconds. Opening hours are compared with this time, so that they do not
+        depend on the clock of a node."""
         seconds, microseconds = await self._connection.execute("TIME")
         return int(seconds) * 1_000_000 + int(microseconds)
 
     # Claims
 
     async def _return_prefetched(self, effect: do.ReturnPrefetched) -> None:
-        """Return prefetched tasks to their lanes. The call is repeated until there is a reply or the long-running task
+        """Return prefetched tasks to their lanes. The call is repeated until Redis replies or the long-running task
         ends."""
         child = effect.child
         slot = self._memory.slot(child.slot)
-        slot.prefetch_returned = effect.task.number  # The worker must be able to see this before the call is sent.
+        slot.prefetch_returned = effect.task.number  # The worker must see this before the call is sent.
         call = self._store.return_prefetched(effect.owner, effect.task.entry, effect.tiers, effect.finished)
         while slot.nonce == child.nonce and slot.held_up_by == effect.task.number:
             try:
                 returned = await self._connection.run(call)
-            except ServerError:  # The connection's watch has reported it.
+            except ServerError:  # `_failed` has already reported it.
                 await asyncio.sleep(RETURN_AGAIN_SECONDS)
                 continue
             if returned:
@@ -327,8 +329,8 @@ class RedisCalls:
 
 
 def batches_of(held: Iterable[do.HeldLease]) -> Iterator[tuple[float, list[do.HeldLease]]]:
-    """Yield the lease duration and the leases for each call. There can be several durations, because after a reload,
-    older workers keep the old one."""
+    """Yield the leases for each call, with their duration. Durations can differ, because workers from before a reload
+    keep the old duration."""
     by_lease = sorted(held, key=attrgetter("lease_seconds"))
     for lease_seconds, of_lease in groupby(by_lease, key=attrgetter("lease_seconds")):
         while batch := list(islice(of_lease, OWNERS_A_CALL)):
@@ -343,7 +345,7 @@ def batches_of(held: Iterable[do.HeldLease]) -> Iterator[tuple[float, list[do.He
 
 
 class ScheduleDeclarer:
-    """The declarations of this node's schedules in Redis, over the master's connection."""
+    """The part of the master that declares this node's schedules in Redis."""
 
     def __init__(self, connection: AioConnection, store: ScheduleStore) -> None:
         self._connection = connection
@@ -355,7 +357,8 @@ class ScheduleDeclarer:
         self._keyring: Keyring | None = None
 
     def signed(self, schedules: Sequence[DeclaredSchedule], signing: SigningSettings) -> Sequence[DeclaredSchedule]:
-        """Return the schedules with signatures, if there are keys. If new keys cannot be read, use the last ones."""
+        """Return the schedules. They are signed if this node has keys for signatures. If changed keys cannot be read,
+        the previous keys are used."""
         if signing != self._signing:
             try:
                 self._keyring = keyring_of(signing)
@@ -406,7 +409,7 @@ class ScheduleDeclarer:
                 return
             if await self._connection.run(self._store.forget(gone.name, 0)) is RemoveStatus.REMOVED:
                 log.logger().info(log_events.SCHEDULE_REMOVED, schedule=gone.name)
-        except Refused as error:  # A sweep will remove the schedule later.
+        except Refused as error:  # A sweep removes the schedule later.
             self._log_refusal("forget", error)
 
     def _log_refusal(self, call: str, error: Exception) -> None:

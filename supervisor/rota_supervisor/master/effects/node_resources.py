@@ -16,26 +16,26 @@ _KILOBYTE: Final = 1024
 _PRIVATE: Final = re.compile(r"^Private_\w+: +(\d+) kB", re.MULTILINE)
 _MEMORY: Final = re.compile(r"^(MemTotal|MemAvailable): +(\d+) kB", re.MULTILINE)
 _PROCESSOR: Final = re.compile(r"^cpu(\d+) (.*)", re.MULTILINE)
-_IDLE: Final = slice(3, 5)  # the fields of a line in /proc/stat for idle time and for waiting for a disk
-_TIMES: Final = 8  # the number of fields to add up; later fields are parts of earlier ones
+_IDLE: Final = slice(3, 5)  # the idle fields of a line in /proc/stat: idle time, and time waiting for a disk
+_TIMES: Final = 8  # number of fields to add up; the later fields are already included in earlier ones
 
 
 class CpuTimes(NamedTuple):
-    """The processor time that this node has used up to the time `at`. Only differences between two readings have a
-    meaning."""
+    """The processor time that this node has used up to the time `at`. Only the difference between two readings is
+    meaningful."""
 
     at: float
     busy_ticks: int  # the busy time of the processors that this process may use
     ticks: int  # the total time of these processors
-    group_seconds: float | None  # the processor time that the control group with a limit has used
+    group_seconds: float | None  # the processor time used by the control group that has a limit
     group_limit: float | None  # the limit of that group, in processors
 
 
 class NodeResources(NamedTuple):
     """The processors and the memory that this node has left for more workers."""
 
-    is_cpu_busy: bool = False  # whether its processors, or those of its control group, were busier than permitted
-    free_bytes: int | None = None  # memory for more workers; None if it could not be read
+    is_cpu_busy: bool = False  # whether the processors of the node or its control group were busier than permitted
+    free_bytes: int | None = None  # memory available for more workers; None if it could not be read
 
 
 class ResourceReader:
@@ -46,8 +46,8 @@ class ResourceReader:
         self._last = NodeResources()
 
     def read(self, max_cpu: float) -> NodeResources:
-        """Return the current resources. `max_cpu` is the busy share from which the processors count as busy, or 1 for
-        never. If this machine lacks one of the files, that file sets no limit."""
+        """Return the current resources. If the busy share reaches `max_cpu`, the processors count as busy. If `max_cpu`
+        is 1, they never do. If the machine lacks one of the files, the resource in that file is not limited."""
         now = boottime_seconds()
         if self._times and now - self._times[-1].at < _WINDOW_SECONDS:
             return self._last
@@ -69,8 +69,8 @@ def ticks_in(stat: str, processors: set[int]) -> tuple[int, int]:
 
 
 def busy_share(before: CpuTimes, after: CpuTimes) -> float:
-    """Return the busy share of the processors between two readings. If the control group used a greater share of its
-    limit, return that share."""
+    """Return the share of time for which the processors were busy between two readings, or the share of its processor
+    limit that the control group used, if that share is greater."""
     ticks, seconds = after.ticks - before.ticks, after.at - before.at
     node = (after.busy_ticks - before.busy_ticks) / ticks if ticks > 0 else 0.0
     if seconds <= 0 or not after.group_limit or after.group_seconds is None or before.group_seconds is None:
@@ -79,8 +79,8 @@ def busy_share(before: CpuTimes, after: CpuTimes) -> float:
 
 
 def free_bytes(meminfo: str, group: CgroupReading) -> int | None:
-    """Return the memory that more workers may take, in bytes: the free memory of the machine or of the control group,
-    whichever is less."""
+    """Return the memory that more workers may use, in bytes. This is the free memory of the machine or of the control
+    group, whichever is less."""
     sizes = {name: int(size) * _KILOBYTE for name, size in _MEMORY.findall(meminfo)}
     found = []
     if len(sizes) == len(("MemTotal", "MemAvailable")):
@@ -91,7 +91,8 @@ def free_bytes(meminfo: str, group: CgroupReading) -> int | None:
 
 
 def private_bytes(pid: int) -> int:
-    """Return how many bytes a process would free by ending, or 0 if it has ended or its memory cannot be read."""
+    """Return how many bytes would become free if a process ended. Return 0 if the process has already ended or its
+    memory cannot be read."""
     return sum(int(size) * _KILOBYTE for size in _PRIVATE.findall(_text(f"{pid}/smaps_rollup")))
 
 

@@ -1,5 +1,5 @@
-"""Messages to a service manager, as datagrams to $NOTIFY_SOCKET. Sending neither blocks nor fails. If the socket has no
-room for a message, it is sent later."""
+"""Messages to a service manager, as datagrams to $NOTIFY_SOCKET. Sending never blocks and never fails. If the socket
+has no room for a message, the message is sent later."""
 
 import contextlib
 import socket
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 _RELOADING: Final = "RELOADING=1"
 _MICROSECONDS: Final = 1_000_000
-_MAX_WAITING: Final = 64  # the most unsent messages; older ones are dropped
+_MAX_WAITING: Final = 64  # maximum number of unsent messages; the oldest are dropped
 
 
 class NotifySocket:
     """The socket of a service manager.
 
-    `is_there`: whether there is a manager. `watchdog_seconds`: the longest silence that the manager allows, or 0 for no
-    limit.
+    `is_there`: whether there is a manager. `watchdog_seconds`: how long the manager waits for a sign of life before it
+    stops the master, or 0 if it waits forever.
     """
 
     def __init__(self, address: str, watchdog_seconds: float = 0.0) -> None:
@@ -44,7 +44,7 @@ class NotifySocket:
         return cls(address, seconds)
 
     def notify(self, effect: "NotifyManager") -> None:
-        """Send a message. If earlier messages are still unsent, a message that can wait is dropped."""
+        """Send a message. If earlier messages are still unsent and this one is not urgent, drop it."""
         if not self.has_room:
             self.flush()
         if self.has_room or not effect.can_wait:
@@ -56,7 +56,8 @@ class NotifySocket:
         return not self._waiting
 
     def send(self, message: str) -> None:
-        """Send a message after the messages that are still unsent. RELOADING includes the time at which it is sent."""
+        """Send a message after any messages that are still unsent. A RELOADING message includes the time at which it is
+        sent."""
         if self.is_there:
             if message == _RELOADING:
                 message += f"\nMONOTONIC_USEC={time.monotonic_ns() // 1000}"
@@ -77,10 +78,10 @@ class NotifySocket:
             raise
 
     def flush(self) -> None:
-        """Send the messages that can be sent now. If the manager no longer exists, they are dropped."""
+        """Send as many unsent messages as the socket accepts now. If the manager no longer exists, drop them."""
         try:
             sending = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
-        except OSError:  # No descriptor is left. A later call tries again.
+        except OSError:  # No file descriptor is left. A later call tries again.
             return
         with sending:
             while self._waiting:

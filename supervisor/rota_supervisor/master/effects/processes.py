@@ -1,5 +1,5 @@
 """The operations on children: starting, signalling and killing them, the master's end of their channels, and their
-stack files. This module only carries out decisions."""
+stack files. This module makes no decisions, but carries out those of the core."""
 
 import asyncio
 import contextlib
@@ -31,8 +31,7 @@ class ZygoteLine:
     """The master's end of the channel to one zygote. Sending a packet never blocks: packets that do not fit are sent
     later.
 
-    `requested`: for each slot, the nonce of the last fork that was requested. `wake` is called when messages have
-    arrived.
+    `requested`: for each slot, the nonce of the last requested fork. `wake` is called when messages have arrived.
     """
 
     def __init__(self, child: ChildRef, generation: int, channel: socket.socket, wake: Callable[[], None]) -> None:
@@ -46,18 +45,18 @@ class ZygoteLine:
         asyncio.get_running_loop().add_reader(channel, wake)
 
     def send_slots(self, slots_fd: int) -> None:
-        """Send the descriptor of the shared memory, which the zygote's workers need. If the master has no descriptor
-        left to copy it, the zygote gets none and exits."""
+        """Send the descriptor of the shared memory, which the zygote's workers need. If the master has no free
+        descriptor for a copy, the message contains none, and the zygote exits."""
         self._send(messages.Slots(), _copy(slots_fd))
 
     def fork(self, pool_settings: str, request: messages.Fork, stack_fd: int | None) -> None:
-        """Request a worker with this stack file. The settings of its pool are sent first, unless the zygote has them
-        already."""
+        """Request a worker from the zygote, and pass this stack file to it. The settings of the worker's pool are sent
+        first, unless the zygote already has them."""
         self.requested[request.slot] = request.nonce
         if self._pool_settings.get(request.pool) != pool_settings:
             self._pool_settings[request.pool] = pool_settings
             self._send(messages.PoolSettings(request.pool, pool_settings))
-        # Send a copy of the descriptor, because the file may be closed while the packet is still queued.
+        # Queue a copy of the descriptor, because the file may be closed before the packet is sent.
         self._send(request, None if stack_fd is None else _copy(stack_fd))
 
     def bye(self) -> None:
@@ -65,15 +64,16 @@ class ZygoteLine:
         self._send(messages.Bye())
 
     def read(self) -> Iterator[messages.Message | None]:
-        """Yield the messages that have arrived, without waiting, and None once after the other end was closed."""
+        """Yield the messages that have arrived, without waiting for more. If the other end has been closed, yield None
+        once."""
         while self.is_open:
             try:
                 packet = self._channel.recv(messages.MAX_PACKET)
             except BlockingIOError:
                 return
             except ConnectionResetError:
-                # The zygote exited without reading all packets. This error occurs only once, and the packets that the
-                # zygote sent can still be read.
+                # The zygote exited without reading all packets. This error is raised only once. The packets that the
+                # zygote has sent can still be read.
                 continue
             if not packet:
                 self.close()
@@ -82,7 +82,8 @@ class ZygoteLine:
             yield _message_of(packet)
 
     def close(self) -> None:
-        """Close the master's end. If no Bye was sent before, the zygote assumes that the master died."""
+        """Close the master's end of the channel. If no Bye was sent before, the zygote assumes that the master has
+        died."""
         if not self.is_open:
             return
         self.is_open = False
@@ -102,7 +103,7 @@ class ZygoteLine:
 
     def _flush(self) -> None:
         loop = asyncio.get_running_loop()
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # The zygote is dead, which `read` notices.
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # The zygote is dead. `read` will report this.
             while self._outbox:
                 try:
                     messages.send_along(self._channel, *self._outbox[0])
@@ -119,8 +120,8 @@ class ZygoteLine:
 
 
 def _message_of(packet: bytes) -> messages.Message:
-    """Decode a packet. A packet that is not valid becomes a warning, because user code at the other end of the channel
-    may have written it, and must not be able to end the master."""
+    """Decode a packet. A packet that is not valid becomes a warning. It must not end the master, because user code in
+    the zygote may have written it."""
     try:
         return messages.decode_of_zygote(packet)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -136,7 +137,7 @@ def _login_fds() -> tuple[int, ...]:
 def _copy(fd: int) -> int | None:
     try:
         return os.dup(fd)
-    except OSError:  # No descriptor is left.
+    except OSError:  # No file descriptor is left.
         return None
 
 
@@ -219,7 +220,7 @@ class Processes:
         """Send a signal to a child. KILL is also sent to its whole process group.
 
         A zygote blocks its signals, so a Bye is sent instead of TERM. If the pid of a child is not known yet, no signal
-        is sent. The core then kills a KILLED child when its pid is reported.
+        is sent. If such a child is to be killed, the core kills it when its pid is reported.
         """
         child = effect.child
         order = effect.order
@@ -244,15 +245,16 @@ class Processes:
             if slot.nonce != child.nonce:
                 continue
             slot.quiet_requested = effect.quiet
-            # A worker writes its pid into the slot before the master learns the pid from the zygote. After that, the
-            # pid must be that of the known child, because a task may have written anything into the slot.
+            # A worker writes its pid into the slot before the master learns the pid from the zygote, so an unknown pid
+            # is taken from the slot. A known pid must match, because a task may have written anything into the slot.
             pid = slot.pid
             if pid and child.pid in (0, pid):
                 with contextlib.suppress(*UNREACHABLE):
                     os.kill(pid, WAKE_SIGNAL)
 
     def notify_cancelled(self, effect: do.NotifyCancelled) -> None:
-        """Write the number of the cancelled task into the slot, then send the signal."""
+        """Write the number of the cancelled task into the worker's slot. Then send the signal that makes the worker
+        read it."""
         slot = self._memory.slot(effect.child.slot)
         if slot.nonce == effect.child.nonce:
             slot.record(effect.task_index).cancelled = effect.number
@@ -269,9 +271,8 @@ class Processes:
 
     def _events_of(self, line: ZygoteLine, message: messages.Message | None) -> Iterator[Event]:
         """Yield the events of a message. If a message implies that a worker was not started, but its slot shows that it
-        was, a Spawned event for the worker comes first.
-
-        This happens if an intermediate dies after it has forked a worker and before it could report the worker.
+        was, a Spawned event for the worker comes first. This happens if an intermediate forks a worker but dies before
+        it can report the worker.
         """
         match message:
             case None:
@@ -295,7 +296,7 @@ class Processes:
     # Cleanup
 
     def free_slot(self, effect: do.FreeSlot) -> None:
-        """Reset the slot. If the child's process starts after this, it finds another nonce in the slot and exits."""
+        """Reset the slot. If the child's process starts later, it finds a different nonce in the slot and exits."""
         self._memory.slot(effect.slot).assign(0)
 
     def close_channels(self, effect: do.CloseChannels) -> None:
@@ -319,16 +320,16 @@ class Processes:
 
 
 def kill_group(pid: int) -> None:
-    """Send SIGKILL to the rest of a child's process group.
+    """Send SIGKILL to the remaining processes of a child's process group.
 
-    The caller must know that the group id still belongs to the child, which is the case until the child is reaped.
+    The caller must know that the group id still belongs to the child. This is the case until the child is reaped.
     """
     with contextlib.suppress(*UNREACHABLE):
         os.killpg(pid, signal.SIGKILL)
 
 
 def bell_fd(rung: Callable[[], None]) -> int:
-    """Return an eventfd to which children write when the master should read their slots. `rung` is called after each
+    """Return an eventfd to which children write if the master should read their slots. `rung` is called after each
     write."""
     fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
 
@@ -343,18 +344,18 @@ def bell_fd(rung: Callable[[], None]) -> int:
 
 # Stack files. Each living child has a memfd to which it writes its stacks, and which only the master reads. The child
 # and the master share the open file description, so the file's offset shows how much the child has written since the
-# master last set the offset to 0. The size is sealed, so the child cannot write beyond the end. A file costs one
-# descriptor of the master, and 4 kB of memory once the child has written to it.
+# master last set the offset to 0. The size is sealed, so the child cannot write beyond the end. For each file, the
+# master uses one descriptor, and 4 kB of memory once the child has written to it.
 
 
-FILE_BYTES: Final = 64 << 10  # sparse; a hundred frames take 8 kB, and the main thread comes last
-SPARE_DESCRIPTORS: Final = 64  # kept free for channels, connections and other files of the master
+FILE_BYTES: Final = 64 << 10  # uses memory only as far as it is filled; the stacks of 100 frames take 8 kB
+SPARE_DESCRIPTORS: Final = 64  # number of descriptors to keep for channels, connections and other files of the master
 _SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
 
 def name_of(child: ChildRef) -> str:
-    """Return the name of a child's stack file. It is unique to this incarnation, so it also identifies processes that
-    the child leaves behind."""
+    """Return the name of a child's stack file. The name contains the nonce of the child, so that it also identifies the
+    processes that the child leaves behind."""
     return f"{STACK_FILE}-{child.slot}-{child.nonce}"
 
 
@@ -366,7 +367,7 @@ class Stacks:
         self._files: dict[int, int] = {}
 
     def make(self, child: ChildRef) -> int | None:
-        """Create the stack file of a child that is about to start. Returns None if few descriptors are left."""
+        """Create the stack file of a child that is about to start. Returns None if too few descriptors are left."""
         try:
             fd = os.memfd_create(name_of(child), os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         except OSError:
@@ -380,11 +381,11 @@ class Stacks:
         return fd
 
     def request(self, child: ChildRef) -> bool:
-        """Request the stacks of a child, which it writes within about a millisecond. Returns False if the child cannot
+        """Make a child write its stacks, which takes about a millisecond. Returns False if the child is not able to
         write them yet."""
         fd = self._files.get(child.nonce)
         slot = self._memory.slot(child.slot)
-        # Before the child has entered its slot, it has no handler, so the signal would end it.
+        # A child that has not entered its slot yet has no handler, so that the signal would end the child.
         has_handler = child.pid != 0 and slot.nonce == child.nonce and slot.pid == child.pid
         if fd is None or not has_handler:
             return False
@@ -394,8 +395,8 @@ class Stacks:
         return True
 
     def request_task_stacks(self, child: ChildRef) -> None:
-        """Request that a worker with several tasks logs the stack of each task. The worker does this when its event
-        loop runs next."""
+        """Make a worker that runs several tasks log the stack of each task. The worker does this at the next step of
+        its event loop."""
         slot = self._memory.slot(child.slot)
         if slot.concurrency > 1 and child.pid and slot.nonce == child.nonce and slot.pid == child.pid:
             slot.stacks_requested += 1
@@ -403,11 +404,11 @@ class Stacks:
                 os.kill(child.pid, WAKE_SIGNAL)
 
     def text(self, child: ChildRef) -> str:
-        """Return the text that a child has written since its stack was last requested or read."""
+        """Return the text that a child has written to its stack file since the last request or the last read."""
         fd = self._files.get(child.nonce)
         if fd is None:
             return ""
-        # The task may have moved the offset to any position.
+        # A task may have moved the file offset to any position.
         written = os.pread(fd, min(os.lseek(fd, 0, os.SEEK_CUR), FILE_BYTES), 0)
         os.lseek(fd, 0, os.SEEK_SET)
         return written.decode(errors="replace")

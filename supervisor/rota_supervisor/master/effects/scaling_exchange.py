@@ -1,6 +1,6 @@
-"""The exchange between nodes, through Redis, about pools whose number of workers is a range. The master measures and
-publishes the load of each pool on this node. If this node leads the pool, the master also reads the inputs of the next
-decision.
+"""The data that nodes exchange through Redis to scale the pools whose number of workers is a range. The master measures
+and publishes the load of each pool on this node. If this node leads the pool, the master also reads the inputs of the
+next decision.
 
 An exchange takes place twice a second, unless all pools have a fixed number of workers.
 """
@@ -38,16 +38,16 @@ from rota_supervisor.master.effects.node_resources import NodeResources, Resourc
 from rota_supervisor.master.effects.scaling_texts import decision_in, load_in, text_of
 
 MILLISECONDS: Final = 1000
-UNKNOWN_START_SECONDS: Final = 1.0  # assumed until the first worker of the pool has started
+UNKNOWN_START_SECONDS: Final = 1.0  # assumed start time of a worker until the first worker of the pool has started
 _STARTS_KEPT: Final = 5
 _LONG_NS: Final = round(LONG_SECONDS * NANOSECONDS)
-_MEMORY_EVERY: Final = 4  # the memory of one worker is read in every fourth round, because this takes time
+_MEMORY_EVERY: Final = 4  # the memory of a worker is read only in every fourth round, because reading it is slow
 
 
 class RunningTasks(NamedTuple):
     """The tasks that the workers of a pool are running now."""
 
-    running: int = 0  # the number of tasks, without held tasks
+    running: int = 0  # the number of running tasks, not counting held tasks
     seconds: float = 0.0  # the total age of these tasks
     held: int = 0  # the number of tasks that have been running for longer than the long window
 
@@ -57,9 +57,9 @@ class PoolGauge:
     """The measurements of one pool on this node."""
 
     meter: PoolMeter = field(default_factory=PoolMeter)
-    starts: deque[float] = field(default_factory=lambda: deque(maxlen=_STARTS_KEPT))  # how long the last starts took
-    timed: frozenset[ProcessKey] = frozenset()  # the workers whose start is in `starts`
-    private: dict[ProcessKey, int] = field(default_factory=dict)  # the last known memory of workers, in bytes
+    starts: deque[float] = field(default_factory=lambda: deque(maxlen=_STARTS_KEPT))  # how long each start took
+    timed: frozenset[ProcessKey] = frozenset()  # the workers whose start time is in `starts`
+    private: dict[ProcessKey, int] = field(default_factory=dict)  # last known private memory, in bytes
     rounds: int = 0
 
     def load(self, node: str, pool: do.ScaledPool, memory: SlotMemory, resources: NodeResources) -> NodeLoad:
@@ -102,8 +102,8 @@ class PoolGauge:
         self.timed = frozenset((each.slot, each.nonce) for each in pool.workers if each.start_seconds is not None)
 
     def _read_memory(self, slots: Mapping[ProcessKey, Slot]) -> None:
-        """Read the memory of one worker in every fourth round. Workers that have not been read yet come first, then the
-        one that was read longest ago."""
+        """Read the memory usage of one worker in every fourth round. Workers without a reading come first, then the
+        worker with the oldest reading."""
         self.private = {key: size for key, size in self.private.items() if key in slots}
         self.rounds += 1
         pids = {key: slot.pid for key, slot in slots.items() if slot.pid > 0}
@@ -121,7 +121,7 @@ def _read_loads(slots: Mapping[ProcessKey, Slot], at_ns: int) -> Iterator[Worker
 
 
 def running_in(slots: Iterable[Slot], at_ns: int) -> RunningTasks:
-    """Return the numbers and the total age of the tasks that these workers run."""
+    """Return how many tasks these workers are running and the total age of the tasks."""
     ages = [at_ns - task.started_ns for slot in slots for task in slot.running_times()]
     ages = [age for age in ages if 0 <= age <= at_ns]  # A task may have overwritten its start time.
     recent = [age for age in ages if age <= _LONG_NS]
@@ -129,9 +129,9 @@ def running_in(slots: Iterable[Slot], at_ns: int) -> RunningTasks:
 
 
 def most_of(pool: do.ScaledPool, present: int, resources: NodeResources, private: int) -> tuple[int, str]:
-    """Return how many workers of the pool this node can have at most, and what limits them: "memory", "cpu", or "" for
-    the configuration. `present`: the number of workers that the pool has here. `private`: the memory of the largest
-    worker in bytes, or 0 if unknown."""
+    """Return the maximum number of workers that the pool can have on this node, and what limits it: "memory", "cpu", or
+    "" if only the configuration does. `present`: the pool's current number of workers on this node. `private`: the
+    memory of the largest worker in bytes, or 0 if unknown."""
     limits = [(pool.most, "")]
     if resources.is_cpu_busy:
         limits.append((max(present, pool.least), "cpu"))
@@ -142,7 +142,7 @@ def most_of(pool: do.ScaledPool, present: int, resources: NodeResources, private
 
 @dataclass(slots=True)
 class KnownDecision:
-    """The decision about a pool and its leader, according to the last reply."""
+    """The current decision about a pool, and whether this node leads the pool, as in the last reply from Redis."""
 
     leads: bool = False
     number: int = NO_DECISION
@@ -151,8 +151,8 @@ class KnownDecision:
 
 @dataclass(slots=True, eq=False, repr=False)
 class ScalingExchange:
-    """The exchanges, which run in the background over the master's connection. `node`: the name of this node in
-    Redis."""
+    """The exchange of loads and decisions with the other nodes. The calls run in the background over the master's
+    connection. `node`: the name of this node in Redis."""
 
     _connection: AioConnection
     _store: ScalingStore
@@ -166,7 +166,7 @@ class ScalingExchange:
     _rarely: OnceAMinute = field(default_factory=OnceAMinute)
 
     def start(self, effect: do.ExchangeScaling) -> None:
-        """Measure the load now, and make the exchange in the background."""
+        """Measure the load now, then exchange it in the background."""
         names = {pool.pool for pool in effect.pools}
         gone = self._gauges.keys() - names
         self._gauges = {name: self._gauges.get(name) or PoolGauge() for name in names}
@@ -178,8 +178,8 @@ class ScalingExchange:
         self._background.start(self._exchange(effect, loads, sorted(gone)))
 
     async def _exchange(self, effect: do.ExchangeScaling, loads: Mapping[str, NodeLoad], gone: list[str]) -> None:
-        """Make the exchange for one pool after another. If the server refuses the call for one pool, the others are not
-        affected."""
+        """Exchange the loads and decisions of one pool after another. If the server refuses the call for one pool, the
+        other pools are not affected."""
         seen: dict[str, PoolSeen] = {}
         failed = True
         try:
@@ -190,9 +190,9 @@ class ScalingExchange:
                 if found is not None:
                     seen[pool.pool] = found
             failed = False
-        except ServerError:  # The connection's watch has reported it.
+        except ServerError:  # The connection's watch has already reported it.
             pass
-        finally:  # Without this event, no further exchange would follow.
+        finally:  # The core starts another exchange only when this event arrives.
             self._happened(ScalingSeen(seen, failed))
 
     async def _exchange_pool(self, pool: do.ScaledPool, load: NodeLoad, lease_seconds: float) -> PoolSeen | None:
@@ -200,7 +200,7 @@ class ScalingExchange:
         decision = text_of(pool.publish) if pool.publish is not None and known.leads else b""
         try:
             reply = await self._call(pool, load, lease_seconds, decision, asks_backlog=known.leads)
-            if reply.leader == self._node and not known.leads:  # This node has just become the leader.
+            if reply.leader == self._node and not known.leads:  # This node has just become the leader of the pool.
                 self._note(known, reply)
                 reply = await self._call(pool, load, lease_seconds, b"", asks_backlog=True)
         except Refused as error:
@@ -234,8 +234,8 @@ def inputs_of(pool: do.ScaledPool, load: NodeLoad, reply: ScalingReply) -> PoolI
 
 
 def backlog_rows(pool: do.ScaledPool, rows: Iterable[Backlog]) -> Iterator[QueueBacklog]:
-    """Yield the queues with ready tasks, with their limits and lag objectives. A row can cover several queues of a
-    pattern, and then has the sum of their limits."""
+    """Yield the queues with ready tasks, with their limits and lag objectives. A row can cover all queues that match a
+    pattern. The row then contains the sum of their limits."""
     shares = {share.name: share for tier in pool.tiers for share in tier.queues}
     patterns = [name for name, share in shares.items() if share.is_pattern]
     for row in rows:

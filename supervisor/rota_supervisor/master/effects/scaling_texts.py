@@ -1,4 +1,4 @@
-"""The texts in which nodes store loads and decisions in Redis. Each is a JSON list of the fields.
+"""The text format in which nodes store loads and decisions in Redis. Each text is a JSON array of the fields.
 
 A text that cannot be read is ignored, because a node with another version, or any other program, may have written it.
 Additional fields at the end, which a later version may write, are ignored too.
@@ -23,13 +23,13 @@ def text_of(value: Decision | NodeLoad) -> bytes:
 
 
 def decision_in(text: bytes) -> Decision | None:
-    """Return the decision in this text, or None if the text cannot be read."""
+    """Return the decision that this text contains, or None if the text is not valid."""
     decision = _read(text, Decision)
     return decision if decision is not None and min([decision.wanted, *decision.shares.values()]) >= 0 else None
 
 
 def load_in(text: bytes, node: str) -> NodeLoad | None:
-    """Return the load in the text that `node` has stored, or None if the text cannot be read."""
+    """Return the load that `node` has stored as this text, or None if the text is not valid."""
     load = _read(text, NodeLoad)
     if load is None or load.concurrency < 1 or any(getattr(load, name) < 0 for name in _COUNTS):
         return None

@@ -1,9 +1,9 @@
 """Background work for running tasks: it returns tasks that wait behind a long task, receives orders to cancel, and
 copies progress from the slots to Redis.
 
-`cancel` adds an order to a list of the node that runs the task. A connection of the node's master blocks on this list.
-The order stays in the list until it is handled, so it survives a lost connection. If an order is lost in another way,
-the next lease renewal reports the cancelled task.
+`cancel` adds an order to a list of the node that runs the task. The node's master waits on this list with a blocking
+command. An order stays in the list until the master has handled it, so it survives a lost connection. If an order is
+lost in another way, the next lease renewal reports the cancelled task.
 """
 
 import asyncio
@@ -29,28 +29,27 @@ from rota_supervisor.master.effects.background import Background
 
 RETURN_AFTER_NS: Final = 25_000_000
 CHECK_SECONDS: Final = 0.01
-_QUIET_CHECKS: Final = 100  # the watch ends after a second in which nothing waits behind a task
-_LAST_CHECKS: Final = 5  # further checks, for a worker that claimed before it could see the end
+_QUIET_CHECKS: Final = 100  # the watch ends after a second in which no task waits behind another
+_LAST_CHECKS: Final = 5  # extra checks, for a worker that claimed just before it could see that the watch ended
 _START_CHECK_SECONDS: Final = 0.01
-_START_CHECKS: Final = 25  # a task that does not start in this time was returned to its lane, and is cancelled there
+_START_CHECKS: Final = 25  # a task not found after these checks was returned to its lane, and is cancelled there
 COPY_SECONDS: Final = 1.0
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class ClaimWatch:
-    """The watch over claims. If one task of a claim runs for a long time, the tasks behind it are returned to their
-    lanes.
+    """A watch over the claims of workers. If one task of a claim runs for a long time, the tasks that wait behind it
+    are returned to their lanes.
 
     1. A worker that claims several tasks, or prefetches one, requests the watch and wakes the master. While any worker
        requests it, the slots are checked every 10 ms.
-    2. If a claim is older than 25 ms and has entries that are not started or outcomes that are not sent, its prefetched
-       tasks are returned. The outcomes are taken from the slot, as for a dead worker, and all entries behind the
-       running one go back to their lanes. The worker sends the same outcomes in its next call, which finds the tasks
-       settled.
-    3. Once 5 ms have passed, the worker starts no entry of a claim without a call to Redis. It marks an entry as
-       started before it reads the clock (`rota.worker.claims`). The watch reads the slot 20 ms after that, so it sees
-       every started entry as started. When an entry is returned, its text changes, so a late call of the worker does
-       not find it.
+    2. If a claim is older than 25 ms and has entries that have not been started or outcomes that have not been sent,
+       its prefetched tasks are returned. The outcomes are taken from the slot, as for a dead worker, and all entries
+       behind the running one go back to their lanes. The worker sends the same outcomes in its next call, which finds
+       the tasks settled.
+    3. Once a claim is 5 ms old, the worker calls Redis before it starts another entry of the claim. It marks an entry
+       as started before it reads the clock (`rota.worker.claims`). The watch reads the slot at least 20 ms later, so it
+       cannot miss a mark. When an entry is returned, its text changes, so a late call of the worker does not find it.
 
     While no worker needs the watch, it does not run.
     """
@@ -79,7 +78,7 @@ class ClaimWatch:
                 self._quiet_checks = 0 if self._check() else self._quiet_checks + 1
                 if self._quiet_checks == _QUIET_CHECKS:
                     self._end_watches()
-        finally:  # Workers can request the watch again, even after an error.
+        finally:  # Even after an error, workers must be able to request the watch again.
             self._watching = False
             self._end_watches()
 
@@ -88,8 +87,7 @@ class ClaimWatch:
             slot.end_watch()
 
     def _check(self) -> bool:
-        """Report the claims that are held up by a long task. Returns whether there is any claim with entries that
-        wait."""
+        """Report the claims that a long-running task holds up. Returns whether any claim has waiting entries."""
         returned_for = self._state.returned_for
         held_up = [
             (child, slot)
@@ -123,10 +121,9 @@ def cancelled_in(
 
 @dataclass(slots=True, eq=False, repr=False)
 class Orders:
-    """The receiver of orders to cancel. It reports the orders whose task runs on this node.
-
-    `key`: the list of this node's orders. `works` is set while the master's main connection works. While `works` is not
-    set, this class does not call the server.
+    """The receiver of orders to cancel. It reports each order whose task runs on this node. `key`: the key of the list
+    with the orders for this node. `works`: an event that is set while the master's main connection works. While it is
+    not set, this class does not call the server.
     """
 
     _connection: AioConnection
@@ -138,7 +135,7 @@ class Orders:
     _happened: Callable[[Event], None]
 
     async def listen(self) -> None:
-        """Handle orders as they arrive, forever."""
+        """Handle each order when it arrives. Runs forever."""
         backoff = Backoff(FIRST_RETRY_SECONDS, MOST_RETRY_SECONDS)
         while True:
             await self._works.wait()
@@ -149,7 +146,7 @@ class Orders:
                 await asyncio.sleep(backoff.next_seconds())
 
     async def _take_one(self) -> None:
-        """Wait for the first order, handle it, and then remove it from the list."""
+        """Wait for the first order, handle the order, and then remove it from the list."""
         raw = await self._connection.execute("BLMOVE", self._key, self._key, "LEFT", "LEFT", PARK_SECONDS)
         if raw is not None:
             self._take_in(raw)
@@ -164,14 +161,15 @@ class Orders:
             self._background.start(self._await_start(order))
 
     async def _await_start(self, order: CancelOrder) -> None:
-        """Look for the task several times, because the reply that brings it to its worker may not have arrived yet."""
+        """Look for the task repeatedly, because its worker may not have received the reply with the task yet."""
         for _ in range(_START_CHECKS):
             await asyncio.sleep(_START_CHECK_SECONDS)
             if self._report(order):
                 return
 
     def _report(self, order: CancelOrder) -> bool:
-        """Report that a task was cancelled, if it runs on this node. Returns whether it does."""
+        """If the task of the order runs on this node, report that the task was cancelled. Returns whether it runs
+        here."""
         child = next((each for each in self._children.of(Role.WORKER) if each.owner == order.owner), None)
         if child is None:
             return False
@@ -199,8 +197,8 @@ class TaskProgress(NamedTuple):
 class ProgressCopier:
     """The copier of progress from the slots to Redis. About once a second, it sends all changes together.
 
-    If no task reports progress, a round only reads one word of memory for each task. `_known`: the progress that Redis
-    already has.
+    If no task reports progress, a round reads only one word of memory for each task. `_known`: the progress that has
+    already been sent to Redis.
     """
 
     _state: MasterState
@@ -209,13 +207,14 @@ class ProgressCopier:
     _known: set[TaskProgress] = field(default_factory=set)
 
     async def copy(self) -> None:
-        """Copy progress, forever."""
+        """Copy progress from the slots to Redis, forever."""
         while True:
             await asyncio.sleep(COPY_SECONDS)
             await self.step()
 
     async def step(self) -> None:
-        """Send new progress to Redis. If this fails, a later round sends it, or newer progress of the same task."""
+        """Send new progress to Redis. If the call fails, a later round sends this progress or newer progress of the
+        same task."""
         reports = set(self._reports())
         self._known &= reports
         changed = list(reports - self._known)
@@ -223,7 +222,7 @@ class ProgressCopier:
             batch = changed[start : start + PROGRESS_BATCH]
             try:
                 await self._send(batch)
-            except ServerError:  # The connection's watch has reported it.
+            except ServerError:  # The connection's watch has already reported it.
                 return
             self._known.update(batch)
 

@@ -1,7 +1,7 @@
 """Automatic reloads after a change of the configuration file or, in development, of the code.
 
-A file can be on a mount that hangs, but the loop must not block. Files are therefore read in separate threads, and the
-master does not wait for these threads when it exits.
+A file can be on a mount that hangs, but the master's loop must not block. Files are therefore read in separate threads,
+for which the master does not wait when it exits.
 """
 
 import asyncio
@@ -14,16 +14,16 @@ from typing import Final
 from rota_supervisor.master.effects.background import beside
 
 CHECK_SECONDS: Final = 1.0
-SETTLE_SECONDS: Final = 0.1  # an editor that writes in place empties the file first, so it is read twice
+SETTLE_SECONDS: Final = 0.1  # pause between two reads: an editor that writes in place empties the file first
 BURST_MS: Final = 200  # a burst of saves ends when no file has changed for this time
 LONGEST_BURST_MS: Final = 2000
 
 
 class ConfigWatch:
-    """The watch over the configuration file. It requests one reload for each change of the contents.
+    """A watch on the configuration file. It requests one reload for each change of its contents.
 
-    The contents are compared with the contents that were loaded last. This detects a replaced file, a link with a new
-    target and a changed ConfigMap. A missing file is ignored.
+    The current contents are compared with those that were loaded last. The comparison also detects a replaced file, a
+    link with a new target and a changed ConfigMap. A missing file is ignored.
     """
 
     def __init__(self, file: Path, loaded: Callable[[], bytes | None], reload: Callable[[], object]) -> None:
@@ -38,11 +38,11 @@ class ConfigWatch:
         while True:
             await asyncio.sleep(CHECK_SECONDS)
             if is_wanted():
-                with contextlib.suppress(OSError):  # The system may refuse to start another thread now.
+                with contextlib.suppress(OSError):  # The operating system may be unable to start a thread now.
                     await self.check()
 
     async def check(self) -> None:
-        """Check the file once, and request a reload if it has new contents that have settled."""
+        """Check the file once, and request a reload if its contents are new and no longer change."""
         content = await beside(self._read)
         if not self._is_new(content):
             return
@@ -62,7 +62,8 @@ class ConfigWatch:
 
 
 async def watch_code(folders: Iterable[str], restart: Callable[[], object]) -> None:
-    """Call `restart` after each burst of changes to Python code below the folders, for development. Runs forever."""
+    """Call `restart` after each burst of changes to the Python files in these folders and their subfolders. Runs
+    forever. Used in development."""
     stop = threading.Event()
     bursts = _bursts(folders, stop)
     try:

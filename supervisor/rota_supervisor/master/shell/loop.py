@@ -1,8 +1,6 @@
-"""The master's loop, which wakes up when an event arrives, and at least once a second. Its inbox passes all events to
-the core.
-
-A step handles the messages of zygotes, the deaths and the changes of slots in the order in which they occurred, and
-then ticks.
+"""The master's loop, which wakes up when an event arrives, and at least once a second. All events pass through the
+inbox to the core. Each step of the loop handles messages of zygotes, deaths and changes of slots in the order in which
+they occurred, and then sends the core a tick.
 """
 
 import asyncio
@@ -43,7 +41,7 @@ from rota_supervisor.master.core.take import take
 from rota_supervisor.master.core.tick import wake_at
 from rota_supervisor.master.effects.master_output import current_status
 
-_AFTER_SECONDS: Final = 0.001  # the resolution of epoll: the loop must wake after a deadline, not just before it
+_AFTER_SECONDS: Final = 0.001  # the resolution of epoll is 1 ms, and the loop must not wake before a deadline
 
 Recording = Callable[[Event, float, list[Effect]], None]
 
@@ -53,8 +51,9 @@ class Inbox:
 
     If performing an effect causes an event, that event waits until all earlier effects are performed.
 
-    `handlers`: the function for each kind of effect. `wake`: set when an event occurred after the last tick. `record`
-    is called with each event, its time and its effects. `has_left` and `failure` are set when the master must end.
+    `handlers`: the function that performs each kind of effect. `wake`: set if an event has occurred since the last
+    tick. `record` is called with each event, its time and its effects. `has_left` is set when the master must end. If
+    the reason is an error, `failure` is set too.
     """
 
     def __init__(self, state: MasterState, record: Recording | None = None) -> None:
@@ -75,7 +74,7 @@ class Inbox:
             self.wake.set()
 
     def tick(self, redis_silent_since: float) -> None:
-        """Tick, after all pending events were handled."""
+        """Send a tick to the core, after all pending events have been handled."""
         self.wake.clear()
         self._take(Ticked(redis_silent_since))
 
@@ -110,7 +109,7 @@ class MasterLoop:
 
     `receive` returns the events that zygotes and their intermediates have sent so far. `reap` handles deaths and stops
     of children. Its argument is a function that first handles the pending messages of zygotes, and then reads the slot
-    of one child. `silent_since` returns when the first call to Redis without a reply was sent, or `inf`.
+    of one child. `silent_since` returns the time of the first call to Redis that has had no reply, or `inf`.
     """
 
     def __init__(
@@ -130,7 +129,7 @@ class MasterLoop:
         self._reader = SlotReader(memory)
 
     async def run(self) -> None:
-        """Step until all children have left. Raises Failure if the first generation cannot work."""
+        """Run steps until all children have exited. Raises Failure if the first generation cannot work."""
         inbox = self._inbox
         while True:
             self.step()
@@ -145,11 +144,11 @@ class MasterLoop:
                 continue
 
     def step(self) -> None:
-        """Handle all pending events, tick, and send the heartbeat of the master."""
+        """Handle all pending events, send a tick to the core, and write the heartbeat of the master."""
         self._handle_messages(None)
         self._reap(boottime_seconds(), self._handle_messages)
         readings = self._reader.read(self._state.children)
-        self._handle_messages(None)  # A zygote sends its tasks before its slot shows that it is ready.
+        self._handle_messages(None)  # A zygote sends the names of its tasks before its slot shows that it is ready.
         if readings:
             self._inbox.happened(SlotsRead(readings))
         self._inbox.tick(self._silent_since())
@@ -175,14 +174,15 @@ class MasterLoop:
 
 
 class SlotReader:
-    """The reader of slots. For each slot, it remembers the last reading and the state of the child at that time."""
+    """A reader of the slots of children. For each slot, it remembers the last reading, and the state of the child at
+    that time."""
 
     def __init__(self, memory: SlotMemory) -> None:
         self._memory = memory
         self._seen: dict[int, tuple[ChildState, SlotReading]] = {}
 
     def read(self, children: Iterable[Child]) -> tuple[SlotReading, ...]:
-        """Return new readings of these children's slots, without slots that have not changed."""
+        """Read these children's slots, and return the readings that have changed."""
         return tuple(reading for child in children if (reading := self._read(child)) is not None)
 
     def _read(self, child: Child) -> SlotReading | None:
@@ -204,19 +204,19 @@ class SlotReader:
             slot.has_outcomes,
             slot.stepping,
         )
-        # After a change of the child's state, an unchanged reading is returned too, because it can now have other
-        # consequences.
+        # After the state of a child has changed, an unchanged reading is also returned, because it can have other
+        # consequences in the new state.
         if self._seen.get(number) == (state, reading):
             return None
         self._seen[number] = state, reading
         return reading
 
 
-# Requests by signal or through the control socket: each request gets a ticket and becomes an event.
+# Requests by signal or through the control socket. Each request gets a ticket and becomes an event.
 
 
 class MasterPort(ControlPort):
-    """The requests that the control socket and signals can make of the master."""
+    """The requests that can be made of the master through the control socket or by signals."""
 
     def __init__(self, inbox: Inbox, memory: SlotMemory) -> None:
         self._inbox = inbox
@@ -225,7 +225,7 @@ class MasterPort(ControlPort):
         self._waiting: dict[int, asyncio.Future[ControlReply]] = {}
 
     def signalled(self, request: RequestKind) -> None:
-        """Make a request for a signal or a changed file. No reply is sent."""
+        """Make a request because of a signal or a changed file. Nothing waits for the reply."""
         self._inbox.happened(Requested(request, next(self._tickets), by_signal=True))
 
     def status(self) -> ControlReply:
@@ -233,7 +233,7 @@ class MasterPort(ControlPort):
         return current_status(self._inbox.state, self._memory)
 
     def address(self) -> ControlReply:
-        """Return the server, the namespace and the configuration file, for clients that may use the socket.
+        """Return the server, the namespace and the configuration file, for a client with access to the control socket.
 
         The server's URL contains its password.
         """
@@ -243,11 +243,13 @@ class MasterPort(ControlPort):
         return {**server, "namespace": config.namespace, "file": file}
 
     def scaling(self) -> ControlReply:
-        """Return, for each pool with a range, the measurements that determine its number of workers."""
+        """Return the measurements that determine the number of workers, for each pool whose number of workers is a
+        range."""
         return report_of_scaling(self._inbox.state)
 
     def request(self, kind: RequestKind, order: ScaleOrder | None = None) -> Awaitable[ControlReply]:
-        """Make a request. The reply arrives when the core returns the effect `Respond`. Raises RequestRefused."""
+        """Make a request of the core. The result is ready when the core returns the effect `Respond`. Raises
+        RequestRefused."""
         ticket = next(self._tickets)
         reply = self._waiting[ticket] = asyncio.get_running_loop().create_future()
         self._inbox.happened(Requested(kind, ticket, order=order))
@@ -258,7 +260,7 @@ class MasterPort(ControlPort):
     def respond(self, effect: Respond) -> None:
         """Pass a reply to the request that waits for it."""
         reply = self._waiting.pop(effect.ticket, None)
-        if reply is not None and not reply.done():  # The client may have disconnected.
+        if reply is not None and not reply.done():  # The client may have disconnected meanwhile.
             if effect.reply is None:
                 reply.set_exception(RequestRefused(effect.refused))
             else:
@@ -271,13 +273,12 @@ class MasterPort(ControlPort):
 
 @contextlib.contextmanager
 def recording_to(path: str, state: MasterState, first: Loaded) -> Iterator[Recording | None]:
-    """Record the master's events and effects to a file for the duration of the block. Record nothing if `path` is
-    ""."""
+    """Record the master's events and effects to a file while the block runs. If `path` is "", record nothing."""
     if not path:
         yield None
         return
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)  # The file holds passwords.
-    with os.fdopen(descriptor, "w", buffering=1, encoding="utf-8") as file:  # Each line is written at once.
+    with os.fdopen(descriptor, "w", buffering=1, encoding="utf-8") as file:  # Line buffering writes each line at once.
 
         def write(**values: Any) -> None:
             file.write(json.dumps(as_json(values)) + "\n")
@@ -287,7 +288,8 @@ def recording_to(path: str, state: MasterState, first: Loaded) -> Iterator[Recor
 
 
 def as_json(value: Any) -> Any:
-    """Return a value in JSON types. A value of any other type becomes an object with its class and its parts."""
+    """Convert a value to JSON types. A value of any other type becomes an object with the name of its class and its
+    fields."""
     match value:
         case Enum() | datetime():
             return _tagged(value, value.name if isinstance(value, Enum) else value.isoformat())

@@ -1,13 +1,14 @@
-"""The master's signals. No handlers are installed. Instead, the loop reads signals as data and decides what each signal
-requests.
+"""The master's signals. The master installs no signal handlers. Instead, its loop reads signals as data and decides
+what each one requests.
 
-The signals are blocked from the first line of the master to its end. Handlers would nest: in a test with six pending
-signals, their handlers did not fit on the stack on which `faulthandler` lets handlers run, and the interpreter crashed.
-The kernel stores each pending signal once, so not even a flood of signals can lose a TERM or fill a pipe.
+The signals are blocked for the whole life of the master. Handlers could interrupt each other: in a test with six
+pending signals, the nested handlers overflowed the alternate stack that `faulthandler` sets up, and the interpreter
+crashed. The kernel keeps each pending signal only once, so not even a flood of other signals can displace a TERM or
+fill a pipe.
 
 TERM and INT make the fleet drain. A repeated request within a second is ignored, because a terminal and a supervisor
 may both send it. After a second, a repeated request stops the fleet at once. HUP requests a reload, unless the master
-has lost its controlling terminal: then it makes the fleet drain. The other signals always have the same meaning.
+has lost its controlling terminal. In that case, HUP makes the fleet drain. The meaning of the other signals is fixed.
 """
 
 import asyncio
@@ -73,10 +74,11 @@ def has_terminal() -> bool:
 
 
 def watch_signals(handle: Callable[[RequestKind], None], child_ended: Callable[[], None]) -> None:
-    """Make the running loop call `handle` with the request of each signal, including those that are already pending.
+    """Make the running event loop call `handle` with the request of each signal, even if the signal is already pending.
     `child_ended` is called for SIGCHLD."""
     signal.pthread_sigmask(signal.SIG_BLOCK, TAKEN)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # If the parent ignored SIGCHLD, waiting for children would fail.
+    # If SIGCHLD was ignored by the parent, waiting for children would fail.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     inbox = open_inbox(TAKEN)
     reader = SignalReader(had_terminal=has_terminal())
 

@@ -1,15 +1,15 @@
 """Reap all children of this process, and kill the processes that they leave behind.
 
-A pid must not be free for reuse while it is still needed. So `waitid` with WNOWAIT reports a dead child but leaves the
-zombie, which keeps the pid reserved until the child's process group is killed. Only then does `wait4` reap the child.
-Otherwise the kill could hit another process that has received the same pid. SIGCHLD reports stopped and continued
-children too.
+A pid must not be free for reuse while it is still needed. Therefore `waitid` with WNOWAIT reports a dead child but
+leaves the zombie, so that the pid stays reserved until the child's process group has been killed. Only then does
+`wait4` reap the child. If `wait4` came first, the kill could hit a new process with the same pid. SIGCHLD reports
+stopped and continued children too.
 
 *Adopted orphans* are processes that were reparented to the master because their own parent died, for example processes
-that a task had started. The master kills an adopted orphan only if a dead worker left it behind. This is the case if
-the orphan is in the worker's session, if its environment contains the worker's owner name, or if it is a forked copy of
-the worker that never executed another program, so that the worker's stack file is still mapped. All other orphans
-continue, and are reaped when they end.
+that a task had started. The master kills an adopted orphan only if a dead worker left it behind. The master recognizes
+such an orphan in three ways: it is in the worker's session, its environment contains the worker's owner name, or it is
+a forked copy of the worker that still maps the worker's stack file because it has not executed another program. All
+other orphans continue to run, and are reaped when they end.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ from rota_supervisor.master.effects.processes import Stacks, kill_group, name_of
 from rota_supervisor.process import UNREACHABLE, cpu_seconds_of
 
 _WAIT_OPTIONS: Final = os.WEXITED | os.WSTOPPED | os.WCONTINUED | os.WNOHANG | os.WNOWAIT
-_REMEMBERED_SECONDS: Final = 2.0  # in this time, the id of a dead session is certainly not reused
+_REMEMBERED_SECONDS: Final = 2.0  # a session id is not reused this soon after the death of its leader
 _STOPS: Final = (os.CLD_STOPPED, os.CLD_TRAPPED)
 _OWN_PROGRAM: Final = "/proc/self/exe"
 _MAPPED: Final = re.compile(rf"/memfd:({STACK_FILE}-\d+-\d+) ".encode())
@@ -48,15 +48,15 @@ _KILL_REMEMBERED_SECONDS: Final = 10.0
 
 
 class Traces(NamedTuple):
-    """The properties by which a process is recognized as left behind by a worker."""
+    """The properties by which the master recognizes that a worker has left a process behind."""
 
     session: int
     owner: str
-    stack_file: str  # the name of the stack file
+    stack_file: str  # the name of the worker's stack file, or ""
 
 
 class Reaper:
-    """The reaper of children. `happened` is called with the events."""
+    """The reaper of the master's children. `happened` is called with the resulting events."""
 
     def __init__(
         self, state: MasterState, memory: SlotMemory, stacks: Stacks, happened: Callable[[Event], None]
@@ -69,7 +69,7 @@ class Reaper:
         self._dead: list[tuple[float, Traces]] = []
 
     def reap(self, now: float, listen: Callable[[Child | None], None]) -> None:
-        """Handle all deaths, stops and continuations of children that have not been handled yet.
+        """Handle all deaths, stops and continuations of children since the last call.
 
         `listen` handles the messages that zygotes have sent so far, and reads the slot of one child.
         """
@@ -103,16 +103,16 @@ class Reaper:
         listen(None)
         child = self._known(pid)
         if child is not None:
-            listen(child)  # The child may have become READY after the last reading.
+            listen(child)  # The child may have become READY since the last reading.
             kill_group(pid)
             slot = self._memory.slot(child.slot)
             slot.vacate()
             if slot.is_intact and (lines := slot.held_lines.left_behind()):
                 log.logger().write(lines)
-        cpu_seconds = cpu_seconds_of(pid)  # from the same file as the exporter's values for living processes
+        cpu_seconds = cpu_seconds_of(pid)  # read from the same file as the exporter's values for living processes
         try:
             _, status, usage = os.wait4(pid, 0)
-        except ChildProcessError:  # The thread that watches the embedded server has reaped it.
+        except ChildProcessError:  # The thread that watches the embedded server has already reaped this process.
             return
         if child is not None:
             if child.owner:
@@ -157,7 +157,7 @@ def children_of_this_process() -> Iterator[int]:
     """Yield the pids of all children of this process, including zombies."""
     try:
         threads = list(Path("/proc/self/task").iterdir())
-    except OSError:  # No descriptor is left.
+    except OSError:  # No file descriptor is left.
         return
     for thread in threads:
         try:
@@ -167,8 +167,8 @@ def children_of_this_process() -> Iterator[int]:
 
 
 def owner_of(pid: int) -> str:
-    """Return the owner whose task started the process, as its environment names it. Returns "" if the environment has
-    no owner or is not readable."""
+    """Return the owner whose task started the process, according to the environment of the process. Returns "" if the
+    environment names no owner or cannot be read."""
     try:
         environment = Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:
@@ -179,19 +179,18 @@ def owner_of(pid: int) -> str:
 
 
 def stack_file_of(pid: int) -> str:
-    """Return the name of the stack file of the worker that the process is a forked copy of, or "" if it is not a
-    copy."""
+    """If the process is a forked copy of a worker, return the name of the worker's stack file. Otherwise return ""."""
     try:
         if not Path(f"/proc/{pid}/exe").samefile(_OWN_PROGRAM):
             return ""
         found = _MAPPED.search(Path(f"/proc/{pid}/maps").read_bytes())
-    except OSError:  # The process has ended, or belongs to another user.
+    except OSError:  # The process has ended, or it belongs to another user.
         return ""
     return "" if found is None else found[1].decode()
 
 
 def traces_of(pid: int) -> Traces:
-    """Return the traces of a living process. The session is 0 if the process has ended or is not accessible."""
+    """Return the traces of a living process. If the process has ended or cannot be accessed, the session is 0."""
     try:
         session = os.getsid(pid)
     except UNREACHABLE:
@@ -212,7 +211,7 @@ def is_left_behind(traces: Traces, dead: Traces) -> bool:
 def kill_left_behind(dead: Collection[Traces], known: Container[int]) -> None:
     """Send SIGKILL to the processes that dead workers have left behind. `known`: the pids of living children.
 
-    If a killed process has children, they are reparented to the master when it dies, and are found in the next call.
+    The children of a killed process are then reparented to the master, and the next call finds them.
     """
     for pid in children_of_this_process():
         if pid in known:
@@ -223,13 +222,13 @@ def kill_left_behind(dead: Collection[Traces], known: Container[int]) -> None:
                 os.kill(pid, signal.SIGKILL)
 
 
-# The kernel's evidence of out-of-memory kills: the counter of the master's cgroup (version 2 or 1), and the rule for
-# which processes are killed together
+# The kernel's evidence of out-of-memory kills: the counter of the master's cgroup (version 1 or 2), and whether the
+# kernel kills all processes of the cgroup together.
 
 
 def counter_of(groups: str, mounted: Path = _MOUNTED) -> Path | None:
-    """Return the file in which the kernel counts out-of-memory kills (its line `oom_kill`), or None if there is none.
-    `groups`: the text of `/proc/PID/cgroup`.
+    """Return the file in which the kernel counts out-of-memory kills, in the line `oom_kill`. Return None if there is
+    no such file. `groups`: the text of `/proc/PID/cgroup`.
 
     In a container with cgroup version 1, the path in this text is valid only on the host. The group itself is then
     mounted at `mounted`/memory.
@@ -253,25 +252,25 @@ def _own_counter() -> Path | None:
 
 
 def warnings_of_oom(counter: Path | None = None) -> list[str]:
-    """Return a warning if the kernel would kill the whole fleet when one task takes too much memory, or an empty
-    list."""
+    """Return a list with a warning if the kernel would kill the whole fleet when one task takes too much memory.
+    Otherwise return an empty list."""
     counter = counter or _own_counter()
     if counter is None:
         return []
     group = counter.with_name("memory.oom.group")
     try:
         return [f"{group} is 1: {_ENDS_ALL}"] if int(group.read_text()) == 1 else []
-    except (OSError, ValueError):  # The file does not exist in version 1 or in older kernels.
+    except (OSError, ValueError):  # In cgroup version 1 and in older kernels, the file does not exist.
         return []
 
 
 class OomKills:
     """The counted out-of-memory kills that have not been matched with a death yet.
 
-    The counter includes kills of processes that tasks have started. It is read once a second, and at each death. It can
-    take a while until a killed process has released gigabytes of memory and is dead, so a kill is remembered for
-    _KILL_REMEMBERED_SECONDS. It is not remembered longer, because it must not explain an unrelated SIGKILL an hour
-    later.
+    The counter includes kills of processes that tasks have started. It is read once a second, and at each death. A
+    killed process may take a while to release gigabytes of memory and die, so a kill is remembered for
+    _KILL_REMEMBERED_SECONDS. It is forgotten after that, so that it is not taken as the reason for an unrelated SIGKILL
+    an hour later.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -286,7 +285,8 @@ class OomKills:
             self._note(now)
 
     def claim(self, now: float) -> bool:
-        """Match a process that was found dead now with one of the counted kills. Returns whether there was one."""
+        """Match a process that has just been found dead with one of the counted kills. Returns whether there was one to
+        match."""
         self._note(now)
         if not self._unclaimed:
             return False

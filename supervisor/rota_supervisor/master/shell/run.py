@@ -50,21 +50,22 @@ from rota_supervisor.process import become_subreaper, give_memory_back
 _SHARED_MB: Final = SLOTS * REGION_BYTES >> 20
 _HOST_CHARACTERS: Final = 64
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_.-]")
-_STARTED_SECONDS: Final = 2.0  # most fleets have started after this time
+_STARTED_SECONDS: Final = 2.0  # after this time, most fleets have started
 
 
 class LimitNeed(NamedTuple):
-    """The smallest amount of a limited resource with which a fleet can run."""
+    """The least amount of a limited resource, for example of open files, that a fleet needs."""
 
     what: str
     least: int
-    where: str  # the settings that change the limit
+    where: str  # what sets the limit, for the error message
     unit: str = "MB"
-    size: int = 1 << 20  # the size of the unit
+    size: int = 1 << 20  # the unit of the amount, in bytes
 
 
 NEEDED: Final = {
-    # A master of 500 workers needs 26 descriptors, and one more for the stack file of each child if the limit permits.
+    # A master of 500 workers needs 26 descriptors. If the limit permits, it uses one more for the stack file of each
+    # child.
     resource.RLIMIT_NOFILE: LimitNeed("open files", 64, "ulimit -n, or LimitNOFILE= of systemd", "descriptors", 1),
     # The whole shared memory is mapped, but it uses real memory only where it is written. The rest of the address space
     # is for Python.
@@ -74,7 +75,7 @@ NEEDED: Final = {
 
 
 def node_name() -> str:
-    """Return the host name with a random suffix, because a node name must never be used twice."""
+    """Return the host name with a random suffix. The suffix is needed because a node name must never be reused."""
     host = _NOT_IN_NAMES.sub("-", socket.gethostname())[:_HOST_CHARACTERS] or "host"
     return f"{host}.{os.urandom(4).hex()}"
 
@@ -89,20 +90,21 @@ def make_slots() -> SlotMemory:
 
 
 def check_sizes(config: Config) -> None:
-    """Raise Failure with code 78 if a pool's settings do not fit into a message, or if a limit is too low for a
-    master."""
+    """Raise Failure with code 78 if a pool's settings do not fit into a message to a zygote, or if a resource limit is
+    too low for a master."""
     faults = [*map(str, oversized_pools(config)), *limit_faults()]
     if faults:
         raise Failure(ExitCode.CONFIG, *faults)
 
 
 def limit_faults() -> list[str]:
-    """Return a fault for each limit of this process that is too low for a master."""
+    """Return an error message for each resource limit of this process that is too low for a master."""
     return faults_of_limits({limit: resource.getrlimit(limit)[0] for limit in NEEDED})
 
 
 def faults_of_limits(limits: Mapping[int, int]) -> list[str]:
-    """Return a fault for each limit that is too low. `limits`: the soft limits of a process, by resource number."""
+    """Return an error message for each resource limit that is too low. `limits`: the soft limits of a process, by
+    resource number."""
     return [
         f"the limit on {need.what} is {limits[limit] // need.size} {need.unit}, but a fleet needs {need.least}: "
         f"raise or remove it ({need.where})"
@@ -112,25 +114,25 @@ def faults_of_limits(limits: Mapping[int, int]) -> list[str]:
 
 
 class RunOptions(NamedTuple):
-    """The arguments of a master."""
+    """The arguments of `run_master`."""
 
     loaded: Loaded  # the configuration
-    reload: Callable[[], Loaded]  # reads the configuration again; raises ConfigError
+    reload: Callable[[], Loaded]  # reads the configuration again for a reload; raises ConfigError
     check_server: Callable[[], Sequence[str]]  # returns warnings; raises Failure if the server is not safe for a fleet
-    control_socket: ControlSocket  # the control socket
-    manager: NotifySocket  # the service manager, if any
-    spawner: Spawner  # starts the children, and has started the first zygote
+    control_socket: ControlSocket  # the socket that receives requests from commands such as `rota reload`
+    manager: NotifySocket  # the socket of the service manager, if there is one
+    spawner: Spawner  # starts the children; it has already started the first zygote
     file: Path  # the configuration file, which is watched if `watch_config` or `code` is set
     code: tuple[str, ...]  # for development: folders in which a change restarts the workers
-    burst: bool  # whether to leave when no task is ready or running
+    burst: bool  # whether to exit when no task is ready or running
     import_paths: tuple[str, ...]  # the folders with the task modules
-    record: str  # the file to record events to, or "" for none
+    record: str  # the file in which to record events, or "" for none
 
 
 def run_master(options: RunOptions) -> None:
     """Run a fleet until it is stopped. Raises Failure, after logging it, if the fleet cannot run.
 
-    The signals that the master handles stay blocked after this function returns.
+    After this function has returned, the signals that the master handles are still blocked.
     """
     config = options.loaded.config
     node = node_name()
@@ -163,7 +165,7 @@ def run_master(options: RunOptions) -> None:
 
 async def _run(inbox: Inbox, options: RunOptions) -> None:
     master_output.log_loop_errors(asyncio.get_running_loop())
-    faulthandler.enable(2)  # If a watchdog ends the master with ABRT, the logged stack shows what blocked the loop.
+    faulthandler.enable(2)  # If a watchdog ends the master with ABRT, the stack in the log shows why.
     become_subreaper()
     master = _Master(inbox, options)
     try:
@@ -273,11 +275,11 @@ class _Master:
             self._background.start(file_watch.watch_code(options.code, lambda: request(RequestKind.RESTART)))
         if options.burst:
             keep(lambda: self._redis.leave_when_idle(lambda: request(RequestKind.DRAIN)))
-        # `give_memory_back` takes 20 ms, which should not delay the start.
+        # `give_memory_back` takes 20 ms and should not delay the start, so it runs later.
         asyncio.get_running_loop().call_later(_STARTED_SECONDS, give_memory_back)
 
     def _listen(self) -> None:
-        """Listen for the exporter, on the first free port if none was configured. Raises Failure."""
+        """Listen for the exporter. If the configuration names no port, use the first free one. Raises Failure."""
         listening = self._listening
         was_set = "http.listen" in self._options.loaded.origins
         listening.start(self._state.config.http.listen, or_next=not was_set)
@@ -293,7 +295,7 @@ class _Master:
     async def close(self) -> None:
         """Release all resources. Children that are still alive are killed.
 
-        Any child that remains dies when this process ends, because that closes the death pipe.
+        If a child survives this, it dies when the master ends, because the death pipe then closes.
         """
         await self._background.cancel()
         for child in self._state.children:
@@ -306,13 +308,13 @@ class _Master:
         self._options.spawner.close()
 
     def _rung(self) -> None:
-        """Wake the loop, because a child has signalled that its slot should be read."""
+        """Wake the loop. This method is called when a child has requested that its slot be read."""
         self._inbox.wake.set()
         self._claims.rung()
 
     def _read(self, effect: do.ReadConfiguration) -> None:
-        """Read the configuration for a reload. If it has faults, they are passed on, and no part of the configuration
-        is used."""
+        """Read the configuration for a reload. If the configuration has errors, the core receives them, and no part of
+        the configuration is used."""
         try:
             event = ConfigurationRead(effect.ticket, self._options.reload())
         except ConfigError as error:
