@@ -15,7 +15,7 @@ _BUSY_SHARE: Final = 0.8  # the share of these faults that hit a worker with a r
 
 
 def choose(fault: Fault, node: Node, random: Random) -> Act | None:
-    """Return the steps of a fault of a node's processes, or None if the node has no such process."""
+    """Return the steps of a fault that affects processes of a node, or None if the node has no such process."""
     return None if node.is_stopped else _ACTS[fault](node, random)
 
 

@@ -1,4 +1,4 @@
-"""The timeline of one task: all records about it from all sources, ordered by time."""
+"""The timeline of one task: all records about the task from all sources, ordered by time."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ from soak.causes import Span
 from soak.evidence import Evidence, Logged, Ran, Sent
 from soak.histories import History
 
-AROUND_SECONDS = 1.0  # faults are also shown if they are this close to the first or the last record
+AROUND_SECONDS = 1.0  # faults are also shown if they are within this time of the first or the last record
 MOST_LINES = 200
 _SHOWN_ELSEWHERE = frozenset({"timestamp", "level", "event", "exception", "task_id"})
 
