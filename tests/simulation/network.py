@@ -27,14 +27,16 @@ class Up(Enum):
 
 
 class Caller(Protocol):
-    """A process that calls the server. It receives replies only while it runs."""
+    """A process that calls the server. It receives replies only while it is not stopped."""
 
     @property
     def location(self) -> str:
         """The name of the node on which the process runs."""
 
     def later(self, seconds: float, action: Action) -> None:
-        """Plan an action after this number of seconds. A stopped process runs it when it continues."""
+        """Plan an action after this number of seconds. If the process is stopped at that time, the action runs when the
+        process continues.
+        """
 
 
 @dataclass(slots=True)
@@ -46,7 +48,7 @@ class _Question(Generic[T]):
     is_done: bool = False
 
     def receive(self, reply: T | ServerError) -> None:
-        """Accept a reply or a timeout. Only the first of them has an effect."""
+        """Accept a reply or a timeout. If both arrive, only the first one has an effect."""
         if not self.is_done:
             self.is_done = True
             self.done(reply)
@@ -54,8 +56,8 @@ class _Question(Generic[T]):
 
 @dataclass(slots=True)
 class Network:
-    """The network with its current faults. `cut` has the names of the nodes whose packets are lost, and `slow` those of
-    the nodes with a slow link. `losing` is the share of replies that are lost, and `late` is the longest additional
+    """The network with its current faults. `cut` has the names of the nodes whose packets are lost, and `slow` has the
+    names of the nodes with a slow link. `losing` is the share of replies that are lost, and `late` is the longest extra
     delay of a reply in seconds. `was_away` is set if the server was ever unavailable.
     """
 
@@ -95,7 +97,7 @@ class Network:
             self.timeline.after(self._seconds(caller), lambda: self._arrive(question))
 
     def reply(self, caller: Caller, action: Action) -> None:
-        """Let the caller run an action when a reply has reached it, unless the reply is lost."""
+        """Let the caller run an action when the reply has arrived. If the reply is lost, the action does not run."""
         seconds = self._seconds_home(caller)
         if seconds is not None:
             caller.later(seconds, action)

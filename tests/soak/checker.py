@@ -1,8 +1,8 @@
 """The checker of a soak's evidence: `python -m soak.checker FOLDER` prints the findings, and fails if there are any.
 
-The checker reads the recorded requests, runs, faults and logs, and nothing that is stored in Redis. Rota may break some
-promises after a fault. The checker accepts this only if a fault is recorded at that time for the process or node in
-question.
+The checker reads the recorded requests, runs, faults and logs, and nothing that is stored in Redis. Some promises have
+exceptions after a fault. The checker accepts an exception only if such a fault is recorded at that time for the process
+or node in question.
 """
 
 import sys
