@@ -1,4 +1,4 @@
-"""Controllers of the number of workers in a simulation: the rule of Rota, and the rules of other systems."""
+"""Controllers that set the number of workers in a simulation: Rota's rule, and the rules of other systems."""
 
 import math
 from collections import deque
@@ -9,15 +9,15 @@ from scaling.pool_model import Node
 
 
 class Controller(Protocol):
-    """A rule that decides once per round."""
+    """A rule that decides the number of workers once per round."""
 
     def wanted(self, node: Node) -> int:
-        """Return the number of workers from now on."""
+        """Return the number of workers that should run from now on."""
         ...
 
 
 class Rota:
-    """The rule of Rota."""
+    """Rota's rule."""
 
     def __init__(self) -> None:
         self.history = PoolScaling()
@@ -25,21 +25,21 @@ class Rota:
         self.granted: int | None = None
 
     def wanted(self, node: Node) -> int:
-        """Return the number of workers from now on."""
+        """Return the number of workers that should run from now on."""
         inputs = PoolInputs("default", (node.load(self.granted),), node.backlog())
         self.history, self.decision = decide(self.history, inputs, node.workers.now)
         return self.decision.wanted
 
 
 class Planned:
-    """A plan that is made in advance, with a number of workers for each block of time."""
+    """A plan made in advance, with a number of workers for each block of time."""
 
     def __init__(self, counts: list[int], block_seconds: float) -> None:
         self._counts = counts
         self._block_seconds = block_seconds
 
     def wanted(self, node: Node) -> int:
-        """Return the number of workers from now on."""
+        """Return the number of workers that should run from now on."""
         block = int(node.workers.now / self._block_seconds)
         return self._counts[min(block, len(self._counts) - 1)]
 
@@ -55,7 +55,7 @@ class Celery:
         self._grown_at = -math.inf
 
     def wanted(self, node: Node) -> int:
-        """Return the number of workers from now on."""
+        """Return the number of workers that should run from now on."""
         workers, trace = node.workers, node.workers.trace
         reserved = min(workers.ready + workers.running, 4 * max(1, workers.count))
         needed = min(trace.most, max(trace.least, reserved))
@@ -78,7 +78,7 @@ class Horizon:
         self._moved_at = -math.inf
 
     def wanted(self, node: Node) -> int:
-        """Return the number of workers from now on."""
+        """Return the number of workers that should run from now on."""
         workers, trace = node.workers, node.workers.trace
         if workers.now - self._moved_at < 3:
             return workers.count
@@ -101,7 +101,7 @@ class Keda:
         self._recent: deque[tuple[float, int]] = deque()
 
     def wanted(self, node: Node) -> int:
-        """Return the number of workers from now on."""
+        """Return the number of workers that should run from now on."""
         workers, trace = node.workers, node.workers.trace
         if workers.now - self._looked_at < 15:
             return workers.count
@@ -129,7 +129,7 @@ class Judoscale:
         self._looked_at = self._moved_at = -math.inf
 
     def wanted(self, node: Node) -> int:
-        """Return the number of workers from now on."""
+        """Return the number of workers that should run from now on."""
         workers, trace = node.workers, node.workers.trace
         if workers.now - self._looked_at < 10:
             return workers.count

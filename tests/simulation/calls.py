@@ -135,7 +135,8 @@ class MasterConnection(AioConnection):
         self.silent_since = math.inf
 
     async def execute(self, *args: object, seconds: float | None = None) -> Any:  # noqa: ARG002 - as above
-        """Return the current time of the server's clock. TIME is the only command that a master sends without a script.
+        """Return the current time of the server's clock. TIME is the only command that a master sends without a
+        script.
         """
         assert args == ("TIME",), args
         return await self.run(_call(lambda server: divmod(server.now_us, MICROSECONDS)))

@@ -162,7 +162,7 @@ class SimulatedKernel:
 
     def reap(self, _now: float, listen: Callable[[Child | None], None]) -> None:
         """Report children that have stopped, continued or died to the master. As in the product, `listen` is called
-        before and after each death is reported.
+        twice before each death is reported: first with None, and then with the child that died.
         """
         while self.reports:
             pid, status = self.reports.popleft()

@@ -86,7 +86,7 @@ class Network:
     def call(self, caller: Caller, execute: Callable[[bool], T], done: Callable[[T | ServerError], None]) -> None:
         """Execute a call on the server. The caller receives the reply, or an error if there is no reply.
 
-        The argument of `execute` is whether the reply will be received.
+        `execute` is called with True if the caller will receive the reply, and with False otherwise.
         """
         if self.up is Up.DOWN:
             caller.later(REFUSED_SECONDS, lambda: done(ConnectionLost("refused", "network")))

@@ -1,4 +1,5 @@
-"""One node of a simulated fleet. It runs the product's master, and applies the master's effects to simulated processes.
+"""One node of a simulated fleet. It runs the product's master, and applies the master's effects to simulated
+processes.
 """
 
 import asyncio
@@ -305,7 +306,8 @@ class Node:
         self.frozen = True
 
     def thaw(self) -> None:
-        """Let the master and all other processes continue, except those that were stopped before the node was frozen.
+        """Let the master and all other processes continue, except those that were stopped before the node was
+        frozen.
         """
         self.frozen = False
         self.awake_since = self.boottime()

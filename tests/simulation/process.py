@@ -41,7 +41,8 @@ def code_of(imports: tuple[str, ...] | list[str]) -> Code:
 
 
 class Process:
-    """A process of a node. All its actions go through `later` and `act`, so that it does nothing while it is stopped.
+    """A process of a node. All its actions go through `later` and `act`, so that it does nothing while it is
+    stopped.
     """
 
     role: Role

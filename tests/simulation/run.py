@@ -201,8 +201,8 @@ class _Story:
         require(not why, f"not whole {KILLS_MENDED_WITHIN} s after a failure as those that were over: {why}")
 
     def _whole_within(self) -> float:
-        """Return within how many seconds after the last fault all nodes must be whole. Killed processes are replaced at
-        once. After other faults, each deadline and one back-off may have to pass first.
+        """Return the number of seconds after the last fault within which all nodes must be complete again. Killed
+        processes are replaced at once. After other faults, each deadline and one back-off may have to pass first.
 
         A back-off doubles its delay as long as the problem lasts, so its last delay is about as long as the problem.
         """

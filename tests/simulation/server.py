@@ -1,4 +1,4 @@
-"""A model of the server: owners, leases, grace and in-flight tasks, as in the scripts of `rota/lua`.
+"""A model of the server. Its owners, leases, grace period and in-flight tasks behave as in the scripts of `rota/lua`.
 
 The model test of the protocol checks the scripts themselves, and the simulation checks the fleet around them.
 """

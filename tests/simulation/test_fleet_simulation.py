@@ -1,4 +1,4 @@
-"""The deterministic simulation of whole fleets: thousands of seeds, each with a sequence of faults.
+"""The deterministic simulation of whole fleets. It runs thousands of seeds, each with a sequence of faults.
 
 SIMULATION_SEEDS sets the number of seeds, and SIMULATION_FIRST_SEED sets the first seed.
 """
@@ -58,7 +58,8 @@ _told_before: dict[int, Run] = {}
 
 
 def lived(seed: int) -> Run:
-    """Return the result of a seed. Simulations are slow, so this function caches the results, which several tests use.
+    """Return the result of a seed. Simulations are slow, so this function caches the results, which several tests
+    use.
     """
     if seed not in TRACED_SEEDS:
         return simulate(seed)

@@ -1,4 +1,4 @@
-"""Simulated time: one timeline of events for the whole world, and the clock that the product's code reads.
+"""Simulated time. There is one timeline of events for the whole world, and a clock that the product's code reads.
 
 Nothing waits in real time. Time is a number that jumps from event to event.
 """

@@ -1,4 +1,5 @@
-"""The simulated worker. Its decisions come from the product's `decide` and `Fence`, and only its actions are simulated.
+"""The simulated worker. Its decisions come from the product's `decide` and `Fence`, and only its actions are
+simulated.
 """
 
 from collections import deque

@@ -1,4 +1,4 @@
-"""Checks of each task's fate. They find tasks that were lost, and tasks that were started although they must not run."""
+"""Checks of each task's fate. They find tasks that were lost, and tasks that must not have been started."""
 
 from collections.abc import Iterator
 

@@ -65,7 +65,9 @@ class Nemesis:
             self._undo(going)
 
     def _has_to_wait(self, planned: Planned) -> bool:
-        """Whether the fault must wait because it changes a node's version while another node is still changing its own."""
+        """Whether the fault must wait because it changes a node's version while another node still changes its
+        version.
+        """
         changing = [going for going in self._going if KINDS[going.planned.fault].scope is FaultScope.VERSION]
         return bool(changing) and KINDS[planned.fault].scope is FaultScope.VERSION
 
