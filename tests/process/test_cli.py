@@ -1,5 +1,5 @@
 """The command line: exit codes, messages, and standard output. Commands that import tasks run in separate processes.
-Most other commands run in a separate process once. All other calls run in this process, which is many times faster.
+Most other commands run in a separate process once, and otherwise in this process, which is many times faster.
 """
 
 import json
@@ -61,7 +61,7 @@ def inside(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Return a folder with a module of tasks, and a configuration whose server is unreachable."""
+    """Return a folder with a tasks module, and a configuration whose server is unreachable."""
     (tmp_path / "tasks.py").write_text(TASKS)
     (tmp_path / "rota.toml").write_text(
         f'redis_url = "{NO_POOLS}"\nimports = ["tasks"]\ntiers = [["default"], ["bulk"]]\n'
@@ -77,14 +77,14 @@ def at_server(server: Server, namespace: str) -> dict[str, str]:
 
 @pytest.fixture
 def rota(inside: Rota, at_server: dict[str, str]) -> Rota:
-    """Return a function that runs `rota` in this process, in the folder and with the real server."""
+    """Return a function that runs `rota` in this process, with this folder and the real server."""
     return lambda *arguments, **environment: inside(*arguments, **at_server | environment)
 
 
 @pytest.fixture
 def process(folder: Path, at_server: dict[str, str]) -> Rota:
     """Return a function that runs `rota` in a separate process with the real server. Use it for commands that import
-    tasks or deal with processes.
+    tasks or handle processes.
     """
     return lambda *arguments, **environment: call(folder, *arguments, **at_server | environment)
 
@@ -207,7 +207,7 @@ def test_an_unknown_variable_is_a_warning(inside: Rota) -> None:
     assert done.err == "rota: warning: ROTA_PORT_80_TCP in the environment is not a setting of Rota and is ignored\n"
 
 
-# No server and no master
+# Commands without a server and a master
 
 
 @pytest.mark.parametrize(
@@ -601,7 +601,7 @@ def test_tasks_are_listed_by_state(rota: Rota, dead_task: str) -> None:
 
 @pytest.fixture
 def dead_task(server: Server, namespace: str) -> str:
-    """Return the id of a dead task. The text of its error contains control characters."""
+    """Return the id of a dead task whose error text contains control characters."""
     connection = Connection(parse_address(server.url))
     store = Store(namespace)
     queue = pack_tiers([domain_of([QueueShare("default")])])
