@@ -17,7 +17,7 @@ from support.story import Story
 
 _PARSERS: dict[str, Callable[[str], object]] = {"python": ast.parse, "toml": tomllib.loads, "json": json.loads}
 _READABLE = [block for page in markdown_files() for block in blocks(page) if block.language in _PARSERS]
-# Pages with the installation of Rota are run by `make wheel`.
+# `make wheel` runs the pages that install Rota.
 _STORIES = [page for page in markdown_files() if verbs(page) and "install" not in verbs(page)]
 
 

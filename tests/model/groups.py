@@ -18,8 +18,8 @@ Chain = tuple[New, ...]
 
 @dataclass
 class Group:
-    """A group. `live` has the ids of the members that have not ended. For a member that is a chain, it has the id of
-    the current task of the chain.
+    """A group. `live` has the ids of the members that have not ended. If a member is a chain, its id in `live` is that
+    of the chain's current task.
     """
 
     then: Chain

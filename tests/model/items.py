@@ -87,8 +87,8 @@ class LegacyItem:
 
 @dataclass(frozen=True)
 class New:
-    """A task that is about to be enqueued. `due` is the argument of the script, for example `@` with a time, `+` with a
-    delay, or "". If `hold_ms` is 0, the task holds its unique key until it ends.
+    """A task that is about to be enqueued. `due` is the argument of the script: for example `@` followed by a time, `+`
+    followed by a delay, or "". If `hold_ms` is 0, the task holds its unique key until it ends.
     """
 
     id: str

@@ -33,7 +33,7 @@ or the death record.
 
 
 class Model(Schedules, Sweeping, Throttling):
-    """The expected contents of Redis for the whole fleet."""
+    """The contents that Redis must have for the whole fleet."""
 
     # Producing
 

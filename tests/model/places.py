@@ -52,7 +52,7 @@ class Places:
         self.now, self._adopted = now, 0
 
     def mark(self, queue: str) -> None:
-        """Mark a queue as having entries to claim."""
+        """Mark a queue that has entries to claim."""
         self.marked.add(queue)
         self.look_at(queue)
 
@@ -306,7 +306,7 @@ class Places:
     # Recounting
 
     def recount_running(self, owners: dict[str, int]) -> None:
-        """Count the tasks that registered owners hold again."""
+        """Count the tasks that registered owners currently hold, and store these numbers."""
         held = [task for owner in owners for task in self.inflight.get(owner, [])]
         self._replace("running", Counter(task.queue for task in held))
 

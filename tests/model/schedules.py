@@ -17,7 +17,7 @@ Read = tuple[str, str]
 
 @dataclass
 class Known:
-    """The record of a schedule. `rota/lua/shared/schedules.lua` describes its fields."""
+    """The record of a schedule. The fields are described in `rota/lua/shared/schedules.lua`."""
 
     text: str
     passed: int

@@ -1,5 +1,5 @@
-"""The state of the model, and everything outside the fleet that changes it: operators, programs in other languages, and
-the server's clock.
+"""The state of the model, and everything outside the fleet that changes the state: operators, programs in other
+languages, and the server's clock.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -39,7 +39,7 @@ class Steering:
     # The server
 
     def keys_expire(self, now: int) -> tuple[list[str], list[str], list[str]]:
-        """Delete the nonces, unique keys and groups that have expired by now, and return their names."""
+        """Delete the nonces, unique keys and groups that have expired by `now`, and return their names."""
         nonces = [nonce for nonce, (_, until) in self.nonces.items() if until <= now]
         keys = [key for key, (_, until) in self.places.holders.items() if 0 < until <= now]
         for nonce in nonces:

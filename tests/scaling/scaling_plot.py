@@ -79,7 +79,7 @@ def _cell(x: int, y: int, column: Column, outcome: Outcome) -> Iterator[str]:
 
 
 def _late(outcome: Outcome) -> Iterator[tuple[float, float]]:
-    """Yield the periods in which the oldest waiting task has missed its objective."""
+    """Yield the periods in which the oldest waiting task had already waited for longer than its objective."""
     rounds = round(PIXEL_SECONDS / ROUND_SECONDS)
     begin = None
     for at in range(0, len(outcome.is_late), rounds):

@@ -56,8 +56,8 @@ def test_objective_is_held_with_few_workers(case: Case, record_property: Callabl
 
 
 def test_number_changes_direction_at_most_once_a_minute(case: Case) -> None:
-    # Within a minute after a change of direction, the only change allowed is a change to growth, and only if tasks
-    # would be late otherwise.
+    # Within a minute after a change of direction, the number may change direction again only to grow, and only if tasks
+    # would otherwise be late.
     assert [at for at, direction in case.outcome.hasty if direction < 0] == []
 
 

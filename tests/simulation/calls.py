@@ -46,8 +46,8 @@ def _parse_nothing(raw: Any) -> Any:
 
 
 def _outcomes_in(settlements: Packed) -> dict[str, str]:
-    """Return the verb of each outcome, by task id. A settlement has four arguments, the first two of which are the
-    entry and the verb.
+    """Return the verb of each outcome, by task id. Each settlement has four arguments, and the first two are the entry
+    and the verb.
     """
     texts = settlements.data.decode().split("\r\n")[1::2]
     return {entry.partition(" ")[0]: verb for entry, verb in zip(texts[::4], texts[1::4], strict=True)}

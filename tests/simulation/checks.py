@@ -55,7 +55,7 @@ class Checks:
     # Effects
 
     def check(self, effects: list[Effect]) -> None:
-        """Check the effects that are about to be carried out."""
+        """Check the effects of an event before they are carried out."""
         for number, effect in enumerate(effects):
             match effect:
                 case Register(places):

@@ -99,7 +99,7 @@ class Nemesis:
         return self.random.choice(found) if found else None
 
     def next_version(self) -> int:
-        """Return a version number for new code."""
+        """Return the next version number for new code."""
         self._version += 1
         return self._version
 

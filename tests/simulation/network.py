@@ -17,8 +17,8 @@ SLOW_SECONDS: Final = 0.3
 
 
 class Up(Enum):
-    """The state of the server. While it is DOWN, it refuses connections. While it is STALLED, it accepts requests and
-    replies to them later.
+    """The state of the server. While the server is DOWN, it refuses connections. While it is STALLED, it accepts
+    requests but does not reply until it continues.
     """
 
     UP = auto()
@@ -72,8 +72,8 @@ class Network:
     _stalled: list[Action] = field(default_factory=list)
 
     def set_up(self, up: Up) -> None:
-        """Change the state of the server. Calls that arrive while the server is STALLED are executed when it continues
-        or goes DOWN.
+        """Change the state of the server. Calls that arrived while the server was STALLED are executed when it
+        continues or goes DOWN.
         """
         self.up = up
         self.was_away |= up is not Up.UP

@@ -52,7 +52,7 @@ _AWAKE_WITHIN: Final = 0.005  # the longest time from a wake-up to the master's 
 
 
 def _ignore(_: Any) -> None:
-    pass  # only people read the status messages
+    pass  # the simulation ignores status messages, which only people read
 
 
 class CheckedInbox(Inbox):
@@ -74,7 +74,7 @@ class ReloadRequest:
 
     def __init__(self, config: Config | None) -> None:
         self.config = config
-        self.result = ""  # `success` or `failure` once the reload has ended
+        self.result = ""  # `success` or `failure` after the reload has ended, and "" before
 
 
 class Node:

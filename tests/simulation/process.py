@@ -85,8 +85,8 @@ class Process:
         return self.node.boottime()
 
     def later(self, seconds: float, action: Action) -> None:
-        """Run an action after this number of seconds. If the process is stopped at that time, it runs the action when
-        it continues.
+        """Run an action after this number of seconds. If the process is stopped at that time, the action runs when the
+        process continues.
         """
         self.world.timeline.after(seconds, lambda: self.act(action))
 

@@ -30,7 +30,7 @@ FIRST_BOOT_FAILS: Final = 0.03
 SIGNAL_HEARD_WITHIN: Final = 0.05
 SERVER_AWAY: Final = 0.2  # the share of runs in which the server is unavailable when the fleet is stopped
 ENCORES: Final = 0.3
-ENCORE_SECONDS: Final = 0.15  # enough for two or three failed starts
+ENCORE_SECONDS: Final = 0.15  # long enough for two or three failed starts
 FLAPS: Final = 0.005
 LOOK_SECONDS: Final = 0.25
 FLAPPING_SECONDS: Final = 20.0
@@ -43,7 +43,7 @@ FORGOTTEN_WITHIN: Final = 2 * max(seconds for seconds, _ in LEASES) + 2.0
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The result of a seed. `fault` describes the violation, or is "" if there was none."""
+    """The result of simulating a seed. `fault` describes the violation, or is "" if there was none."""
 
     seed: int
     fault: str

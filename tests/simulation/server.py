@@ -195,8 +195,8 @@ class Server:
     # Schedules
 
     def declare(self, ttl_ms: int, name: str, text: bytes, age_seconds: float) -> DeclareStatus:
-        """Store a node's declaration of a schedule. If nodes declare different texts, the newest text wins as long as
-        its node repeats the declaration.
+        """Store a node's declaration of a schedule. If nodes declare different texts, the newest text is used as long
+        as its node repeats the declaration.
         """
         until = self.now_us + ttl_ms * 1000
         rank = self.now_us - round(age_seconds * MICROSECONDS)
@@ -213,7 +213,7 @@ class Server:
         return DeclareStatus.CHANGED
 
     def forget(self, name: str, patience_us: int) -> RemoveStatus:
-        """Remove a schedule if its last declaration expired at least this long ago."""
+        """Remove a schedule if its last declaration expired at least `patience_us` ago."""
         if name not in self.schedules:
             return RemoveStatus.UNKNOWN
         if self.schedules[name][2] > self.now_us - patience_us:

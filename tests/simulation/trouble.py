@@ -25,7 +25,7 @@ class Trouble:
     boot_seconds: float = 0.05  # the longest time until a worker's first turn
     import_seconds: float = 0.3  # the longest time until a zygote is ready
     channel_ends_first: float = 0.5
-    channel_lingers: float = 0.003  # the longest time between the end of a zygote's channel and its death
+    channel_lingers: float = 0.003  # the longest time by which the death of a zygote follows the end of its channel
 
     def seconds_to_boot(self, random: Random, role: Role) -> float:
         """Return the time until a spawned child is ready."""

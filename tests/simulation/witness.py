@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 FENCE_MARGIN_SHARE: Final = 0.1  # no task starts in the last part of a lease; this is the share of that part
 ROUNDING_SECONDS: Final = 0.001
 MINUTE: Final = 60.0
-Key = tuple[str, str, int]  # node, pool and generation
+Key = tuple[str, str, int]  # the node, the pool and the generation
 
 
 class Witness:

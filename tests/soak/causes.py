@@ -103,7 +103,7 @@ class Causes:
         return lives[at - 1][1] if at else ""
 
     def target_of(self, node: str) -> str:
-        """Return the target by which the journal of faults names this node, or "" if no node had that name."""
+        """Return the target name that the journal of faults uses for this node, or "" if no node had that name."""
         for target, lives in self._lives.items():
             if any(name == node for _, name in lives):
                 return target
@@ -250,5 +250,5 @@ def _lives_of(logged: Iterable[Logged]) -> dict[str, list[tuple[float, str]]]:
 
 
 def is_of_processes(fault: Fault) -> bool:
-    """Whether the fault ends at once and hits only single processes."""
+    """Whether the fault ends at once and affects single processes only."""
     return KINDS[fault].scope is FaultScope.PROCESSES and not KINDS[fault].longest_seconds

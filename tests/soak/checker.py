@@ -91,7 +91,7 @@ def report(evidence: Evidence, result: CheckResult) -> Iterator[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Check the evidence in a folder."""
+    """Check the evidence in a folder, print the report, and return the exit code."""
     evidence = read_evidence(Path(arguments[0]))
     result = judge(evidence)
     sys.stdout.writelines(f"{line}\n" for line in report(evidence, result))

@@ -41,7 +41,7 @@ class CallEvent(StrEnum):
     INTENDED = "intended"  # written before an enqueue, with everything that the checker needs to know about the task
     ACCEPTED = "accepted"
     REFUSED = "refused"  # an error which guarantees that nothing was changed
-    UNKNOWN = "unknown"  # any other error, after which the task may or may not exist
+    UNKNOWN = "unknown"  # any other error; the task may or may not exist
     HELD = "held"  # another task holds the unique key; `reply` is the id of that task
     DUPLICATE = "duplicate"  # the id belongs to a live task
     CANCEL = "cancel"  # written before a request to cancel
@@ -98,7 +98,7 @@ class Sent:
 
     @property
     def before(self) -> tuple[str, ...]:
-        """The ids in `follows`, as a tuple."""
+        """The ids of `follows` as a tuple."""
         return tuple(self.follows.split())
 
 
@@ -164,7 +164,7 @@ class Setup:
     renew_seconds: float
     beat_seconds: float
     tiers: tuple[tuple[str, ...], ...]  # the queues of each tier, in order of priority
-    weights: Mapping[str, int] = field(default_factory=dict)  # the weights that are not 1
+    weights: Mapping[str, int] = field(default_factory=dict)  # the weight of each queue whose weight is not 1
     # The queues with a cap, a rate or a separate pool. Their tasks may have to wait although a worker is idle.
     apart: tuple[str, ...] = ()
     order_queue: str = ""  # the queue that a single worker serves, or "" if there is none
@@ -205,7 +205,7 @@ class Quiet:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The whole evidence. Each list is ordered by time."""
+    """All evidence of a soak. Each list is ordered by time."""
 
     setup: Setup
     sent: list[Sent] = field(default_factory=list)
@@ -270,5 +270,5 @@ def line_of(record: Record) -> bytes:
 
 
 def write_whole(path: Path, whole: Setup | Quiet) -> None:
-    """Write `setup.json` or `quiet.json`."""
+    """Write the setup or the quiet window's record to its file, `setup.json` or `quiet.json`."""
     path.write_text(json.dumps(dataclasses.asdict(whole), indent=1))

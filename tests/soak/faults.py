@@ -74,7 +74,7 @@ class FaultScope(StrEnum):
     LINK = "link"  # the link of a node or of the producers to the server
     SERVER = "server"
     FILES = "files"  # the `rota.toml` of a node
-    VERBS = "verbs"  # requests from a node's operator
+    VERBS = "verbs"  # requests that an operator makes to a node
     HOST = "host"  # a node's host, which is a network namespace
     VERSION = "version"  # the version of Rota that runs on a node
 

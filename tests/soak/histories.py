@@ -36,7 +36,7 @@ class Run:
 
 @dataclass(slots=True)
 class History:
-    """The history of a task. `request` is None if no producer has recorded that it sent the task."""
+    """The history of a task. `request` is None if no producer recorded a request for the task."""
 
     id: str
     request: Sent | None = None

@@ -44,8 +44,8 @@ class FleetHoldings:
         )
 
     def grown_since(self, earlier: "FleetHoldings") -> Holding:
-        """Return the largest growth of descriptors and of memory since the earlier reading, among the processes that
-        are in both.
+        """Return the largest growth in descriptors and in memory since the earlier reading. Only processes that are in
+        both readings count.
         """
         both = [(holding, earlier.holdings[pid]) for pid, holding in self.holdings.items() if pid in earlier.holdings]
         descriptors = max((now.descriptors - then.descriptors for now, then in both), default=0)

@@ -17,7 +17,7 @@ from soak.faults import Fault
 from soak.node import Node
 
 _RUN_SECONDS: Final = 0.2  # in this load, a task that has already run for this long will run for some time longer
-_WAIT_SECONDS: Final = 5.0  # the longest wait for such a task
+_WAIT_SECONDS: Final = 5.0  # the longest time that a fault waits for such a task
 _TICK_SECONDS: Final = 0.002
 # The longest time for which a child may outlive its master. Rota promises 2 s; a busy machine may need 0.5 s more.
 _GONE_SECONDS: Final = 2.5

@@ -9,7 +9,7 @@ from soak.act import Act, kill, living, stop
 from soak.faults import Fault
 from soak.node import Node
 
-_PATIENCE_SECONDS: Final = 0.4  # the longest wait for a worker that is running a task
+_PATIENCE_SECONDS: Final = 0.4  # the longest time that a fault waits for a worker that is running a task
 _TICK_SECONDS: Final = 0.02
 _BUSY_SHARE: Final = 0.8  # the share of these faults that hit a worker with a running task, if there is one
 

@@ -94,7 +94,7 @@ def kill_worker() -> None:
 
 @rota.task
 def leave() -> None:
-    """End this process with `os._exit`, unless an earlier attempt has crashed."""
+    """Exit this process with `os._exit`, unless an earlier attempt has crashed."""
     if _is_to_die():
         os._exit(3)
 

@@ -15,8 +15,8 @@ Line = tuple[float, str]
 
 
 def timeline(case: Case, task_id: str) -> list[str]:
-    """Return lines with all records of a task and of the processes that ran it, and with the faults during that time.
-    Times are in seconds after the first record of the soak.
+    """Return lines with all records of a task and of the processes that ran the task, and with the faults during that
+    time. Times are in seconds after the first record of the soak.
     """
     history = case.histories.get(task_id, History(task_id))
     own = [*_sent_lines(history), *_run_lines(history)]

@@ -17,10 +17,10 @@ from soak.histories import History, Run
 
 WAIT_SECONDS = 3.0
 RECOVERY_SECONDS = 1.0
-NODE_SECONDS = 2.0  # how long the recovery from a lost node may take, in addition to the lease
+NODE_SECONDS = 2.0  # the time that the recovery from a lost node may take in addition to the lease
 LULL_SECONDS = 2.5  # a recovery is measured only if all other faults ended at least this long before
 STALL_SECONDS = 0.2  # a call that takes at least this long is a stall; normally a call takes 0.3 ms
-REPLACED_SECONDS = 0.5  # how long it takes to replace a killed worker
+REPLACED_SECONDS = 0.5  # the time that it takes to replace a killed worker
 # These faults delay no task. A server that is out of memory refuses enqueues, but the fleet still runs the tasks in the
 # server.
 _HARMLESS = frozenset(
@@ -131,7 +131,7 @@ def joined(times: Iterable[tuple[float, float]]) -> Times:
 
 
 def without(begin: float, end: float, times: Times) -> Times:
-    """Return the parts of the time from `begin` to `end` that are outside these times. `times` must be the result of
+    """Return the parts of the time from `begin` to `end` that are outside `times`. `times` must be a result of
     `joined`.
     """
     left = begin
