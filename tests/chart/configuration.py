@@ -32,7 +32,7 @@ def loaded(objects: list[Object], folder: Path) -> Loaded:
 
 
 def as_json(read: Loaded) -> Object:
-    """Return a configuration as JSON values."""
+    """Convert a configuration to JSON values."""
     values: Object = json.loads(json.dumps(to_builtins(read.config)))
     return values
 

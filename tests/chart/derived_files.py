@@ -23,7 +23,7 @@ from rota_supervisor.config.rules import MAX_WORKERS
 
 SCHEMA: Final = CHART / "values.schema.json"
 KUBERNETES: Final = "1.35"  # the version of Kubernetes whose pod schema the values follow
-BY_HAND: Final = ("name", "trigger")  # the handwritten definitions
+BY_HAND: Final = ("name", "trigger")  # definitions that are written by hand
 
 # Keys of rota.toml that the chart sets itself, because their values depend on the pod.
 OF_THE_POD: Final = {
@@ -77,7 +77,7 @@ def schema_text(schema: Mapping[str, Any]) -> str:
 
 
 def derived_schema(current: Mapping[str, Any]) -> Object:
-    """Return the schema of the values with up-to-date definitions."""
+    """Return this schema of the values with its definitions brought up to date."""
     by_hand = {name: current["definitions"][name] for name in BY_HAND}
     above = {key: value for key, value in current.items() if key != "definitions"}
     used = {*_references(above), *_references(by_hand)}
@@ -187,7 +187,7 @@ def kustomize_base() -> dict[str, str]:
 
 
 def derived_files() -> dict[Path, str]:
-    """Return the content of every derived file, by its path."""
+    """Return the content of each derived file, by path."""
     schema = schema_text(derived_schema(json.loads(SCHEMA.read_text())))
     return {SCHEMA: schema, **{BASE / name: text for name, text in kustomize_base().items()}}
 

@@ -61,7 +61,7 @@ class PodProcess:
         return found
 
     def _files(self, volume: Object) -> dict[str, str]:
-        """Return the files of a volume that Kubernetes fills."""
+        """Return the files with which Kubernetes fills a volume."""
         if "configMap" in volume:
             found: dict[str, str] = only(self._objects, "ConfigMap", volume["configMap"]["name"])["data"]
             return found
@@ -168,13 +168,13 @@ class PodProcess:
 
     @property
     def master(self) -> psutil.Process:
-        """Process 1 of the container, with its pid on this machine."""
+        """The process that is process 1 in the container, with its pid on this machine."""
         assert self.process is not None
         (found,) = psutil.Process(self.process.pid).children()
         return found
 
     def exit_code(self) -> int:
-        """Wait for the end of the container and return its exit code."""
+        """Wait until the container has ended, and return its exit code."""
         assert self.process is not None
         return self.process.wait(EXIT_SECONDS)
 
@@ -220,7 +220,7 @@ class PodProcess:
         return 200 <= status < 400
 
     def until_ready(self) -> "PodProcess":
-        """Wait until the pod's own probes report that it has started and is ready."""
+        """Wait until the probes of the spec report that the pod has started and is ready."""
         until(lambda: self.probe("startup"), self.log_text)
         until(lambda: self.probe("readiness"), self.log_text)
         return self

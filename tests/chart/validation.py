@@ -22,7 +22,7 @@ class Validator(Protocol):
     """The part of a validator that this module uses."""
 
     def iter_errors(self, instance: Any) -> Iterator[Any]:
-        """Yield the faults of an instance."""
+        """Yield the ways in which an instance violates the schema."""
 
 
 def faults(found: Object) -> list[str]:

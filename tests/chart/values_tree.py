@@ -20,7 +20,7 @@ _FREE: Final = ("global",)  # keys that belong to Helm itself, such as `global`,
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A value of the chart that is not a table of other values."""
+    """A single value of the chart. A table of other values does not count."""
 
     path: Path
     schema: Mapping[str, Any]
@@ -40,7 +40,7 @@ class Value:
         return [not self.default]
 
     def of_wrong_type(self) -> Any:
-        """Return a value of a type that is not allowed here."""
+        """Return a value whose type is not allowed here."""
         return WRONG_TEXT if self.types() & {"array", "object"} else [WRONG_TEXT]
 
     def types(self) -> set[str]:

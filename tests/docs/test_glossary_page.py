@@ -1,4 +1,4 @@
-"""docs/glossary.md has one term for each thing and one meaning for each term, and names the standard word beside each
+"""docs/glossary.md has one term for each thing and one meaning for each term. It names the standard word for each
 term.
 """
 
@@ -62,7 +62,7 @@ def synonyms(terms: Sequence[Term]) -> list[str]:
 
 
 def undefined(terms: Sequence[Term]) -> list[str]:
-    """Return the words in italics that are not terms."""
+    """Return the words in italics that are not terms of the glossary."""
     known = {_key(term.name) for term in terms}
     italics = [found["term"] for term in terms for found in _TERM_IN_TEXT.finditer(_CODE.sub("", term.meaning))]
     return [word for word in italics if _key(word) not in known]

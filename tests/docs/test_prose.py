@@ -1,4 +1,6 @@
-"""The examples on the pages work. Their commands run in order and with a real server, as a reader would run them."""
+"""The examples on the pages work. Tests run the commands of a page in order and with a real server, as a reader
+would.
+"""
 
 import ast
 import json

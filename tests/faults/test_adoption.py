@@ -1,5 +1,5 @@
 """Two nodes adopt items from legacy lists while their pollers are killed at random. No item is lost or runs twice, and
-items start in the order in which they were due.
+the items start in the order in which they were due.
 """
 
 import json

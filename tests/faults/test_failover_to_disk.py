@@ -102,7 +102,7 @@ def test_many_enqueues_with_waitaof_wait_for_the_disk_together(logging: Logging,
         calls = [rota.Call("note", queue="default") for _ in range(2_000)]
         acknowledged = {handle.id for handle in client.enqueue_many(calls)}
         waits = asking.info("commandstats")["cmdstat_waitaof"]["calls"]
-    # One WAITAOF checks whether the server supports the command, one waits for the enqueues, and one follows if the
+    # One WAITAOF tests whether the server can confirm writes at all, one waits for the enqueues, and one follows if the
     # script had to be sent as text.
     assert waits <= 3
     logging.kill_and_start()

@@ -1,5 +1,5 @@
-"""Names, arguments and errors that contain control characters, escape sequences and markup. No such text can falsify
-the output of the fleet.
+"""Names, arguments and errors that contain control characters, escape sequences and markup. Such text must never
+falsify the output of the fleet.
 """
 
 import json

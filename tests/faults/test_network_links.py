@@ -30,8 +30,8 @@ SLOW_SECONDS = 6.0  # longer than the lease, so that there is enough time for re
 # The delay applies in each direction. The calls of a heartbeat are made one after another, so a heartbeat takes at
 # least 2.3 s.
 SLOW_LINK_SECONDS = 0.38
-# Workers rely on their lease for nine tenths of its length. This leaves time for a renewal whose reply is lost, which
-# is abandoned after 2.5 s.
+# Workers rely on their lease for nine tenths of its length. The rest leaves time for a renewal whose reply is lost.
+# Such a renewal is abandoned after 2.5 s.
 LONG_LEASE = {
     "seconds": 10.0,
     "renew_seconds": 2.5,

@@ -1,4 +1,4 @@
-"""Pollers are killed or stopped, and a hundred thousand tasks become due at the same instant."""
+"""Pollers are killed or stopped. In a separate test, a hundred thousand tasks become due at the same instant."""
 
 import os
 import signal

@@ -1,4 +1,6 @@
-"""Children that cannot be forked, and children that die while they start. Nothing hangs, and nothing is left behind."""
+"""Children that cannot be forked, and children that die while they start. The fleet never hangs, and nothing is left
+behind.
+"""
 
 import os
 import random

@@ -72,8 +72,8 @@ def first_process(fleet: RunningFleet) -> psutil.Process:
 
 
 def keeps_terms(process: psutil.Process) -> bool:
-    """Whether a TERM to this process stays pending. This is so once the process has run its first line, which blocks
-    TERM, and has not yet started its loop, which reads the signal. Before that line, process 1 would lose the signal,
+    """Whether a TERM to this process stays pending. This is the case between the first line of the process, which
+    blocks TERM, and the start of its loop, which reads the signal. Before that line, process 1 would lose the signal,
     because the kernel drops signals that process 1 does not handle. The program `unshare`, which starts the master,
     also blocks TERM, so it does not count.
     """

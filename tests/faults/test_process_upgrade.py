@@ -33,7 +33,7 @@ def installed(tmp_path: Path) -> Path:
 
 
 def write_abi(installed: Path, abi: int) -> None:
-    """Change the copy so that it has this ABI number, as an upgrade would."""
+    """Write this ABI number into the copy, as an upgrade would."""
     path = installed / "rota_supervisor" / "messages.py"
     text = path.read_text()
     [line] = [line for line in text.splitlines() if line.startswith("ABI: Final = ")]

@@ -72,7 +72,7 @@ _examples = itertools.count()
 
 
 def share_of(share: Share) -> QueueShare:
-    """Return a share of the model as the product's type `QueueShare`."""
+    """Convert a share of the model to the product's type `QueueShare`."""
     return QueueShare(share.queue, share.weight, share.cap, share.interval_us, share.burst, share.condition)
 
 
@@ -96,7 +96,7 @@ ALWAYS: Final = Rule("return true", lambda _: True)
 
 
 def wired(name: str, condition: Hours | Rule) -> QueueCondition:
-    """Return a condition of the model as the product's type `QueueCondition`."""
+    """Convert a condition of the model to the product's type `QueueCondition`."""
     if isinstance(condition, Rule):
         return QueueCondition(name, "lua", condition.text)
     return QueueCondition(name, "hours", text_of_hours(condition.known_until, condition.intervals))
@@ -137,7 +137,7 @@ class Sent:
 
 
 class Machine(RuleBasedStateMachine):
-    """One example of the model test. It runs in a new, empty namespace."""
+    """One example of the model test, which runs in a new, empty namespace."""
 
     server: Server
 

@@ -1,4 +1,4 @@
-"""Faults of the server and its surroundings."""
+"""Rules for faults of the server and its environment."""
 
 from hypothesis import strategies as st
 from hypothesis.stateful import rule

@@ -198,7 +198,7 @@ class People(Working):
         return task is not None and task.cancelled
 
     def has_no_known_lane(self, task_id: str) -> bool:
-        """Whether the task waits in a lane that cannot be found because its body names no queue."""
+        """Whether the lane of a waiting task cannot be found because the task's body names no queue."""
         task = self.model.places.tasks.get(task_id)
         is_nameless = task is not None and named_in(task.body)[0] == UNKNOWN_QUEUE
         return is_nameless and self.model.state(task_id) == "ready"

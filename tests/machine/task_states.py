@@ -15,7 +15,7 @@ _GROUPS: Final = frozenset({"close_group", "cancel_group", "heal", "heal_members
 
 
 def states_in(picture: Picture) -> dict[str, State]:
-    """Return the state of each accepted task that still has data."""
+    """Return the state of each accepted task about which Redis still has data."""
     lists = {State.READY: picture.lanes.values(), State.RUNNING: picture.inflight.values()}
     listed = {
         text.partition(" ")[0]: state

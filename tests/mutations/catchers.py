@@ -37,7 +37,7 @@ class Result:
 
 
 class Catcher(Protocol):
-    """A program that is run on a copy of the product, for a limited number of seconds."""
+    """A program that runs on a copy of the product for a limited number of seconds."""
 
     def run(self, folder: Path, seconds: float) -> Result: ...
 

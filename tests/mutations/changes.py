@@ -145,5 +145,5 @@ def _end_of(name: str, text: str) -> int | None:
 
 
 def _after_first_line(text: str) -> int:
-    """Return the position of the second line. The first line contains the flags of a script, or a comment."""
+    """Return the position at which the second line starts. The first line has the flags of a script, or a comment."""
     return text.index("\n") + 1

@@ -1,5 +1,5 @@
-"""A fleet whose master is process 1 of a PID namespace, as in a container. The master itself must reap orphans, and no
-other process forwards signals to it.
+"""A fleet whose master is process 1 of a PID namespace, as in a container. The master itself must reap orphans, because
+there is no init program. Nor does an init program forward signals to the master.
 """
 
 import json

@@ -32,7 +32,7 @@ POINTS: Final = (
 
 @pytest.fixture
 def old(server: Server, namespace: str, tmp_path: Path) -> Iterator[Fleet]:
-    """Yield a fleet with many tasks. Commands in the folder `old` use its namespace."""
+    """Yield a fleet with many tasks. Commands that run in the folder `old` use the fleet's namespace."""
     folder = tmp_path / "old"
     folder.mkdir()
     write_configuration(folder, server, namespace)

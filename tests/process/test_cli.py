@@ -37,7 +37,7 @@ NO_POOLS = "redis://127.0.0.1:1/0"
 
 
 def call(folder: Path, *arguments: str, **environment: str) -> Ran:
-    """Run `rota` in this folder as a separate process, with an empty standard input."""
+    """Run `rota` as a separate process in this folder, with an empty standard input."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("ROTA_", "REDIS_"))}
     done = subprocess.run(
         [sys.executable, "-P", "-m", "rota_supervisor", *arguments],
@@ -71,7 +71,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def at_server(server: Server, namespace: str) -> dict[str, str]:
-    """Return the environment variables with which a command uses the real server."""
+    """Return environment variables that make a command use the real server."""
     return {"ROTA_REDIS_URL": server.url, "ROTA_NAMESPACE": namespace}
 
 
@@ -621,7 +621,7 @@ def test_dead_tasks_are_listed_shown_and_revived(rota: Rota, dead_task: str) -> 
     assert "\x1b" not in listed.out
     for shown in (rota("dead", "show", dead_task).out, rota("task", "show", dead_task).out):
         assert shown.count("SMTPError") == 1
-        assert "death" not in shown  # the fields of the death record are shown separately
+        assert "death" not in shown  # the fields of the death record are shown individually
     for option, value in (("--queue", "other"), ("--task", "other"), ("--reason", "other")):
         assert rota("dead", "ls", option, value, "--json").json == []
 

@@ -112,7 +112,7 @@ def test_claims_beyond_the_concurrency_are_returned(harness: ChildHarness, tmp_p
     held = [harness.enqueue("wait_in_loop", str(path)) for path in (first, others, others)]
     until(lambda: harness.ran().count("waiting") == PLACES)
     more = [harness.enqueue("wait_in_loop", str(others)) for _ in range(2)]
-    claim_for(worker, harness, held, 2)  # simulates a turn whose settlements the server has lost
+    claim_for(worker, harness, held, 2)  # simulates a turn that claimed tasks, but whose settlements were lost
     first.touch()
 
     def has_started_the_next() -> bool:

@@ -27,8 +27,8 @@ from support.waiting import DEADLINE_SECONDS, until
 
 pytestmark = [ON_ONE_SERVER, pytest.mark.timeout(300)]
 
-# The machine may delay a worker in the middle of a claim. The worker then gives the rest of the claim back and
-# pipelines no turn, so the test tries again.
+# The machine may delay a worker in the middle of a claim. The worker then returns the rest of the claim and pipelines
+# no turn, so the test tries again.
 PIPELINED_WITHIN_SECONDS = 4 * DEADLINE_SECONDS
 RECALLED_AFTER_NS = 25_000_000
 TIERS = pack_tiers([domain_of([QueueShare("default")])])
@@ -36,9 +36,9 @@ TIERS = pack_tiers([domain_of([QueueShare("default")])])
 
 @dataclasses.dataclass(frozen=True)
 class _Kind:
-    """The kind of the tasks in a test. The test enqueues the number `tasks` of them at once, and some of them must be
-    left after `turns` turns. `seen_ns` is the run time that the worker counts for each task. It is fixed, because real
-    run times vary: on a busy machine, they would be too long for any turn to be pipelined, and on a fast machine, five
+    """The kind of tasks in a test. The test enqueues `tasks` of these tasks at once, and some of them must be left
+    after `turns` turns. `seen_ns` is the run time that the worker counts for each task. It is fixed, because real run
+    times vary: on a busy machine, they would be too long for any turn to be pipelined, and on a fast machine, five
     turns would claim all tasks.
     """
 
@@ -110,8 +110,8 @@ class _Draining:
         return int(calls)
 
     def until_a_turn_is_under_way(self, *, holds_a_task: bool, holds_request: bool = False) -> TaskInSlot | None:
-        """Enqueue tasks until a turn is under way, that is, the link holds back the turn or its reply, while a task is
-        held or has ended. Returns the task that the worker is running.
+        """Enqueue tasks until a turn is under way while a task is held or has ended. A turn is under way while the link
+        holds back the turn or its reply. Returns the task that the worker is running.
         """
         slot = self.worker.slot
         deadline = time.monotonic() + PIPELINED_WITHIN_SECONDS

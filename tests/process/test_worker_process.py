@@ -297,7 +297,7 @@ def test_a_doorbell_key_of_the_wrong_type_does_not_mix_up_replies(harness: Child
 def test_a_worker_woken_for_a_queue_passes_the_wake_up_on_if_it_claims_from_another(harness: ChildHarness) -> None:
     worker = harness.start(settings_for(harness.server, harness.namespace, "high", "low")).until_phase(Phase.IDLE)
     until(lambda: b"cmd=blpop" in _client_of(harness, worker.owner))
-    # The two items are pushed together. When the token of `low` wakes the worker, its turn finds `high` first.
+    # The two items are pushed together. The token of `low` wakes the worker, but the worker's turn finds `high` first.
     harness.connection.execute("RPUSH", harness.store.keys.ready_lane("high"), '["hold", ["first"]]')
     harness.connection.execute("SADD", harness.store.keys.ready, "high")
     harness.enqueue("note", "second", queue="low")

@@ -45,8 +45,8 @@ class Planned:
 
 
 class Celery:
-    """`celery worker --autoscale`: one process for each reserved request. The number shrinks only after 30 s without
-    growth.
+    """`celery worker --autoscale`, which runs one process for each reserved request. The number of processes shrinks
+    only after 30 s without growth.
 
     A worker reserves four messages for each process (`worker_prefetch_multiplier`).
     """
@@ -90,8 +90,8 @@ class Horizon:
 class Keda:
     """KEDA's list scaler with the HPA's defaults: one pod for every five waiting tasks, checked every 15 s.
 
-    The HPA ignores differences of up to a tenth. Each time, it doubles the pods or adds four at most. It shrinks to the
-    largest number that was needed in the last five minutes.
+    The HPA ignores differences of up to a tenth. In one step, it at most doubles the number of pods or adds four pods,
+    whichever is more. It shrinks to the largest number that was needed in the last five minutes.
     """
 
     LIST_LENGTH = 5
@@ -118,8 +118,8 @@ class Keda:
 
 
 class Judoscale:
-    """Judoscale: one worker more if the oldest task has waited longer than a threshold, and one less if below another
-    threshold.
+    """Judoscale, which adds a worker if the oldest task has waited longer than one threshold, and removes a worker if
+    it has waited less than another.
 
     It checks every 10 s. It grows at most once per 10 s and shrinks at most once per minute. The thresholds are half
     and a twentieth of an objective.

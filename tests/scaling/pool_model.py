@@ -149,7 +149,7 @@ class Workers:
 
     @property
     def oldest_seconds(self) -> float:
-        """How long the oldest task has been waiting."""
+        """The time for which the oldest task has been waiting."""
         return self.now - self.trace.arrivals[self.started] if self.ready else 0.0
 
     @property
@@ -199,7 +199,7 @@ class Node:
         )
 
     def backlog(self) -> tuple[QueueBacklog, ...]:
-        """Return the backlog of the queue, if it has waiting tasks."""
+        """Return the backlog of the queue, or nothing if the queue has no waiting tasks."""
         workers, trace = self.workers, self.workers.trace
         if not workers.ready:
             return ()

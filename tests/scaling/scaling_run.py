@@ -1,4 +1,4 @@
-"""One trace under one controller, from its first round to its last."""
+"""The run of one trace with one controller, from the first round to the last."""
 
 import dataclasses
 from itertools import pairwise
