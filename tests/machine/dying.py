@@ -42,7 +42,7 @@ class Dying(Working):
     @rule(data=st.data(), how=st.sampled_from(["crash", "crash", "loss"]))
     def poison(self, data: st.DataObject, how: str) -> None:
         """Let the worker of a task die each time the task runs. The task must become dead after three crashes, or after
-        five losses. This is a directed rule.
+        five losses. Random steps rarely reach this situation.
         """
         self.bring_if_few(data)
         for _ in range(3 if how == "crash" else 5):

@@ -80,7 +80,7 @@ class Faults(Dying, People):
 
     def a_key_held_for_a_time_passes_on(self, data: st.DataObject, _: str) -> None:
         """Let a task hold a unique key for a limited time, and then let another task take the key. The end of the first
-        task must not free the key. This is a directed rule.
+        task must not free the key. Random steps rarely reach this situation.
         """
         queue, key = data.draw(st.sampled_from(QUEUES)), data.draw(st.sampled_from(UNIQUE_KEYS))
         first, second = (New(f"t{next(self.ids)}", queue, "x", unique_key=key, hold_ms=ms) for ms in (HOLD_MS, 0))

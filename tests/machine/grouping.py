@@ -112,7 +112,7 @@ class Grouping(Opening, People):
     @rule(data=st.data(), verbs=st.lists(VERBS, min_size=1, max_size=3), queue=st.sampled_from(QUEUES))
     def a_group_is_worked_off(self, data: st.DataObject, verbs: list[str], queue: str) -> None:
         """Enqueue a group with a chain among its members, and take some turns in which the members run. This rule is
-        directed, because random steps complete too few groups.
+        needed because random steps complete too few groups.
         """
         worker = self.workers[self.pick(data, self.workers)]
         new = [self._first(queue, "", ("", 0), 1) for _ in range(3)]

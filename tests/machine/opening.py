@@ -1,5 +1,5 @@
-"""Rules for queues that open, close, appear and disappear. The rules are directed, because random steps rarely reach
-these situations.
+"""Rules for queues that open, close, appear and disappear. Each rule aims at a situation that random steps rarely
+reach.
 """
 
 from hypothesis import strategies as st

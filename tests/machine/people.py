@@ -102,7 +102,7 @@ class People(Working):
         self, data: st.DataObject, wish: tuple[str, str, tuple[str, int], int], again: bool
     ) -> None:
         """Cancel a task that waits in a lane, and enqueue another task with the same id, which must be free at once.
-        This is a directed action.
+        Random steps rarely reach this situation.
         """
         queue, due, (key, hold_ms), _ = wish
         self.bring_if_few(data)

@@ -143,8 +143,8 @@ class Schedules(Working):
 
     @rule(data=st.data(), name=st.sampled_from(NAMES))
     def an_occurrence_comes(self, data: st.DataObject, name: str) -> None:
-        """Let two pollers with the same record enqueue an occurrence, and promote the occurrence when it is due. This
-        is a directed rule.
+        """Let two pollers with the same record enqueue an occurrence, and promote the occurrence when it is due. Random
+        steps rarely reach this situation.
         """
         if name not in self.model.schedules:
             self.put_schedule(data, name, ANSWERED)

@@ -267,7 +267,7 @@ class Working(Polling):
     @rule(data=st.data())
     def swallow_a_token_after_a_lost_answer(self, data: st.DataObject) -> None:
         """Lose the reply to a claim. The next turn gets the status `again`, and must nevertheless pass on the tokens
-        that it reports. This is a directed rule.
+        that it reports. Random steps rarely reach this situation.
         """
         worker = self.workers[self.pick(data, self.workers)]
         self.bring_if_few(data)
@@ -280,7 +280,7 @@ class Working(Polling):
     @rule(data=st.data())
     def release_and_claim_again(self, data: st.DataObject) -> None:
         """Deliver a release again after its owner has claimed the same task again. The second delivery must change
-        nothing. This is a directed rule.
+        nothing. Random steps rarely reach this situation.
         """
         worker = self.workers[self.pick(data, [name for name, one in self.workers.items() if one.claims])]
         worker.pending.append((worker.claims.pop(0), Release()))
@@ -293,7 +293,7 @@ class Working(Polling):
     @rule(data=st.data(), queue=st.sampled_from([CAPPED.queue, "t-a"]))
     def make_room_under_a_cap(self, data: st.DataObject, queue: str) -> None:
         """Let a worker take a token while the cap is reached. The turn that makes room under the cap must ring the
-        doorbell, although it claims nothing. This is a directed rule.
+        doorbell, although it claims nothing. Random steps rarely reach this situation.
         """
         worker = self.workers[self.pick(data, self.workers)]
         self.bring(queue, 4)

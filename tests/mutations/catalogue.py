@@ -15,7 +15,7 @@ _CALM: Final = Soak(24)  # long enough for two of the bursts that fill the queue
 _FROZEN: Final = Soak(28, ("stop_node a 5 8", "stop_node b 17 8"))
 # The model test reports the first difference in a reply or in the place of a task. It finds most bugs within a hundred
 # examples, and runs enough examples to find the others. For bugs that random steps did not find, `tests/machine` has a
-# directed rule.
+# rule that aims at the bug.
 _MODEL: Final = Tests(
     "tests/integration/protocol/test_model.py", "valkey", r"(?m)^E +(AssertionError: )?assert .*", examples=2000
 )
