@@ -261,7 +261,7 @@ class Working(Polling):
         if marked:
             worker.claims[at] = Claim(parse_entry(marked), body)
 
-    # Directed rules, for situations that random steps reach too rarely
+    # Rules for situations that random steps reach too rarely
 
     @precondition(lambda self: self.workers)
     @rule(data=st.data())
