@@ -11,7 +11,7 @@ import redis
 from rota.tasks.registry import default_registry
 from support.servers import Server, running_server
 
-# A shell that runs the tests in the background makes them and every process that they start ignore SIGINT.
+# If a shell runs the tests in the background, the tests and every process that they start ignore SIGINT.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -34,12 +34,14 @@ def namespace() -> str:
 
 @pytest.fixture
 def redis_client(server: Server) -> Iterator["redis.Redis"]:
-    """Yield a plain client to inspect the data and to push items as other languages do."""
+    """Yield a plain Redis client, with which tests inspect the data and push items as programs in other languages
+    do.
+    """
     with redis.Redis.from_url(server.url, socket_timeout=30) as client:
         yield client
 
 
 @pytest.fixture
 def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Start the test without declared tasks, and forget the tasks that it declares."""
+    """Start the test without any declared tasks, and forget the tasks that the test declares."""
     monkeypatch.setattr(default_registry, "_tasks", {})

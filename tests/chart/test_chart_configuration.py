@@ -1,4 +1,4 @@
-"""rota.toml and the environment of the pod, as the chart renders them and the product reads them."""
+"""The rota.toml and the environment of the pod, as the chart renders them and as Rota reads them."""
 
 from collections.abc import Mapping
 from copy import deepcopy
@@ -17,7 +17,7 @@ from chart.values_tree import SAMPLE, Value, values
 from rota_supervisor.config.model import Config
 from rota_supervisor.master.core.generations import _NEEDS_RESTART as NEEDS_RESTART
 
-# A configuration in which each key can be changed alone, and other valid values for keys with texts.
+# A configuration in which each key can be changed alone, and other valid values for the keys that have texts.
 BASIS: Object = {
     "namespace": "shop",
     "tiers": [["default", "mail"], [SAMPLE]],
@@ -54,7 +54,8 @@ OTHERS: Object = {
     "lease": {"seconds": 60},
     "http": {"allowed_hosts": ["rota.example"]},
 }
-EXCLUDED = {"schedules.sample.every": ("schedules", SAMPLE, "cron")}  # remove this other key first
+# For each key, a key that must be removed because the two exclude each other.
+EXCLUDED = {"schedules.sample.every": ("schedules", SAMPLE, "cron")}
 CONFIG = [value for value in values() if value.path[0] == "config"]
 
 
@@ -75,7 +76,7 @@ def test_every_configuration_value_of_the_chart_reaches_rota(situation: str, tmp
 
 
 def differences(given: Any, found: Any, path: str = "") -> list[str]:
-    """Return the paths of the given values that are missing or different."""
+    """Return the paths of those given values that are missing from the found ones or differ from them."""
     if isinstance(given, Mapping) and isinstance(found, Mapping):
         return [each for key in given for each in differences(given[key], found.get(key), f"{path}.{key}")]
     return [] if found == given else [f"{path}: {given!r} became {found!r}"]
@@ -102,7 +103,7 @@ def test_each_configuration_key_that_is_changed_alone_reaches_rota(value: Value,
 
 
 def _another(value: Value) -> Any:
-    """Return another valid value of a key of the configuration."""
+    """Return a different valid value for a key of the configuration."""
     other: Any = OTHERS
     for key in value.path[1:]:
         other = other.get(key) if isinstance(other, dict) else None
@@ -145,11 +146,11 @@ def test_the_redis_url_is_in_the_secret_and_in_no_other_object() -> None:
     assert "ROTA_REDIS_URL" not in environment_of(objects)
 
 
-# Changes that replace the pods
+# Changes that replace the pods of the fleet
 
 
 def template(changes: Object) -> Object:
-    """Return the template of the pods with these values."""
+    """Return the pod template with these values."""
     found: Object = only(render(changes), "Deployment")["spec"]["template"]
     return found
 
@@ -177,8 +178,8 @@ def test_a_changed_url_replaces_the_pods() -> None:
 
 
 def test_a_reload_cannot_change_the_drain_time_without_the_grace_period() -> None:
-    """A running pod keeps its terminationGracePeriodSeconds, so a reload must not change the drain time of the fleet in
-    it.
+    """A running pod keeps its terminationGracePeriodSeconds. Therefore a reload must not change the drain time of the
+    fleet in that pod.
     """
     one, other = (render({"config": {"limits": {"drain_seconds": seconds}}}) for seconds in (25, 300))
     assert only(one, "ConfigMap") == only(other, "ConfigMap")

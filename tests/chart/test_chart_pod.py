@@ -1,4 +1,4 @@
-"""The rendered pod, compared with the numbers and names of the product."""
+"""The rendered pod, compared with numbers and names in the product's code."""
 
 import re
 from math import ceil
@@ -18,7 +18,8 @@ from rota_supervisor.layout import TICK_SECONDS
 from rota_supervisor.master.core.targets import LEAVE_SECONDS, REAP_SECONDS
 
 IMAGE = (TOP / "deploy/docker/Dockerfile").read_text()
-LEAVING_SECONDS = REAP_SECONDS + 2 * LEAVE_SECONDS  # the longest time from the end of the drain to the exit
+# The longest time between the end of the drain and the exit of the master.
+LEAVING_SECONDS = REAP_SECONDS + 2 * LEAVE_SECONDS
 
 
 def pod(values: Object) -> Object:
@@ -96,7 +97,9 @@ def test_a_certificate_makes_probes_and_scrapes_use_tls() -> None:
 
 
 def test_a_slow_fleet_is_not_killed() -> None:
-    """The master counts as dead after some missed heartbeats. The kubelet waits several times as long."""
+    """After some missed heartbeats, the master counts as dead. The kubelet waits several times as long before it
+    restarts the container.
+    """
     live = container({})["livenessProbe"]
     assert live["periodSeconds"] * (live["failureThreshold"] - 1) > 2 * LIVE_TICKS * TICK_SECONDS
     assert live["timeoutSeconds"] > TICK_SECONDS, "health is served within a second"
@@ -146,7 +149,7 @@ def test_the_pod_meets_the_restricted_security_standard(values: Object) -> None:
 
 
 def test_the_user_of_the_pod_matches_the_image() -> None:
-    """The user is given by number, because the kubelet cannot tell whether a named user is root."""
+    """The pod gives its user as a number, because the kubelet cannot tell whether a named user is root."""
     (user,) = re.findall(r"useradd .*--uid (\d+)", IMAGE)
     context = default_values()["podSecurityContext"]
     assert {context[key] for key in ("runAsUser", "runAsGroup", "fsGroup")} == {int(user)}

@@ -1,4 +1,4 @@
-"""Every value of the chart has an effect if it is changed alone. Every wrong value is refused with its path."""
+"""Every value of the chart has an effect when it alone is changed. Every wrong value is refused with its path."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -25,10 +25,10 @@ def test_each_chart_value_has_an_effect_if_it_alone_is_changed(value: Value) -> 
 
 
 def _is_changed(base: Object, changes: Object) -> bool:
-    """Whether the changes to the values change the rendered objects. The objects must be valid."""
+    """Whether these changes to the values change the rendered objects. The rendered objects must be valid."""
     try:
         changed = rendered_text(with_changes(base, changes)).split(_NEXT)
-    except HelmError as refusal:  # Another value, which this base does not set, is required by the change.
+    except HelmError as refusal:  # the change requires another value, which is not set in this base
         if "execution error" not in str(refusal):
             raise
         return False
@@ -87,7 +87,7 @@ WRONG: dict[str, Wrong] = {
 @pytest.mark.parametrize("helm", HELMS)
 @pytest.mark.parametrize("kind", WRONG)
 def test_a_wrong_value_is_refused_with_its_path(helm: str, kind: str) -> None:
-    """All wrong values are tested at once, because helm reports all of them."""
+    """All wrong values are passed at once, because helm reports each of them."""
     wrong = {value.path: given[0] for value in VALUES if (given := WRONG[kind](value))}
     refusal = _refusal(_together(wrong), helm)
     assert [path for path in wrong if _in_words(path, helm) not in refusal] == []

@@ -1,4 +1,4 @@
-"""The committed derived files match the chart and the product, and Kustomize can build on them."""
+"""The committed derived files match the chart and the product, and Kustomize can use the base."""
 
 import json
 import subprocess
@@ -59,7 +59,7 @@ def test_rules_and_dashboards_of_the_chart_match_the_repository() -> None:
 
 
 def built(folder: Path) -> list[Object]:
-    """Return the objects that `kubectl kustomize` builds in a folder."""
+    """Return the objects that `kubectl kustomize` builds from a folder."""
     done = run("kubectl", "kustomize", str(folder))
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""

@@ -25,7 +25,7 @@ ROW = re.compile(r"^\| (`[a-zA-Z.`, ]+`) \| (?:`(.+?)`)? ?\| (.+) \|$", re.MULTI
 
 
 def table() -> dict[str, str]:
-    """Return the default of each value in the page's table, by path."""
+    """Return the default of each value in the page's table, by the path of the value."""
     rows = ROW.findall(PAGE.rpartition("## Values")[2])
     return {name: default for names, default, _ in rows for name in re.findall(r"`([^`]+)`", names)}
 

@@ -26,7 +26,7 @@ def rule(**values: Any) -> Object:
 
 
 def groups(name: str) -> list[Any]:
-    """Return the groups of a file of rules."""
+    """Return the groups in a file of Prometheus rules."""
     found: list[Any] = yaml.safe_load((PROMETHEUS / name).read_text())["groups"]
     return found
 
@@ -127,7 +127,7 @@ NODES = ("rota-6d5f9c8b7-x2x4z", "rota-6d5f9c8b7-abcde")
 
 
 def series(queues: dict[str, dict[str, float]]) -> list[dict[str, str]]:
-    """Return the series of a fleet with these queues and a series of another fleet, in promtool's format."""
+    """Return the series of a fleet with these queues, and one series of another fleet, in promtool's format."""
     found = {f'rota_start_time_seconds{{fleet="rota",pod="{pod}"}}': 1000.0 for pod in NODES}
     found['rota_queue_ready_tasks{fleet="other",queue="mail"}'] = 700
     for queue, gauges in queues.items():
@@ -151,7 +151,7 @@ ALL_CLOSED = {queue: {**gauges, "closed": 60.0} for queue, gauges in QUEUES.item
         ("lateness", [], {**QUEUES, "mail": {}}, 2 * 10 / 10),
         ("tasks", [], ALL_CLOSED, 6),
         ("lateness", [], ALL_CLOSED, 0),
-        # Redis is unavailable. The result must not be 0, which would remove pods.
+        # Redis is unavailable. The result must not be 0, because that would remove pods.
         ("tasks", [], NOTHING_FROM_REDIS, None),
         ("lateness", [], NOTHING_FROM_REDIS, None),
     ],

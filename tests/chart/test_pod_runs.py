@@ -1,4 +1,4 @@
-"""The rendered pod of the chart at run time: its probes, its volumes, a change of the ConfigMap, and its end."""
+"""The chart's rendered pod at run time: its probes, its volumes, a change of its ConfigMap, and its termination."""
 
 import json
 import time

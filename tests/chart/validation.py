@@ -10,23 +10,23 @@ from referencing import Registry, Resource
 
 from chart.kube import FOLDER, Object
 
-# The oldest version that the chart supports, and the newest known version.
+# The oldest version of Kubernetes that the chart supports, and the newest known version.
 VERSIONS: Final = ("1.27", "1.37")
 _SCHEMAS: Final = FOLDER / "lib/kubernetes_validate/kubernetes-json-schema"
 _CUSTOM: Final = ("monitoring.coreos.com/", "keda.sh/")
-# KEDA 2.17 added the field `behavior` of the fallback, but the schemas here are those of 2.16.
+# KEDA 2.17 added the field `behavior` of `fallback`, but the schemas used here are those of 2.16.
 _BEHAVIOR: Final = {"enum": ["static", "currentReplicas", "currentReplicasIfHigher", "currentReplicasIfLower"]}
 
 
 class Validator(Protocol):
-    """The part of a validator that is used here."""
+    """The part of a validator that this module uses."""
 
     def iter_errors(self, instance: Any) -> Iterator[Any]:
-        """Yield the faults of an instance."""
+        """Yield the ways in which an instance violates the schema."""
 
 
 def faults(found: Object) -> list[str]:
-    """Return the faults of an object in all versions, with the version and the path of each fault."""
+    """Return the faults of an object under the schemas of all versions. Each fault names the version and the path."""
     text = json.dumps(found, sort_keys=True)
     return list(_faults(text))
 

@@ -1,4 +1,6 @@
-"""The values of the chart as its schema describes them, with another valid value and invalid values for each."""
+"""The values of the chart as its schema describes them. For each value there are other valid values and invalid
+values.
+"""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -11,14 +13,14 @@ from chart.kube import Object, at_path, default_values
 
 Path = tuple[str, ...]
 
-SAMPLE: Final = "sample"  # the name of an entry of a table, for example of a queue
+SAMPLE: Final = "sample"  # the name of the entry that is added to a table, for example the name of a queue
 WRONG_TEXT: Final = "not valid, whatever is expected!"
-_FREE: Final = ("global",)  # keys that belong to Helm itself, for values that apply to all charts
+_FREE: Final = ("global",)  # keys that belong to Helm itself, such as `global`, whose values apply to all charts
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A value of the chart that is not a table of other values."""
+    """A single value of the chart. A table of other values does not count."""
 
     path: Path
     schema: Mapping[str, Any]
@@ -28,7 +30,7 @@ class Value:
         return ".".join(self.path)
 
     def another(self) -> list[Any]:
-        """Return other valid values, which are examples from the schema or values of its type."""
+        """Return other valid values: the examples from the schema, or values of the same type."""
         examples = self.schema.get("examples")
         if examples is not None:
             return list(examples)
@@ -38,7 +40,7 @@ class Value:
         return [not self.default]
 
     def of_wrong_type(self) -> Any:
-        """Return a value of a type that is not allowed here."""
+        """Return a value whose type is not allowed here."""
         return WRONG_TEXT if self.types() & {"array", "object"} else [WRONG_TEXT]
 
     def types(self) -> set[str]:
@@ -49,7 +51,7 @@ class Value:
         return {kind} if isinstance(kind, str) else set(kind)
 
     def out_of_bounds(self) -> Iterator[Any]:
-        """Yield values of the right type that are not allowed."""
+        """Yield values that have the right type but are not allowed."""
         schema = self.schema
         if "minimum" in schema:
             yield schema["minimum"] - 1
@@ -70,12 +72,12 @@ def schema() -> Object:
 
 
 def values() -> list[Value]:
-    """Return every value of the chart, including the values of `config`."""
+    """Return every value of the chart, including the keys of `config`."""
     return [Value(path, each, _default(path)) for path, each in _leaves(schema(), schema(), ()) if path[0] not in _FREE]
 
 
 def tables() -> list[Path]:
-    """Return the paths of all tables that only have known keys. () is the whole chart."""
+    """Return the paths of all tables that accept only known keys. The path () is the whole chart."""
     nodes = _nodes(schema(), schema(), ())
     return [path for path, each in nodes if each.get("additionalProperties") is False and not _entry(each)]
 
@@ -95,7 +97,9 @@ def _leaves(root: Object, node: Mapping[str, Any], path: Path) -> Iterator[tuple
 
 
 def _nodes(root: Object, node: Mapping[str, Any], path: Path) -> Iterator[tuple[Path, Mapping[str, Any]]]:
-    """Yield a node and all nodes below it, except nodes below parts of a pod, which have examples."""
+    """Yield a node and all nodes below it. Nodes inside parts of a pod are left out, because these parts have
+    examples.
+    """
     node = _resolved(root, node)
     yield path, node
     if "examples" in node:
@@ -107,12 +111,12 @@ def _nodes(root: Object, node: Mapping[str, Any], path: Path) -> Iterator[tuple[
 
 
 def _entry(node: Mapping[str, Any]) -> Any:
-    """Return the schema of the entries of a table whose keys are free names, or None for any other table."""
+    """Return the schema of the entries of a table that accepts arbitrary keys, or None for any other table."""
     return next(iter(node.get("patternProperties", {}).values()), None)
 
 
 def _resolved(root: Object, node: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a schema with its reference resolved."""
+    """Return the schema to which a schema refers, or the schema itself if it has no reference."""
     references = [each for each in (node, *node.get("allOf", ())) if "$ref" in each]
     for each in references:
         definition = root["definitions"][each["$ref"].removeprefix("#/definitions/")]
@@ -121,5 +125,5 @@ def _resolved(root: Object, node: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def change(value: Value, new: Any) -> Object:
-    """Return chart values that set only this value, to `new`."""
+    """Return values for the chart that only set this value to `new`."""
     return at_path(value.path, new)

@@ -22,7 +22,7 @@ _ROW = re.compile(r"^\| `(?P<key>\w+)` \| (?:`(?P<default>[^`]*)` )?\| (?P<meani
 
 
 def documented() -> dict[str, dict[str, str]]:
-    """Return the keys and defaults on the page, by section. "" is the top level."""
+    """Return the keys and defaults on the page, by section. The section "" is the top level."""
     return {
         section["name"] or "": {row["key"]: row["default"] or "" for row in _ROW.finditer(section["text"])}
         for section in _SECTION.finditer(PAGE)
@@ -64,7 +64,9 @@ _POOLED = {**_PLAIN, "pools": {"all": {"queues": ["default"]}}}
 
 
 def effects_documented() -> dict[str, set[str]]:
-    """Return the documented effect of each key: the roles whose processes are replaced, or a refusal."""
+    """Return the effect of a reload that the page gives for each key: the roles whose processes are replaced, or a
+    refusal.
+    """
     text = PAGE.partition("## Changing it while the fleet runs")[2].partition("**Code is loaded")[0]
     found: dict[str, set[str]] = {}
     for row in _EFFECT.finditer(text):
@@ -76,7 +78,9 @@ def effects_documented() -> dict[str, set[str]]:
 
 
 def effects_in_the_code() -> dict[str, set[str]]:
-    """Return the effect of each key. To find it, change the key and compare the two configurations."""
+    """Return the effect of a reload for each key. To find the effect, change the key and compare the two
+    configurations.
+    """
     return {key: _effect(old, new) for key, old, new in _changes()}
 
 
@@ -103,7 +107,7 @@ def _changes() -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
             new = copy.deepcopy(old)
             values = new[field.name][name] if name else new[field.name]
             another = _another(each)
-            before = values.get(each.name)  # a table of `_PLAIN` gets a further key
+            before = values.get(each.name)  # a field that is a table of `_PLAIN` gets an additional key
             values[each.name] = {**before, **another} if isinstance(before, dict) else another
             yield f"{field.name}.{'NAME.' if name else ''}{each.name}", old, new
 
@@ -111,12 +115,12 @@ def _changes() -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
 _OTHERS: Mapping[type[inspect.Type], Any] = {
     inspect.DictType: {"more": "1"},
     inspect.DateTimeType: "2027-01-31T08:00:00Z",
-    inspect.UnionType: 3,  # `workers` is a number or a range
+    inspect.UnionType: 3,  # the only such field is `workers`, which is a number or a range
 }
 
 
 def _another(field: inspect.Field) -> Any:
-    """Return a value that differs from the default."""
+    """Return a value for this field that differs from the default."""
     match without_none(field.type):
         case inspect.BoolType():
             return not field.default
@@ -134,5 +138,5 @@ def _another(field: inspect.Field) -> Any:
 
 def test_the_configuration_page_says_what_a_reload_of_each_key_does() -> None:
     in_code = effects_in_the_code()
-    del in_code["redis_url_file"]  # this key only sets redis_url, which is compared
+    del in_code["redis_url_file"]  # this key only sets redis_url, which the test compares anyway
     assert effects_documented() == in_code

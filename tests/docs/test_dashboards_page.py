@@ -1,4 +1,4 @@
-"""The pages show the dashboards, and name the panel for each trouble."""
+"""The pages show the dashboards, and name the panel on which each trouble is visible."""
 
 import re
 

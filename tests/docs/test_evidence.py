@@ -1,4 +1,6 @@
-"""docs/features.md and docs/faults.md only name existing tests and files, and every row names evidence."""
+"""Each row of docs/features.md and docs/faults.md names its evidence. The tests and files that these pages name
+exist.
+"""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""docs/glossary.md has one term for each thing and one meaning for each term, and names the standard word beside each
+"""docs/glossary.md has one term for each thing and one meaning for each term. It names the standard word for each
 term.
 """
 
@@ -26,12 +26,12 @@ class Term(NamedTuple):
     """A row of the glossary."""
 
     name: str
-    standard: tuple[str, ...]  # the words of other systems, empty if the term is itself the standard word
+    standard: tuple[str, ...]  # the words of other systems, or an empty tuple if the term is itself the standard word
     meaning: str
 
 
 def terms_in(text: str) -> list[Term]:
-    """Return the rows of the tables of a glossary, in order."""
+    """Return the rows of a glossary's tables, in order."""
     return [
         Term(found["term"], _words(found["standard"].strip()), found["meaning"].strip())
         for found in _ROW.finditer(text)
@@ -47,8 +47,8 @@ def _key(word: str) -> str:
 
 
 def homonyms(terms: Sequence[Term]) -> list[str]:
-    """Return the words with two meanings: terms with two rows or meanings, and standard words that are also other
-    terms.
+    """Return the words that have two meanings. These are terms that have two rows or two meanings, and standard words
+    that are also terms for something else.
     """
     rows = Counter(_key(term.name) for term in terms)
     ambiguous = [term.name for term in terms if rows[_key(term.name)] > 1 or _TWO_MEANINGS.search(term.meaning)]
@@ -56,13 +56,13 @@ def homonyms(terms: Sequence[Term]) -> list[str]:
 
 
 def synonyms(terms: Sequence[Term]) -> list[str]:
-    """Return the standard words that occur beside more than one term."""
+    """Return the standard words that are listed for more than one term."""
     uses = Counter(_key(word) for term in terms for word in term.standard)
     return [word for term in terms for word in term.standard if uses[_key(word)] > 1]
 
 
 def undefined(terms: Sequence[Term]) -> list[str]:
-    """Return the words in italics that are not terms."""
+    """Return the words in italics that are not terms of the glossary."""
     known = {_key(term.name) for term in terms}
     italics = [found["term"] for term in terms for found in _TERM_IN_TEXT.finditer(_CODE.sub("", term.meaning))]
     return [word for word in italics if _key(word) not in known]

@@ -1,4 +1,4 @@
-"""No module of the product imports itself through other modules. Imports in functions and for type checking
+"""No module of the product imports itself through other modules. Imports inside functions and imports for type checking
 count too.
 """
 
@@ -21,7 +21,9 @@ def _modules() -> dict[str, Path]:
 
 
 def _imported(tree: ast.AST) -> Iterator[tuple[str, str]]:
-    """Return all imports of a module, each as the imported module and the name in it."""
+    """Return all imports of a module. Each import is a pair of the imported module and the name that is imported from
+    it.
+    """
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((alias.name, "") for alias in node.names)
@@ -50,8 +52,8 @@ def _packages(graph: Graph) -> dict[str, set[str]]:
 
 
 def _client_folders(graph: Graph) -> dict[str, set[str]]:
-    """Return the imports between the folders directly below `rota.client`. Modules outside these folders are
-    left out.
+    """Return the imports between the folders directly below `rota.client`. Modules directly in `rota.client` are left
+    out.
     """
     of_module = {name: name.rpartition(".")[0] for name in graph if name.startswith("rota.client.")}
     folder_of = {name: folder for name, folder in of_module.items() if folder != "rota.client"}
@@ -63,7 +65,7 @@ def _client_folders(graph: Graph) -> dict[str, set[str]]:
 
 
 def cycles_in(graph: Graph) -> set[frozenset[str]]:
-    """Return the strongly connected components with more than one member."""
+    """Return the strongly connected components of the graph that have more than one member."""
     reached = {name: _reached_from(name, graph) for name in graph}
     found = {frozenset({name} | {to for to in reached[name] if name in reached[to]}) for name in graph}
     return {cycle for cycle in found if len(cycle) > 1}

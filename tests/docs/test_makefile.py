@@ -1,4 +1,4 @@
-"""The Makefile documents itself, and has every target that hooks and hosted CI call."""
+"""The Makefile documents its targets, and has every target that is called by the hooks and by hosted CI."""
 
 import re
 import subprocess

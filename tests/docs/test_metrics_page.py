@@ -1,4 +1,4 @@
-"""docs/metrics.md matches the code: every metric, its labels, its buckets, and its cost."""
+"""docs/metrics.md matches the code in the labels, the buckets and the cost of every metric."""
 
 import re
 from collections.abc import Iterable
@@ -46,7 +46,7 @@ def test_the_metrics_page_names_the_buckets_of_every_histogram(buckets: tuple[fl
 
 
 def cost(what: str) -> int:
-    """Return the documented number of series of this part."""
+    """Return the number of series that the page gives for this part."""
     found = re.search(rf"^\| {what}[^|]*\| (?:up to )?(\d+) \|$", PAGE, re.MULTILINE)
     assert found, what
     return int(found[1])

@@ -1,4 +1,6 @@
-"""The arithmetic of docs/operations.md is right, and its numbers and tables match the code and deploy/."""
+"""The calculations in docs/operations.md are correct, and the numbers and tables on the page match the code and the
+files in deploy/.
+"""
 
 import ast
 import json
@@ -56,18 +58,18 @@ _OPERATORS: Final[dict[type[ast.operator], Callable[[Fraction, Fraction], Fracti
 
 
 def rows_of(name: str) -> list[list[str]]:
-    """Return the rows of a table on the page without the header."""
+    """Return the rows of a table on the page, without the header."""
     return table(PATH, name)[1:]
 
 
 def file(name: str) -> str:
-    """Return the text of a file shown on the page."""
+    """Return the text of a file that the page shows."""
     [text] = [block.text for block in blocks(PATH) if (block.verb, block.argument) == ("file", name)]
     return text
 
 
 def lines(name: str) -> dict[str, str]:
-    """Return the settings in a file of the page by name."""
+    """Return the settings in a file that the page shows, by name."""
     rows = [line.partition(" ") for line in file(name).splitlines() if not line.startswith("#")]
     return {name: value.strip("= ") for name, _, value in rows}
 
@@ -99,7 +101,9 @@ def test_calculations_on_the_operations_page_are_correct(expression: str, result
 
 
 def mean_wait(workers: int, utilisation: float) -> float:
-    """Return the mean wait for a free worker as a multiple of the run time, by the Erlang C formula."""
+    """Return the mean wait for a free worker, as a multiple of the run time. It is calculated with the Erlang C
+    formula.
+    """
     load = workers * utilisation
     all_busy = load**workers / factorial(workers) / (1 - utilisation)
     share = all_busy / (sum(load**busy / factorial(busy) for busy in range(workers)) + all_busy)
@@ -131,7 +135,7 @@ def test_the_numbers_of_workers_on_the_operations_page_match_the_code() -> None:
 
 
 def limit_of(setting: str, where: str) -> str:
-    """Return the value in a row of the table of limits."""
+    """Return the value in a row of the page's table of limits."""
     [found] = [value for name, place, value, *_ in rows_of("limits") if setting in name and place in (where, "both")]
     return found
 
@@ -210,7 +214,7 @@ def test_the_limits_outside_of_rota_on_the_page_match_the_doctor() -> None:
     assert limits["memory of a node or its control group"] == f"{LOW_MEMORY_SHARE:.0%}".replace("%", " %")
 
 
-# Memory of the server
+# Memory use of the server
 
 STORED: Final = 20_000
 TOLERANCE: Final = 0.1
@@ -218,7 +222,7 @@ TOLERANCE: Final = 0.1
 
 @pytest.fixture
 def logged(server: Server, tmp_path: Path) -> Iterator[Server]:
-    """Yield an empty server of this kind that writes a log."""
+    """Yield an empty server of this kind that writes an append-only file."""
     own = Server(server.binary, tmp_path, appendonly="yes", auto_aof_rewrite_percentage="0").start()
     yield own
     own.stop()
@@ -279,7 +283,7 @@ def test_each_process_has_as_many_connections_as_the_page_says(fleets: Fleets, r
 
 
 def connections_by_role(asking: "redis.Redis") -> dict[str, int]:
-    """Return how many connections the fleet has, by connection name."""
+    """Return how many connections the fleet has under each connection name."""
     roles = {"orders": "master"}
     names = [re.split("[:-]", each["name"])[1:2] for each in asking.client_list()]
     found = Counter(roles.get(name, name) for [name] in filter(None, names))
@@ -298,7 +302,7 @@ SERIES: Final = {
     "rota_queue_oldest_running_age_seconds{QUEUE}": "1x10 42 1x20",
 }
 RESULTS: Final = (
-    ('{fleet="shop"}', 200),  # this series is counted once, although both nodes export it
+    ('{fleet="shop"}', 200),  # this series is counted once although both nodes export it
     ('{fleet="shop"}', 0.05),
     ('{fleet="shop", pool="default"}', 0.75),
     ('{fleet="shop", queue="images"}', 42),

@@ -1,4 +1,6 @@
-"""The examples on the pages work. Their commands run in order and with a real server, as a reader would run them."""
+"""The examples on the pages work. Tests run the commands of a page in order and with a real server, as a reader
+would.
+"""
 
 import ast
 import json
@@ -17,7 +19,7 @@ from support.story import Story
 
 _PARSERS: dict[str, Callable[[str], object]] = {"python": ast.parse, "toml": tomllib.loads, "json": json.loads}
 _READABLE = [block for page in markdown_files() for block in blocks(page) if block.language in _PARSERS]
-# Pages that install Rota are run by `make wheel`.
+# `make wheel` runs the pages that install Rota.
 _STORIES = [page for page in markdown_files() if verbs(page) and "install" not in verbs(page)]
 
 
@@ -55,7 +57,7 @@ def test_each_page_works_if_its_examples_are_run_in_order(page: Path, story: Sto
 
 @pytest.mark.parametrize("folder", sorted({test.parent.name for test in (ROOT / "examples").glob("*/test_*.py")}))
 def test_plain_pytest_collects_the_tests_of_each_example(folder: str) -> None:
-    """Pytest runs as users run it, without our plugins and without the options of this repository's tests."""
+    """Pytest runs as it does for users, without the plugins and options of this repository's tests."""
     plugins = [f"-pno:{name}" for name in ("timeout", "xdist", "cacheprovider")]
     asked = [sys.executable, "-B", "-m", "pytest", "-q", "--collect-only", *plugins]
     collected = subprocess.run(asked, cwd=ROOT / "examples" / folder, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""The numbers in docs/scaling.md match the rule."""
+"""The numbers in docs/scaling.md match the scaling rule in the code."""
 
 import math
 import re
@@ -21,7 +21,7 @@ _ROW: Final = re.compile(r"^\| (?P<name>steady|drain|tail) \| .* \| (?P<workers>
 
 
 def _window(seconds: float) -> LoadWindow:
-    """Return a window of the worked example, with 100 tasks of 30 ms per second."""
+    """Return a load window of the worked example, which has 100 tasks of 30 ms per second."""
     return LoadWindow(seconds, round(100 * seconds), 3.0 * seconds, 1.0, 0, 0)
 
 

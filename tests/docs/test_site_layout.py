@@ -1,4 +1,4 @@
-"""The tables of the site on a phone, with the style of the theme and our own style."""
+"""The layout of the site's tables on a phone, under the style sheet of the theme and that of this project."""
 
 from importlib.util import find_spec
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The tables and drawings of docs/state-machines.md match the code."""
+"""The tables and diagrams in docs/state-machines.md match the code."""
 
 import re
 

@@ -1,4 +1,6 @@
-"""The table of task events in docs/protocol.md matches the code, and each move of a task has its event."""
+"""The table of task events in docs/protocol.md matches the code, and each change of a task's state has its own
+event.
+"""
 
 from rota.protocol.task_states import STATES, EventName, State
 from support.event_paths import ENDED, NOTHING, ways
@@ -10,14 +12,14 @@ def test_event_table_lists_every_event() -> None:
 
 def test_every_move_of_a_task_has_a_task_event() -> None:
     moves: set[tuple[str, str]] = {(source, target) for source, facts in STATES.items() for target in facts.moves}
-    # These events are also sent for items that other programs pushed.
+    # These events are also sent for items that other programs have pushed.
     moves |= {(NOTHING, state) for state in (State.READY, State.SCHEDULED)}
     told = {(source, _state_after(event, source)) for event, way in ways().items() for source in way.sources}
     assert {(source, target) for source, target in told if source != target} == moves
 
 
 def _state_after(event: str, source: str) -> str:
-    """Return the state that is reported after an event."""
+    """Return the state that a task is reported to have after an event."""
     if event == EventName.PURGED:
         return State.UNKNOWN if source == State.DEAD else State.CANCELLED
     return ways()[event].target

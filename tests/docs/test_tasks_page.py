@@ -22,7 +22,7 @@ _KNOWN = {"rota": rota, "timedelta": timedelta, "datetime": datetime, "UTC": UTC
 
 
 class Row(NamedTuple):
-    """A row of the page for an option."""
+    """A row of the page that describes an option."""
 
     option: str
     default: str

@@ -1,5 +1,5 @@
-"""docs/troubles.md describes every trouble of the bench in order. For each, it has the alerts, the first line of the
-status page and of `rota top`, and pictures.
+"""docs/troubles.md describes every trouble of the bench in order. For each trouble, the page has the alerts, the
+pictures, and the first line of the status page and of `rota top`.
 """
 
 import re

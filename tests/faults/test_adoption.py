@@ -1,5 +1,5 @@
 """Two nodes adopt items from legacy lists while their pollers are killed at random. No item is lost or runs twice, and
-items start in the order in which they were due.
+the items start in the order in which they were due.
 """
 
 import json
@@ -16,7 +16,7 @@ import redis
 from support.fleets import Fleets, Measure, RunningFleet
 from support.waiting import until
 
-ITEMS: Final = 150  # how many items are due at once; as many are due later
+ITEMS: Final = 150  # the number of items that are due at once, and also the number of items that are due later
 KILLS: Final = 12
 SPREAD_SECONDS: Final = 4.0
 AHEAD_SECONDS: Final = 0.5
@@ -26,12 +26,12 @@ NODES: Final = ("a", "b")
 
 @pytest.fixture
 def names(namespace: str) -> tuple[str, str]:
-    """Return two key names: the list and the sorted set to which the producers of this test push."""
+    """Return the keys of the list and the sorted set to which the producers of this test push."""
     return f"queue:{namespace}", f"delayed:{namespace}"
 
 
 def start_nodes(fleets: Fleets, names: tuple[str, str]) -> list[RunningFleet]:
-    """Start two nodes. Together they run only one task at a time, so that tasks start in the order of the lanes."""
+    """Start two nodes that together run only one task at a time, so that tasks start in the order of the lanes."""
     nodes = [
         fleets.node(
             name,
@@ -49,8 +49,8 @@ def start_nodes(fleets: Fleets, names: tuple[str, str]) -> list[RunningFleet]:
 
 
 def produce(server: "redis.Redis", names: tuple[str, str], number: int, begins_at: float) -> None:
-    """Push two items as handwritten producers do. The first is due now and has one of the two legacy forms. The second
-    is due later.
+    """Push two items as handwritten producers do. The first item is due now and has one of the two legacy forms. The
+    second item is due later.
     """
     task_id = str(uuid.uuid4())
     label = f"now-{number}"
@@ -77,7 +77,7 @@ def test_legacy_items_are_adopted_once_and_in_order_despite_killed_pollers(
         produce(redis_client, names, number, begins_at)
         if number % (ITEMS // KILLS) == 0:
             kill_a_poller(nodes, chance)
-        time.sleep(SPREAD_SECONDS / ITEMS)  # a pause between two pushes, during which pollers die
+        time.sleep(SPREAD_SECONDS / ITEMS)  # a pause between two pushes, so that pollers can die in between
     fleet = nodes[0]
     until(lambda: len(fleet.journal("start")) >= 2 * ITEMS, "the start of every item", DRAIN_SECONDS)
     fleet.wait_until_nothing_waits(DRAIN_SECONDS)

@@ -1,6 +1,6 @@
-"""Consumers that are killed, stopped or cut off from the server. Soon after their leases have expired, other consumers
-run their tasks, and late calls of the failed consumers change nothing. The fleet's poller reaps these consumers. The
-fleet's only worker serves another queue, so it does not take their tasks.
+"""Consumers that are killed, stopped or cut off from the server. Soon after the leases of these consumers have expired,
+other consumers run their tasks. Late calls of the failed consumers change nothing. The fleet's poller reaps these
+consumers. The fleet's only worker serves another queue, so it does not take their tasks.
 """
 
 import signal
@@ -29,7 +29,7 @@ PROGRAM = Path(__file__).parents[1] / "support" / "consumer_program.py"
 
 
 class Program:
-    """A consumer that runs in a separate process."""
+    """A program with a consumer, in a separate process."""
 
     def __init__(self, url: str, namespace: str) -> None:
         argv = [sys.executable, str(PROGRAM), url, namespace, QUEUE, str(LEASE_SECONDS)]
@@ -47,7 +47,7 @@ class Program:
         self.process.stdin.flush()
 
     def end(self) -> None:
-        """Kill the consumer, whatever its state."""
+        """Kill the consumer, whatever state it is in."""
         self.process.kill()
         self.process.communicate()
 
@@ -59,15 +59,15 @@ def _stack() -> Iterator[ExitStack]:
 
 
 def program(stack: ExitStack, url: str, fleet: RunningFleet) -> Program:
-    """Start a consumer in a separate process. It is killed when the stack is closed."""
+    """Start a program with a consumer. It is killed when the stack is closed."""
     made = Program(url, fleet.namespace)
     stack.callback(made.end)
     return made
 
 
 def taken_over(heirs: list[rota.Consumer], fail: Callable[[], object]) -> tuple[dict[str, rota.LeasedTask], float]:
-    """Let each of the consumers `heirs` wait for one task, and then call `fail`, which makes other consumers fail.
-    Returns the received tasks by id, and the seconds until all heirs had received a task.
+    """Let each of the consumers in `heirs` wait for one task, and then call `fail`, which makes the other consumers
+    fail. Returns the received tasks by id, and the number of seconds until every heir had received a task.
     """
     with ThreadPoolExecutor(len(heirs)) as pool, ExitStack() as stopping:
         for heir in heirs:
@@ -80,7 +80,7 @@ def taken_over(heirs: list[rota.Consumer], fail: Callable[[], object]) -> tuple[
 
 
 def each_holds_one(fleet: RunningFleet, programs: list[Program]) -> dict[Program, str]:
-    """Return which task each of these programs holds. No other tasks exist."""
+    """Return which task each of these programs holds. There must be no other tasks."""
     until(lambda: len(fleet.rota_json("status")["consumers"]) == len(programs), "all consumers have begun")
     fleet.client.enqueue_many(rota.Call("work", queue=QUEUE) for _ in programs)
     return {each: each.read_line().split(" ")[1] for each in programs}
@@ -106,7 +106,7 @@ def test_tasks_of_failed_consumers_run_elsewhere_and_late_acks_change_nothing(
         stopped.process.send_signal(signal.SIGSTOP)
         link.silence(requests=True, replies=True)
 
-    # Tasks whose owner was lost run alone, so each of these tasks needs a separate consumer.
+    # A task whose owner was lost runs alone, so a separate consumer is needed for each of these tasks.
     found, took = taken_over([stack.enter_context(fleet.client.consumer(QUEUE)) for _ in failing], fail)
     measured("seconds until the tasks of three failed consumers were elsewhere, lease of 2 s", took)
     assert took < ELSEWHERE_WITHIN_SECONDS
@@ -129,10 +129,10 @@ def test_tasks_of_failed_consumers_run_elsewhere_and_late_acks_change_nothing(
 
 
 def check_consumers_continue(fleet: RunningFleet, *programs: Program) -> None:
-    """Check that each of these consumers takes and ends one more task under a new owner name."""
+    """Check that each of these consumers takes and ends another task, under a new owner name."""
     fleet.client.enqueue_many(rota.Call("work", queue=QUEUE) for _ in programs)
     # Wait until every consumer holds a task. Otherwise a consumer that has already settled its task could take the task
-    # that is meant for another consumer.
+    # meant for another consumer.
     for each in programs:
         assert each.read_line().startswith("held ")
     for each in programs:

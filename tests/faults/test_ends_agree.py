@@ -1,4 +1,4 @@
-"""The ends and events that a client receives agree with the journal that the tasks write, even if workers and the
+"""The outcomes and events that a client receives agree with the journal that the tasks write, even if workers and the
 server are killed.
 """
 
@@ -23,10 +23,10 @@ TASKS = 10_000
 WORKERS = 4
 KILLS = 20
 KILLS_BEFORE_THE_SERVERS = 8
-WAITING = 100  # how many threads wait for tasks to end; each thread waits for one task after another
+WAITING = 100  # the number of threads that wait for tasks to end; each thread waits for one task after another
 SECONDS = 240.0
 
-ReportedEnd = tuple[str, object]  # the state of the task, and its returned value or its error line
+ReportedEnd = tuple[str, object]  # the state of the task, and its return value or its error line
 
 
 def end_by_result(handle: Handle[Any]) -> ReportedEnd:
@@ -37,8 +37,8 @@ def end_by_result(handle: Handle[Any]) -> ReportedEnd:
 
 
 def kill_all_the_while(shaken: Shaken, fleet: RunningFleet) -> None:
-    """Kill workers by SIGKILL after equal shares of the tasks, and kill the server once. Returns when about half of the
-    tasks are done.
+    """Kill workers with SIGKILL at regular intervals, measured in finished tasks, and kill the server once. Returns
+    when about half of the tasks are done.
     """
     chance = random.Random(12)
     totals = Keys(shaken.namespace).totals
@@ -49,12 +49,12 @@ def kill_all_the_while(shaken: Shaken, fleet: RunningFleet) -> None:
         os.kill(chance.choice(sorted(pids)), signal.SIGKILL)
         if number == KILLS_BEFORE_THE_SERVERS:
             shaken.server.kill()
-            time.sleep(0.5)  # how long the server is away
+            time.sleep(0.5)  # the time for which the server is down
             shaken.server.start()
 
 
 def written(fleet: RunningFleet) -> dict[str, set[tuple[str, str]]]:
-    """Return the outcomes that the tasks wrote into their journal, by task id. Each outcome is a pair of an event and a
+    """Return the outcomes that the tasks wrote to their journal, by task id. Each outcome is a pair of an event and a
     label.
     """
     told: dict[str, set[tuple[str, str]]] = {}
@@ -86,7 +86,7 @@ def test_the_reported_ends_of_10000_tasks_are_correct_despite_kills(shaken: Shak
     event_of = {"done": "end", "dead": "fail"}
     for number, (handle, state) in enumerate(zip(handles, waited, strict=True)):
         assert evidence[handle.id] == {(event_of[state], str(number))}
-    with fleet.client.events("0", timeout=0) as events:  # every change must be reported, and each only once
+    with fleet.client.events("0", timeout=0) as events:  # every change must be reported, and none of them twice
         last = places(events)
     assert [last[handle.id] for handle in handles] == waited
     assert fleet.books_balance()

@@ -1,5 +1,5 @@
-"""A service with real sentinels. Its primary dies, is replaced, or comes back. The fleet continues to work, and no
-acknowledged task is lost.
+"""A service with real sentinels. Its primary dies, is replaced, or comes back. In each case, the fleet continues to
+work, and no acknowledged task is lost.
 """
 
 import asyncio
@@ -30,12 +30,13 @@ AFTER_FAILOVER_SECONDS = 5.0
 GROUPS = 10
 MEMBERS = 20
 T = TypeVar("T")
-LARGE = "x" * 200_000  # 150 such values are three times as much data as the kernel buffers for the two replicas
+# 150 such values are three times as much data as the kernel buffers for the two replicas together.
+LARGE = "x" * 200_000
 
 
 def load(service: Sentinels, fleet: RunningFleet, durability: Durability = "none", threads: int = 2) -> Producer:
     """Return a producer of tasks. If the outcome of a call is uncertain, the producer repeats the call until the server
-    acknowledges it or may have forgotten its nonce.
+    acknowledges it, or until the server may have forgotten the nonce of the call.
     """
     options: dict[str, Any] = {"durability": durability, "timeout_seconds": 2}
     return Producer(service.url, fleet.namespace, threads=threads, patience_seconds=30, **options)
@@ -61,8 +62,8 @@ def _fleet(service: Sentinels, namespace: str, tmp_path: Path) -> Iterator[Runni
 
 
 def seconds_until_work_goes_on(fleet: RunningFleet) -> float:
-    """Wait until another task ends, and return how many seconds that took. Call this when there is a new primary. Fails
-    if it takes longer than promised.
+    """Wait until another task ends, and return the number of seconds that this took. Call this when there is a new
+    primary. Fails if the wait takes longer than promised.
     """
     began = time.monotonic()
     seen = len(fleet.journal("end"))
@@ -71,8 +72,8 @@ def seconds_until_work_goes_on(fleet: RunningFleet) -> float:
 
 
 def lost_of(fleet: RunningFleet, producer: Producer) -> set[str]:
-    """Wait until all tasks have ended and the audit finds no fault. Returns the ids of the acknowledged tasks that
-    never ran.
+    """Wait until all tasks have ended and the audit finds no fault. Returns the ids of the tasks that were acknowledged
+    but never ran.
     """
     fleet.wait_until_nothing_waits(30)
     assert fleet.books_balance()
@@ -273,7 +274,7 @@ def test_old_primary_returns_as_replica_and_later_as_primary(service: Sentinels,
     second = service.wait_for_another(first)
     fleet.client.enqueue("note", args=["at the second"], queue="default")
     fleet.wait_for("end", label="at the second")
-    # According to its own files, this server is still the primary. It has the data from the time before its death.
+    # According to its own files, this server is still the primary. Its data is from the time before it died.
     first.start()
     until(lambda: service.role(first) == "slave", "the old primary as a replica")
     until(lambda: service.replicated(service.primary()), "replicas that have all")

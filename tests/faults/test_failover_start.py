@@ -1,5 +1,5 @@
-"""The reports of a fleet at its start if sentinels or the requested durability are unavailable. Some of these problems
-do not prevent the start.
+"""The messages of a fleet that starts while sentinels or the requested durability are unavailable. Some of these
+problems do not prevent the start.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ PASSWORD = "guarded"
 
 @pytest.fixture(name="service", scope="module")
 def _service(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sentinels]:
-    """Yield a service with sentinels. The tests share it, because none of them changes it."""
+    """Yield a service with sentinels. The tests share the service, because none of them changes it."""
     with Sentinels(server.binary, tmp_path_factory.mktemp("service"), PASSWORD) as service:
         yield service
 
@@ -84,7 +84,7 @@ def test_application_client_follows_its_own_sentinels(service: Sentinels, namesp
 
 
 class _Misled(socketserver.StreamRequestHandler):
-    """A sentinel with outdated information. It names the same server in every reply."""
+    """A sentinel with outdated information. It names the same server in each of its replies."""
 
     def handle(self) -> None:
         server = self.server
@@ -129,7 +129,7 @@ def test_replica_named_by_a_stale_sentinel_is_skipped(service: Sentinels, namesp
 
 
 def test_silent_first_sentinel_does_not_prevent_a_connection(service: Sentinels) -> None:
-    # The kernel accepts connections here, but no program reads from them.
+    # The kernel accepts connections here, but no program reads from these connections.
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = service.url.replace("://", f"://127.0.0.1:{silent.getsockname()[1]},")
         impatient = AioConnection(Opener(parse_address(url), "rota:test"), lambda: SENTINEL_SECONDS / 2)

@@ -1,4 +1,4 @@
-"""A single server that writes an append-only file dies. All enqueues that it had acknowledged are kept, as `durability`
+"""A single server with an append-only file dies. It still has all the enqueues that it acknowledged, as `durability`
 promises.
 """
 
@@ -30,8 +30,8 @@ class Logging:
             return b"waitaof" in asking.command_list()
 
     def stall_in_a_sync(self) -> None:
-        """Stall the disk, and wait until a sync to it has begun. This sync cannot end, so the server delays incoming
-        data by 2 s from then on.
+        """Stall the disk, and wait until the server has begun to sync to the disk. The sync cannot end. Therefore the
+        server delays incoming data by 2 s from then on.
         """
         self.disk.stall()
         with self.connect() as asking:
@@ -102,7 +102,8 @@ def test_many_enqueues_with_waitaof_wait_for_the_disk_together(logging: Logging,
         calls = [rota.Call("note", queue="default") for _ in range(2_000)]
         acknowledged = {handle.id for handle in client.enqueue_many(calls)}
         waits = asking.info("commandstats")["cmdstat_waitaof"]["calls"]
-    # One WAITAOF is the trial, one waits for the enqueues, and one follows if the script had to be sent as text.
+    # One WAITAOF tests whether the server can confirm writes at all, one waits for the enqueues, and one follows if the
+    # script had to be sent as text.
     assert waits <= 3
     logging.kill_and_start()
     assert logging.kept(namespace) == acknowledged

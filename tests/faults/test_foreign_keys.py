@@ -1,5 +1,5 @@
-"""Another program overwrites keys of a running fleet with arbitrary bytes, wrong types and invalid numbers. The fleet
-continues, loses neither a process nor a slot, and reports the invalid data.
+"""Another program overwrites the keys of a running fleet with arbitrary bytes, wrong types and invalid numbers. The
+fleet continues to work, loses neither a process nor a slot, and reports the invalid data.
 """
 
 import os
@@ -33,12 +33,12 @@ COMMANDS = {
     ("check",): {0, 78},
 }
 READ_BY_RECOVERY = {"ready_lane", "owners", "lives", "inflight", "pulse"}
-REFUSED = 69  # the exit status if the server refuses a command, for example because a key has the wrong type
+REFUSED = 69  # the exit code if the server refuses a command, for example because a key has the wrong type
 SEED = int(os.environ.get("FOREIGN_SEED", random.SystemRandom().randrange(1 << 32)))
 
 
 class Beset:
-    """A fleet, and a client of its server with which the test overwrites the fleet's keys."""
+    """A fleet, with a client of its server. The test uses the client to overwrite the fleet's keys."""
 
     def __init__(self, fleet: RunningFleet, server: Any, keys: Keys) -> None:
         self.fleet = fleet
@@ -48,21 +48,23 @@ class Beset:
         self.killed: set[int] = set()
 
     def goes_on(self, what: str) -> None:
-        """Check that the fleet still runs tasks. `what` describes the current state of the keys."""
+        """Check that the fleet still runs tasks. `what` describes the current state of the keys, for the message of a
+        failure.
+        """
         self.notes += 1
         label = f"{self.notes} {what}"
         self.fleet.client.enqueue("note", args=[label], queue="default")
         self.fleet.wait_for("end", label=label)
 
     def notes_until_it_left(self, pid: int) -> bool:
-        """Run a task, and return whether this worker has left. An idle worker notices that its list was overwritten
+        """Run a task, and return whether this worker has exited. An idle worker notices that its list was overwritten
         only when there are tasks.
         """
         self.goes_on("meanwhile")
         return pid not in self.fleet.workers()
 
     def recovers(self, what: str) -> None:
-        """Kill a worker during a task, and check that another worker runs the task again."""
+        """Kill a worker while it runs a task, and check that another worker runs the task again."""
         held = self.fleet.hold(what)
         self.killed.add(held.pid)
         os.kill(held.pid, signal.SIGKILL)
@@ -72,7 +74,7 @@ class Beset:
         self.fleet.wait_for("end", label=what)
 
     def expires(self, what: str) -> None:
-        """Add an owner whose lease has expired, and check that the fleet runs the task that this owner held."""
+        """Add an owner whose lease has expired, and check that the fleet runs the task that the owner held."""
         owner = f"lost:{what}:1"
         label = f"lost {what}"
         body = f'["{owner}","default","note",["{label}"]]'
@@ -84,8 +86,8 @@ class Beset:
 
 @pytest.fixture
 def beset(fleets: Fleets, server: Server, namespace: str) -> Iterator[Beset]:
-    """Yield a fleet with two workers and a short lease. It has one task that never ends, and queues with a cap, a rate
-    and a condition.
+    """Yield a fleet with two workers and a short lease. The fleet has one task that never ends, and queues with a cap,
+    a rate and a condition.
     """
     queues = {"capped": {"cap": 1}, "rated": {"rate": "100/s", "condition": "always"}}
     tiers = [["default", "capped", "rated"]]
@@ -98,8 +100,8 @@ def beset(fleets: Fleets, server: Server, namespace: str) -> Iterator[Beset]:
 
 @pytest.fixture
 def check_commands(beset: Beset, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
-    """Return a function that runs every command that reads the fleet's keys, in this process. It checks that the output
-    is printable and that docs/cli.md lists the exit code.
+    """Return a function that runs, in this process, every command that reads the fleet's keys. The function checks that
+    the output is printable and that docs/cli.md lists the exit code.
     """
     monkeypatch.chdir(beset.fleet.folder)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(beset.fleet.folder))
@@ -126,7 +128,7 @@ def places_of(beset: Beset) -> list[Place]:
 
 
 def no_process_died(beset: Beset) -> None:
-    """Check that no process died, except workers that the test killed, and workers that left because their in-flight
+    """Check that no process died, except workers that the test killed and workers that exited because their in-flight
     list was overwritten.
     """
     assert beset.fleet.log("poller.exited") == beset.fleet.log("exporter.exited") == []
@@ -179,7 +181,7 @@ def test_a_key_of_the_wrong_type_blocks_the_fleet_only_until_it_is_repaired(bese
 
 
 def test_a_worker_whose_task_list_was_overwritten_is_replaced(beset: Beset) -> None:
-    """The worker must be replaced, because no process repairs an overwritten in-flight list."""
+    """The worker must be replaced, because an overwritten in-flight list is not repaired."""
     owner = owner_of_a_worker(beset)
     slot = int(owner.split(":")[1])
     [pid] = [row["pid"] for row in beset.fleet.children("worker") if row["slot"] == slot]

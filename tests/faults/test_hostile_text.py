@@ -1,5 +1,5 @@
-"""Names, arguments and errors that contain control characters, escape sequences and markup. No such text can falsify
-the output of the fleet.
+"""Names, arguments and errors that contain control characters, escape sequences and markup. Such text must never
+falsify the output of the fleet.
 """
 
 import json
@@ -55,7 +55,7 @@ pytestmark = ON_ONE_SERVER
 
 
 def hostile_fleet(fleets: Fleets, redis_client: "redis.Redis", log_format: str = "json") -> RunningFleet:
-    """Return a fleet with three kinds of hostile text: the error of a dead task, an invalid item in a queue, and the
+    """Return a fleet with hostile text in three places: the error of a dead task, an invalid item in a queue, and the
     name of a queue.
     """
     fleet = fleets.make(log={"format": log_format})

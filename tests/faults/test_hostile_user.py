@@ -1,5 +1,5 @@
-"""Another user of the machine, who has no special rights, attacks a fleet. This user locks and reads every file that
-the permissions allow, and creates the fleet's files before the fleet does.
+"""A user of the machine without special rights attacks the fleet of another user. The attacker locks and reads every
+file that the permissions allow, and creates the fleet's files before the fleet does.
 """
 
 import os
@@ -23,8 +23,8 @@ pytestmark = [ON_ONE_SERVER, pytest.mark.skipif(os.geteuid() != 0, reason="only 
 
 NO_POOLS = 65534
 SOMEBODY_ELSE = 65533
-# All modules must be imported before the process changes its user, because the other user may not read the files of our
-# interpreter.
+# All modules must be imported before the process changes its user, because the other user may not read the files of
+# this interpreter.
 BECOMES = f"""
 import fcntl, os, pathlib, signal, socket, sys
 os.setgroups([])
@@ -55,9 +55,7 @@ signal.pause()
 
 @contextmanager
 def as_nobody(code: str, *arguments: str) -> Iterator[list[str]]:
-    """Run this code as another user, and let it run until the end of the block. Yields the lines that the code printed
-    before "done".
-    """
+    """Run this code as another user during the block. Yields the lines that the code printed before "done"."""
     command = [sys.executable, "-c", BECOMES + code, *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None
@@ -74,8 +72,8 @@ def as_nobody(code: str, *arguments: str) -> Iterator[list[str]]:
 
 @pytest.fixture
 def square() -> Iterator[Path]:
-    """Return a folder with the permissions of /tmp: every user may create files, but not remove the files of other
-    users.
+    """Return a folder with the permissions of /tmp: every user may create files in it, but may not remove the files of
+    other users.
     """
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o1777)
@@ -107,7 +105,7 @@ def test_another_user_cannot_open_the_fleets_files_or_block_its_start(fleet: Run
     assert {(square / name).stat().st_mode & 0o777 for name in left} == {0o600}
     fleet.term()
     assert fleet.exit_code() == 0
-    assert list(square.iterdir()) == []  # the lock files are removed as well
+    assert list(square.iterdir()) == []  # the lock files have been removed as well
 
 
 def test_world_readable_files_of_earlier_versions_become_private(fleet: RunningFleet, square: Path) -> None:

@@ -1,5 +1,5 @@
-"""A real exporter has clients that are slow, silent, half open or greedy, or that send garbage. Nevertheless the
-exporter responds to health checks within a second, leaves no connection open, and logs nothing.
+"""The clients of a real exporter are slow, silent, half open or greedy, or send garbage. The exporter nevertheless
+responds to health checks within a second, closes every connection in the end, and logs nothing.
 """
 
 import json
@@ -29,16 +29,16 @@ from support.waiting import repeating, seconds_until, until
 
 NO_SERVER = "redis://127.0.0.1:1/0"
 PROBE_SECONDS = 1.0  # the default timeout of a kubelet probe
-SPARE = 8  # spare file descriptors, for the inspection of a process and for additional clients
+SPARE = 8  # spare file descriptors, for inspecting a process and for additional clients
 OPENING = b"GET /livez HTTP/1.1\r\nHost: here\r\n"
-RESET = struct.pack("ii", 1, 0)  # the value of SO_LINGER with which a close resets the connection
+RESET = struct.pack("ii", 1, 0)  # the value of SO_LINGER with which closing a socket resets the connection
 
 
 @pytest.fixture
 def exporter(namespace: str, capfd: pytest.CaptureFixture[str]) -> Iterator[Exporter]:
-    """Yield an exporter whose Redis is unreachable, but whose master still sends heartbeats."""
+    """Yield an exporter that cannot reach Redis, but whose master still sends heartbeats."""
     made = small_fleet(NO_SERVER, namespace)
-    # With larger buffers, the kernel would take the whole response.
+    # With larger buffers, the kernel would accept the whole response at once.
     made.listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
     try:
         with repeating(made.memory.slot(MASTER_SLOT).heartbeat, 0.2):
@@ -55,8 +55,8 @@ def exporter(namespace: str, capfd: pytest.CaptureFixture[str]) -> Iterator[Expo
 
 
 def accepted_clients(exporter: Exporter) -> set[int]:
-    """Return the local ports of the clients that the exporter has accepted. Connections that wait to be accepted have
-    no inode in the kernel yet.
+    """Return the local ports of the clients whose connections the exporter has accepted. Connections that are waiting
+    to be accepted have no inode in the kernel yet.
     """
     return {each.raddr.port for each in psutil.Process(exporter.pid).net_connections("tcp4") if each.raddr}
 
@@ -85,7 +85,7 @@ def status_of(answer: bytes) -> int:
 
 
 def probe(exporter: Exporter) -> float:
-    """Request both health checks as a kubelet does, and return the longer of the two response times in seconds."""
+    """Make both health checks as a kubelet does, and return the longer of the two response times in seconds."""
     took = []
     for path in ("livez", "readyz"):
         began = time.monotonic()
@@ -98,7 +98,7 @@ def probe(exporter: Exporter) -> float:
 
 
 def is_disconnected(client: socket.socket, more: bytes = b"") -> bool:
-    """Whether the exporter has closed the connection of this client. Sends `more` to the exporter first."""
+    """Send `more` to the exporter, and return whether the exporter has closed the connection of this client."""
     try:
         client.sendall(more)
         return client.recv(4096, socket.MSG_DONTWAIT) == b""
@@ -109,8 +109,8 @@ def is_disconnected(client: socket.socket, more: bytes = b"") -> bool:
 
 
 def probe_until_disconnected(exporter: Exporter, clients: list[socket.socket], more: bytes = b"") -> float:
-    """Repeat the health checks until the exporter has disconnected all these clients. Returns the longest response time
-    in seconds.
+    """Repeat the health checks until the exporter has disconnected all of these clients. Returns the longest response
+    time in seconds.
     """
     slowest = probe(exporter)
     deadline = time.monotonic() + DEADLINE_SECONDS

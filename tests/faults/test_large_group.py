@@ -1,5 +1,5 @@
-"""A group of 100,000 members. Workers are killed while its members run. The group ends once, and its follow-up starts
-after the last member.
+"""A group of 100,000 members, during which workers are killed. The group ends exactly once, and the task that follows
+it starts after the last member.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""The network link to the server is silent or slow, or two hundred clients lose it at the same time."""
+"""The network link to the server is silent or slow, or breaks for two hundred clients at the same time."""
 
 import threading
 import time
@@ -26,23 +26,25 @@ from support.waiting import until
 WORKERS = 3
 BLOCK_SECONDS = 5.0
 LEASE_SECONDS = 5.0
-SLOW_SECONDS = 6.0  # longer than the lease, which is long enough for renewals that take 0.3 s, 0.9 s or 1.5 s
-# The delay applies to each direction. The calls of a heartbeat are sequential, so a heartbeat takes at least 2.3 s.
+SLOW_SECONDS = 6.0  # longer than the lease, so that there is enough time for renewals that take 0.3 s, 0.9 s or 1.5 s
+# The delay applies in each direction. The calls of a heartbeat are made one after another, so a heartbeat takes at
+# least 2.3 s.
 SLOW_LINK_SECONDS = 0.38
-# Workers rely on their lease for nine tenths of its length. This leaves time for a renewal whose reply is lost, which
-# is abandoned after 2.5 s.
+# Workers rely on their lease for nine tenths of its length. The rest leaves time for a renewal whose reply is lost.
+# Such a renewal is abandoned after 2.5 s.
 LONG_LEASE = {
     "seconds": 10.0,
     "renew_seconds": 2.5,
 }
-# These are the master and the poller. The poller replaces its doorbell connection once its other connection works.
+# These processes are the master and the poller. The poller replaces its doorbell connection once its other connection
+# works.
 OTHERS = 2
 CLIENTS = 200
 AWAY_SECONDS = 3.0
 
 
 def seconds_after(moment: float, line: dict[str, str]) -> float:
-    """Return the seconds from a moment, which is a Unix time, to the time of the log line."""
+    """Return the number of seconds from `moment`, which is a Unix time, to the time of the log line."""
     return datetime.fromisoformat(line["timestamp"]).timestamp() - moment
 
 
@@ -53,13 +55,13 @@ def test_a_silent_link_to_redis_neither_loses_nor_repeats_tasks(shaken: Shaken, 
     silent_at = time.time()
     shaken.link.silence(requests=True, replies=True)
     fleet.release("ends meanwhile")  # the worker sends the outcome of this task while the link is silent
-    # The server still processes the BLPOPs of the other workers and the turns behind them. These turns claim tasks, but
-    # no worker ever receives the replies.
+    # The server still processes the BLPOPs of the other workers and the turns that were sent behind them. These turns
+    # claim tasks, but no worker ever receives the replies.
     fleet.client.enqueue_many(Call("note", ["unheard"], queue="default") for _ in range(20))
     until(lambda: len(fleet.log("redis.lost")) >= WORKERS + OTHERS, "everybody noticed")
     noticed = {line["pid"]: seconds_after(silent_at, line) for line in fleet.log("redis.lost")}
     measured("seconds until the last worker had given the silent link up", max(noticed[pid] for pid in workers))
-    assert max(noticed[pid] for pid in workers) < BLOCK_SECONDS + 3 + 1  # the last second is for a busy machine
+    assert max(noticed[pid] for pid in workers) < BLOCK_SECONDS + 3 + 1  # the last second allows for a busy machine
     assert not fleet.journal("start", label="unheard")
     shaken.link.heal()
     fleet.wait_for("end", 20, label="unheard")
@@ -77,7 +79,7 @@ def test_requests_that_arrive_late_take_effect_only_once(shaken: Shaken) -> None
         lambda: {"worker", "poller"} <= {line["role"] for line in fleet.log("redis.lost")},
         "the waiting workers have given up",
     )
-    # All data that was sent in the meantime arrives at once. No process reads from these connections any longer.
+    # All data that was sent in the meantime arrives at once. By now, no process reads from these connections.
     shaken.link.heal()
     fleet.wait_for("end", 20, label="unheard")
     everything_ended_once(fleet)
@@ -110,8 +112,9 @@ def test_a_lost_lease_renewal_over_a_slow_link_stops_no_worker(shaken: Shaken) -
         until(lambda: calls[name] >= wanted, f"{more} x {name}")
 
     shaken.link.delay(SLOW_LINK_SECONDS)
-    with Producer(shaken.server.url, shaken.namespace) as producer:  # workers that have tasks to claim check the fence
-        wait_for("announce", 2)  # each call of `announce` comes after a renewal
+    # Only workers that have tasks to claim check the fence.
+    with Producer(shaken.server.url, shaken.namespace) as producer:
+        wait_for("announce", 2)  # each call of `announce` follows a renewal
         shaken.link.lose_replies(1, of="renew", cut=False)
         wait_for("renew", 3)
     assert shaken.link.lost["renew"] == 1
@@ -125,8 +128,8 @@ def test_a_lost_lease_renewal_over_a_slow_link_stops_no_worker(shaken: Shaken) -
 
 
 def stay_connected(link: Link, over: threading.Event) -> None:
-    """Connect as a worker does, until `over` is set. After each failed attempt, wait for the time that the link
-    returns.
+    """Connect as a worker does, until `over` is set. After each failed attempt, wait for the time that the product's
+    `Link` returns.
     """
     while not over.is_set():
         try:
@@ -169,7 +172,7 @@ def test_reconnects_of_200_clients_are_spread_out(shaken: Shaken, measured: Meas
     measured("most attempts within 100 ms in the second half of that time", max(tenths.values()))
     measured("seconds until the last was back", last)
     assert len(attempts) <= CLIENTS * 10
-    # Without jitter, all clients would connect at the same time. Some do so in any case, because a loaded machine wakes
-    # several threads together.
+    # Without jitter, all clients would connect at the same time. Some of them do so in any case, because a loaded
+    # machine wakes several threads together.
     assert max(tenths.values()) <= CLIENTS / 2
     assert last <= 3

@@ -1,5 +1,5 @@
-"""For each command that a fleet sends, the server receives the request but the reply is lost. Everything must take
-effect exactly once.
+"""Each command that a fleet sends loses a reply: the server receives the request, but the reply does not arrive.
+Everything must still take effect exactly once.
 """
 
 import os
@@ -15,13 +15,13 @@ from support.server_fixtures import SHORT_LEASE, Shaken, everything_ended_once, 
 from support.waiting import until
 
 NOTES = 200
-BILLS = 30  # the number of tasks with a rate, which permits 20 starts per second
-MOST_ROUNDS = 40  # several rounds may be necessary, because it is random where a claim ends
-EACH_PERIOD = ("promote", "sweep", "renew", "announce")  # the scripts that a fleet calls in regular intervals
+BILLS = 30  # the number of tasks with a rate of 20 starts per second
+MOST_ROUNDS = 40  # several rounds may be needed, because it is random which tasks a claim takes
+EACH_PERIOD = ("promote", "sweep", "renew", "announce")  # the scripts that a fleet calls at regular intervals
 
 
 def lose(shaken: Shaken, script: str) -> None:
-    """Arrange that the next reply to this script is lost, and wait until that has happened."""
+    """Arrange that the next reply to this script is lost, and wait until it has been lost."""
     before = shaken.link.lost[script]
     shaken.link.lose_replies(1, of=script)
     until(lambda: shaken.link.lost[script] > before, f"a lost reply of {script}")
@@ -44,8 +44,8 @@ def test_lost_replies_to_periodic_scripts_have_no_effect(shaken: Shaken) -> None
 
 def test_lost_replies_to_claims_and_acks_run_no_task_twice(shaken: Shaken) -> None:
     fleet = shaken.start_behind_link()
-    # The first lost reply is that of the turn after a BLPOP, which claims the task. The second is that of the turn that
-    # settles the task.
+    # The first lost reply belongs to the turn behind a BLPOP, which claims the task. The second belongs to the turn
+    # that settles the task.
     for number in range(3):
         label = f"alone{number}"
         shaken.link.lose_replies(1, of="turn")
@@ -74,8 +74,8 @@ def test_a_lost_reply_to_mark_started_starts_no_at_most_once_task_twice(shaken: 
 
 
 def test_a_lost_reply_to_throttle_does_not_count_as_an_attempt(shaken: Shaken) -> None:
-    """The lost reply may have permitted the start of a task, or may have said that the task is delayed. Neither counts
-    as an attempt.
+    """The lost reply may have permitted the task to start, or may have delayed the task. Neither counts as an
+    attempt.
     """
     fleet = shaken.start_behind_link(workers=2)
     fleet.client.enqueue_many(Call("bill", ["one", "bill"], queue="default") for _ in range(BILLS))
@@ -133,8 +133,8 @@ def test_a_lost_reply_to_reap_charges_the_crash_only_once(shaken: Shaken) -> Non
 
 
 def hold_up_until(fleet: RunningFleet, happened: Callable[[], object]) -> None:
-    """Enqueue a long task among short tasks, again and again, until `happened` returns true. In each round, all short
-    tasks must end while the long task still runs.
+    """Repeatedly enqueue a long task among short tasks until `happened` returns true. In each round, all short tasks
+    must end while the long task is still running.
     """
     behind = 0
     for number in range(MOST_ROUNDS):
@@ -158,7 +158,7 @@ def test_prefetched_tasks_are_returned_once_even_if_the_reply_is_lost(shaken: Sh
 
 
 def test_a_lost_request_to_return_prefetched_tasks_is_repeated(shaken: Shaken) -> None:
-    # The worker waits at most a quarter of the lease for a reply, which is 2 s here.
+    # The worker waits for a reply for at most a quarter of the lease, which is 2 s here.
     fleet = shaken.start_behind_link(lease={"seconds": 8.0})
     swallowed: list[int] = []
 

@@ -1,4 +1,4 @@
-"""While a fleet works, the wall clock of its node jumps forward and back by an hour. This must have no effect."""
+"""The wall clock of a node jumps forward and back by an hour while the node's fleet works. This must have no effect."""
 
 import time
 from pathlib import Path
@@ -47,6 +47,6 @@ def test_a_jump_of_the_nodes_clock_makes_no_task_early_late_or_lost(
     assert [node.log(event) for event in ("worker.lost", "worker.fenced", "task.recovered", "worker.exited")] == [
         []
     ] * 4
-    # The times of these lines are from the clock that jumped.
+    # The times of these log lines are from the clock that jumped.
     assert max(line.at for line in told) - min(line.at for line in told) > HOUR
     assert node.books_balance()

@@ -1,4 +1,4 @@
-"""A stopped master, a frozen node, and a lost node. There are two nodes with short leases. If one node fails, the other
+"""A stopped master, a frozen node, or a lost node. There are two nodes with short leases. If one node fails, the other
 one takes over its tasks, and late calls of the failed node change nothing.
 """
 
@@ -24,7 +24,7 @@ RECOVERED_WITHIN_SECONDS = LEASE_SECONDS + 2
 
 @pytest.fixture
 def nodes(fleets: Fleets) -> tuple[RunningFleet, RunningFleet]:
-    """Start two nodes, a and b. Both workers of node a are running a task, and node b is idle."""
+    """Start the nodes a and b. Both workers of node a are running a task, and node b is idle."""
     a = fleets.node("a", **SETTINGS).start()
     b = fleets.node("b", **SETTINGS)
     for label in ("one", "two"):
@@ -33,21 +33,21 @@ def nodes(fleets: Fleets) -> tuple[RunningFleet, RunningFleet]:
 
 
 def taken_over(b: RunningFleet, since: float, measured: Measure) -> list[Line]:
-    """Wait until node b has started both tasks of node a, and check that it did so in time. Returns the journal lines
-    of these second starts.
+    """Wait until node b has started both tasks of node a, and check that it has done so in time. Returns the journal
+    lines of these second starts.
     """
     again = [b.wait_for("start", 2, label=label)[1] for label in ("one", "two")]
     assert {line.pid for line in again} <= {process.pid for process in b.processes()}
     took = max(line.at for line in again) - since
     measured("seconds from the fault to the second start, lease of 2 s", took)
     assert took < RECOVERED_WITHIN_SECONDS
-    assert [line.crashes for line in again] == [0, 0]  # a loss, not a crash
+    assert [line.crashes for line in again] == [0, 0]  # the loss of a node does not count as a crash
     return again
 
 
 def finish(b: RunningFleet, redis_client: "redis.Redis") -> None:
-    """Let all runs end, and check the result: each task was started twice, but only one end counts, and no owner holds
-    a task.
+    """Let all runs end, and check the result: each task was started twice, only one end of each task counts, and no
+    owner holds a task.
     """
     for label in ("one", "two"):
         b.release(label)
@@ -75,12 +75,12 @@ def test_workers_of_a_stopped_master_claim_nothing_after_their_lease(
     a.signal(signal.SIGSTOP)
     taken_over(b, fault, measured)
     b.release("one")
-    b.wait_for("end", 2, label="one")  # the old run and the new run
+    b.wait_for("end", 2, label="one")  # two ends: one of the old run and one of the new run
     until(lambda: len(a.log("task.stale")) == 1, "the old run's outcome came too late")
     b.client.enqueue("note", args=["meanwhile"], queue="default")
     [meanwhile] = b.wait_for("end", label="meanwhile")
     assert meanwhile.pid not in workers
-    time.sleep(max(0.0, fault + 2 * LEASE_SECONDS - time.time()))  # wait until the node has been frozen for two leases
+    time.sleep(max(0.0, fault + 2 * LEASE_SECONDS - time.time()))  # waits until the node has been frozen for two leases
     a.signal(signal.SIGCONT)
     b.release("two")
     until(lambda: len(a.log("task.stale")) == 2)

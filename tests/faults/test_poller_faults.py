@@ -1,4 +1,4 @@
-"""Pollers are killed or stopped, and a hundred thousand tasks become due at the same instant."""
+"""Pollers are killed or stopped. In a separate test, a hundred thousand tasks become due at the same instant."""
 
 import os
 import signal
@@ -19,7 +19,8 @@ SPREAD_SECONDS = 4.0
 LAG_SECONDS = 3.0
 MANY = 100_000
 SHORT_CALL_SECONDS = 0.010
-GENEROUS_CALL_SECONDS = 0.25  # generous, because a script seems slow if the kernel does not schedule the server
+# A generous limit, because a script seems slow while the kernel does not schedule the server.
+GENEROUS_CALL_SECONDS = 0.25
 DRAIN_SECONDS = 90.0
 
 
@@ -77,8 +78,8 @@ def test_100_000_simultaneous_tasks_all_start_once_on_time(
 
 
 def seconds_to_enqueue_many(fleet: RunningFleet) -> float:
-    """Return an estimate of how many seconds it takes to enqueue MANY tasks on this machine at present. For the
-    estimate, a fiftieth of these tasks are enqueued and run.
+    """Estimate the number of seconds that it currently takes on this machine to enqueue MANY tasks. For the estimate, a
+    fiftieth of this number is enqueued and run.
     """
     began = time.monotonic()
     fleet.client.enqueue_many(Call("note", ["rehearsal"], queue="default") for _ in range(MANY // 50))
@@ -88,7 +89,7 @@ def seconds_to_enqueue_many(fleet: RunningFleet) -> float:
 
 
 def backlogs(fleet: RunningFleet) -> list[int]:
-    """Count once per second how many tasks have not ended yet, until all have ended. Returns these numbers."""
+    """Count once per second how many tasks have not ended, until all of them have ended. Returns these counts."""
     left = [MANY]
     deadline = time.monotonic() + DRAIN_SECONDS
     while left[-1] and time.monotonic() < deadline:

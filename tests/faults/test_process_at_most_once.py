@@ -1,5 +1,5 @@
-"""Tasks with `crash_limit=0`, which may be started only once. The tests cause all faults after which other tasks would
-start again. The tasks write each start into a journal.
+"""Tasks with `crash_limit=0`, which may be started only once. The tests cause all the faults after which any other task
+would be started again. The tasks write each start to a journal.
 """
 
 import os
@@ -19,11 +19,11 @@ from support.fleets import Fleets, Measure, RunningFleet
 from support.masters import ON_ONE_SERVER
 from support.waiting import until
 
-KILLS = 500  # the number of kills for each of the two servers
+KILLS = 500  # the number of kills with each of the two kinds of server
 AT_ONCE = 5
 WORKERS = 10
 TASKS_A_ROUND = 40
-BUSY_SECONDS = 120.0  # the time limit on a busy machine
+BUSY_SECONDS = 120.0  # the time limit of a test on a busy machine
 LABELS = ("one", "two")
 LEASE_SECONDS = 2.0
 NODE = {"lease": {"seconds": LEASE_SECONDS, "renew_seconds": 0.5}}
@@ -45,7 +45,7 @@ def _give_work(fleet: RunningFleet, count: int, drawn: random.Random) -> set[str
 
 
 def _nothing_waits(redis_client: "redis.Redis", fleet: RunningFleet) -> Callable[[], bool]:
-    """Return a condition to wait for: no task waits or runs, so all tasks that are still live are dead."""
+    """Return a condition to wait for: no task waits or runs, so the remaining tasks are all dead."""
     keys = Keys(fleet.namespace)
     return lambda: redis_client.hlen(keys.tasks) == redis_client.zcard(keys.dead)
 
@@ -67,7 +67,7 @@ def _each_started_once_and_ended_or_is_dead(fleet: RunningFleet, accepted: set[s
 def test_at_most_once_tasks_never_start_twice_despite_kills(
     fleets: Fleets, redis_client: "redis.Redis", measured: Measure
 ) -> None:
-    # The workers count as healthy at once. Otherwise the master would slow the pool down after more than a hundred
+    # Workers count as healthy immediately. Otherwise the master would slow the pool down after more than a hundred
     # sudden deaths per minute.
     restarts = {"crash_limit": 50, "healthy_seconds": 0.01}
     fleet = fleets.start(workers=WORKERS, restarts=restarts, log={"tasks": "failures"})
@@ -77,7 +77,7 @@ def test_at_most_once_tasks_never_start_twice_despite_kills(
 
     def kill_some() -> bool:
         accepted.update(_give_work(fleet, TASKS_A_ROUND, drawn))
-        time.sleep(drawn.uniform(0, 0.02))  # a random pause, so that the workers may be in any state
+        time.sleep(drawn.uniform(0, 0.02))  # a random pause, so that the kill finds the workers in any possible state
         victims = drawn.sample(sorted(until(lambda: _at_least(fleet.workers() - killed, AT_ONCE))), AT_ONCE)
         for pid in victims:
             os.kill(pid, signal.SIGKILL)
@@ -118,8 +118,8 @@ def test_an_at_most_once_task_cut_off_by_sigquit_is_dead_without_a_crash(fleets:
 
 @pytest.fixture
 def nodes(fleets: Fleets) -> tuple[RunningFleet, RunningFleet, set[str]]:
-    """Return two nodes and the ids of all tasks. Both workers of node a are running a task, and the other tasks wait
-    for either node.
+    """Return two nodes and the ids of all tasks. Both workers of node a are running a task. The other tasks wait, and
+    either node may run them.
     """
     a = fleets.node("a", **NODE).start()
     b = fleets.node("b", **NODE)

@@ -1,4 +1,6 @@
-"""Extremely bad tasks. They crash in native code, catch every exception, use up all memory, or leave daemons behind."""
+"""Tasks that behave very badly. They crash in native code, catch every exception, use up all memory, or leave daemons
+behind.
+"""
 
 import os
 import signal
@@ -20,7 +22,7 @@ LIMIT_MB = 400
 
 
 def dies(fleet: RunningFleet, name: str, *args: object) -> dict[str, object]:
-    """Run this task until it is dead. Returns its death record."""
+    """Run this task until it is dead, and return its death record."""
     task_id = fleet.client.enqueue(name, args=list(args), queue="default").id
     until(lambda: fleet.client.status(task_id).state == "dead", "its death")
     [dead] = fleet.rota_json("dead", "ls", "--task", name)

@@ -1,4 +1,6 @@
-"""Children that cannot be forked, and children that die while they start. Nothing hangs, and nothing is left behind."""
+"""Children that cannot be forked, and children that die while they start. The fleet never hangs, and nothing is left
+behind.
+"""
 
 import os
 import random
@@ -24,13 +26,13 @@ pytestmark = ON_ONE_SERVER
 
 QUICK_RESTARTS = {"restarts": {"backoff_seconds": 0.05, "backoff_max_seconds": 0.5}}
 HUNT_SECONDS = 5.0
-HUNT_MAX_SECONDS = 60.0  # for machines on which a worker is seldom seen before its start is reported
+HUNT_MAX_SECONDS = 60.0  # long enough for machines on which a worker is seldom seen before its start is reported
 
 
 @contextmanager
 def without_forks(pid: int) -> Iterator[None]:
-    """Make every fork of this process fail with EAGAIN during the block. The cause is the limit on the user's processes
-    or, for root, the limit of a control group.
+    """During the block, make every fork of this process fail with EAGAIN. This is done with the limit on the user's
+    processes or, for root, with the limit of a control group.
     """
     if os.geteuid() != 0:
         before = resource.prlimit(pid, resource.RLIMIT_NPROC)
@@ -54,7 +56,7 @@ def zombies_of(fleet: RunningFleet) -> list[int]:
 
 
 def nothing_is_left_over(fleet: RunningFleet, redis_client: "redis.Redis", workers: int) -> None:
-    """Wait until the fleet has exactly this number of workers, and no owner, zombie or unknown process is left."""
+    """Wait until the fleet has exactly this number of workers, and no owner, zombie or unknown process remains."""
     fleet.until_workers(workers)
     until(lambda: owners(redis_client, fleet) == workers, "the owners of the dead are reaped")
     until(lambda: not zombies_of(fleet), "the zombies are reaped")
@@ -74,7 +76,7 @@ def test_a_pool_recovers_after_forks_of_workers_failed(fleets: Fleets, redis_cli
         until(lambda: len(fleet.log("fleet.call_failed")) >= 3, "forks that failed")
         failures = [line["error"] for line in fleet.log("fleet.call_failed")]
         assert all("Resource temporarily unavailable" in error for error in failures)
-        assert len(failures) < 30  # without pauses between the attempts, there would be thousands of failures
+        assert len(failures) < 30  # if there were no pauses between the attempts, there would be thousands of failures
         fleet.release("b")
         fleet.wait_for("end", label="b")
         fleet.release("a")
@@ -110,8 +112,8 @@ def busy_machine(processes: int) -> Iterator[None]:
 
 
 def kill_workers(fleet: RunningFleet) -> int:
-    """Send SIGKILL to every worker that has a process, even to workers that are still starting. Returns how many were
-    killed.
+    """Send SIGKILL to every worker that has a process, including workers that are still starting. Returns the number of
+    workers that were killed.
     """
     pids = [child["pid"] for child in fleet.children("worker") if child["pid"]]
     return sum(kill(pid) for pid in pids)
@@ -138,7 +140,8 @@ def test_fifty_workers_killed_at_once_are_replaced(
         assert kill_workers(fleet) == 50
         again = fleet.wait_for("start", 100)[50:]
         measured("seconds until all 50 tasks run again", max(line.at for line in again) - at)
-        for _ in range(5):  # each time, some workers are starting, some wait for a task, and some run one
+        # Each time, some workers are starting, some are waiting for a task, and some are running one.
+        for _ in range(5):
             time.sleep(random.uniform(0, 0.1))
             kill_workers(fleet)
         measured("seconds until it is whole", seconds_until(fleet.is_whole, "a whole fleet"))
@@ -151,8 +154,8 @@ def test_fifty_workers_killed_at_once_are_replaced(
 
 
 def children_of(pid: int) -> list[int]:
-    """Return the pids of the children of a process that has only one thread. If the process has ended, the list is
-    empty.
+    """Return the pids of the children of a process with a single thread. If the process has ended, return an empty
+    list.
     """
     try:
         return list(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
@@ -174,7 +177,7 @@ def test_processes_killed_before_their_pid_is_known_are_replaced(
             time.sleep(0.01)
         for _ in range(500):
             for born in children_of(zygote):
-                spared = chance.random() < 0.5  # a worker that is not spared dies as soon as it exists
+                spared = chance.random() < 0.5  # if the worker is not spared, it is killed as soon as it exists
                 for worker in children_of(born) if spared else []:
                     unreported += kill(worker)
                 intermediates += 0 if spared else kill(born)
@@ -215,8 +218,8 @@ def test_workers_that_die_in_a_hook_are_restarted_with_back_off(fleets: Fleets) 
     began = time.monotonic()
     kill_workers(fleet)
     until(lambda: fleet.get("/readyz")[0] == 503, "the fleet reports that it is not ready")
-    # Ten workers exit: the two that were killed, the two that replaced them, and six that were started one by one,
-    # after 0.1 s, 0.2 s, 0.4 s and three times 0.8 s.
+    # Ten workers exit. Two were killed, and two replaced them. The other six were started one by one, after 0.1 s, 0.2
+    # s, 0.4 s and three times 0.8 s.
     until(lambda: len(fleet.log("worker.exited")) >= 2 + 2 + 6, "further attempts")
     assert time.monotonic() - began > 2.5
     assert fleet.get("/livez")[0] == 200

@@ -1,5 +1,5 @@
-"""Bursts of different signals: many signals that are pending at the same instant, and storms of mixed signals. No
-interpreter crashes. If one of the signals requests a stop, the fleet stops once and cleanly.
+"""Bursts of different signals, either all pending at the same instant or sent as a random storm. No interpreter
+crashes. If one of the signals requests a stop, the fleet stops once and cleanly.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ SEED = os.environ.get("BURST_SEED") or os.urandom(4).hex()
 
 @pytest.fixture
 def chance(request: pytest.FixtureRequest) -> random.Random:
-    """Return a random generator. If a test fails, it shows the seed."""
+    """Return a random generator. Its seed is shown if the test fails."""
     request.node.add_report_section("call", "seed", f"BURST_SEED={SEED}")
     return random.Random(f"{SEED} {request.node.name}")
 
@@ -47,7 +47,7 @@ def send(pid: int, number: int) -> None:
 
 
 def burst(pid: int, numbers: Iterable[int]) -> None:
-    """Send all these signals in such a way that they are pending together before the process continues."""
+    """Send all these signals while the process is stopped, so that all of them are pending when it continues."""
     process = psutil.Process(pid)
     process.suspend()
     until(lambda: process.status() == psutil.STATUS_STOPPED, "the process is stopped")
@@ -69,7 +69,7 @@ def every_set(numbers: Iterable[int]) -> Iterator[tuple[int, ...]]:
 def storm(
     targets: Callable[[], Iterable[int]], numbers: Iterable[int], chance: random.Random
 ) -> AbstractContextManager[None]:
-    """During the block, send one of these signals, chosen at random, to each of these processes every millisecond."""
+    """During the block, send a randomly chosen signal to each of these processes every millisecond."""
     kinds = list(numbers)
 
     def blow() -> None:
@@ -80,20 +80,20 @@ def storm(
 
 
 def blocks_terms(fleet: RunningFleet) -> bool:
-    """Whether the master blocks TERM, which shows that its first line has run."""
+    """Whether the master blocks TERM. If so, its first line has run."""
     status = Path(f"/proc/{fleet.pid}/status").read_text()
     blocked = next(line for line in status.splitlines() if line.startswith("SigBlk:"))
     return bool(int(blocked.split()[1], 16) >> (signal.SIGTERM - 1) & 1)
 
 
 def ended_in_order(fleet: RunningFleet) -> bool:
-    """Whether the fleet stopped exactly once, with exit code 0, and left nothing behind."""
+    """Whether the fleet has stopped exactly once, with exit code 0, and has left nothing behind."""
     return fleet.exit_code() == 0 and len(fleet.log("fleet.stopped")) == 1 and fleet.processes() == []
 
 
 def ended_by_signals(fleet: RunningFleet) -> list[dict[str, object]]:
-    """Return the log lines of children that were ended by a signal other than SIGKILL. SIGKILL does not count, because
-    a master uses it on children that it no longer wants.
+    """Return the log lines about children that were ended by a signal other than SIGKILL. SIGKILL does not count,
+    because the master sends it to children that it no longer wants.
     """
     deaths = [line for event in log_events.DEATHS for line in fleet.log(event)]
     return [line for line in deaths if line.get("signal") not in (None, "SIGKILL")]
@@ -137,7 +137,7 @@ def test_a_fleet_under_a_signal_storm_from_its_start_stops_cleanly(
             lambda: blocks_terms(fleet), "its first line has run: until then other signals have their default effects"
         )
     with storm(lambda: [fleet.pid], NO_STOPS, chance):
-        time.sleep(seconds)  # stop at a different moment in each round
+        time.sleep(seconds)  # wait, so that the stop comes at a different moment in each round
         assert not fleet.has_ended()
     with storm(lambda: [fleet.pid], MASTER_SIGNALS, chance):
         until(fleet.has_ended, "its end")
@@ -151,7 +151,7 @@ def test_signal_storms_do_not_disturb_reload_or_stop(fleets: Fleets, chance: ran
     fleet.edit(limits={"max_tasks": 1000})
     with storm(lambda: [fleet.pid], NO_STOPS, chance):
         until(lambda: len(fleet.log("fleet.status")) > 5, "it has received many requests and signals")
-    fleet.hup()  # the last reload, so no later one can replace it
+    fleet.hup()  # this is the last reload, so no later reload can replace it
     until(lambda: fleet.log("config.reloaded"), "the last of its reloads counts")
     send(fleet.pid, signal.SIGCONT)
     until(fleet.is_whole, "a whole fleet")

@@ -1,4 +1,4 @@
-"""Tasks that overwrite all shared memory, close every file descriptor, or flood the output. They harm no
+"""Tasks that overwrite all shared memory, close every file descriptor, or flood the output. They do no harm to any
 other process.
 """
 
@@ -159,7 +159,7 @@ see("seen-by-modules")
 
 @pytest.fixture
 def fleet(fleets: Fleets) -> RunningFleet:
-    """Return a fleet of four workers for the queues `default` and `hostile`."""
+    """Return a fleet with four workers for the queues `default` and `hostile`."""
     made = fleets.make(workers=4, tiers=[["default", "hostile"]])
     with (made.folder / "tasks.py").open("a") as file:
         file.write(HOSTILE)
@@ -167,8 +167,8 @@ def fleet(fleets: Fleets) -> RunningFleet:
 
 
 class Neighbours:
-    """Two tasks that run throughout the hostile task, and short tasks that run beside it. Each of these tasks must run
-    once, unaffected by the hostile task.
+    """Two tasks that run during the whole hostile task, and short tasks that run beside it. Each of them must run
+    exactly once, unaffected by the hostile task.
     """
 
     def __init__(self, fleet: RunningFleet) -> None:
@@ -180,7 +180,7 @@ class Neighbours:
         self._look()
 
     def note(self, count: int = 20) -> None:
-        """Run this many short tasks, and check that no counter decreased."""
+        """Run this number of short tasks, and check that no counter has decreased."""
         labels = [f"note-{next(self._notes)}" for _ in range(count)]
         for label in labels:
             self._fleet.client.enqueue("note", args=[label], queue="default")
@@ -308,7 +308,7 @@ def test_modules_and_tasks_can_write_only_to_their_own_slot(fleet: RunningFleet)
 
 @pytest.fixture
 def bystander() -> Iterator["subprocess.Popen[bytes]"]:
-    """Yield a process that does not belong to the fleet. It has the same user, and is in its own process group."""
+    """Yield a process that does not belong to the fleet. It runs as the same user, in its own process group."""
     with subprocess.Popen(["sleep", "600"], cwd="/", start_new_session=True) as process:
         yield process
         process.kill()

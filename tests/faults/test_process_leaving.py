@@ -1,4 +1,4 @@
-"""Workers that are stopped while the server claims tasks for them."""
+"""Workers that are ordered to exit while the server claims tasks for them."""
 
 import psutil
 import pytest

@@ -1,4 +1,6 @@
-"""A log that no process reads, or that is on a full disk. The fleet continues, and reports how many lines were lost."""
+"""A log that is never read, or that is on a full disk. The fleet continues to work, and reports how many log lines were
+lost.
+"""
 
 import os
 import signal
@@ -18,7 +20,7 @@ TASKS = 500
 
 @contextmanager
 def unread_pipe() -> Iterator[int]:
-    """Yield the writing end of a full pipe. The reading end is open, but no process reads from it."""
+    """Yield the write end of a full pipe. The read end is open, but nothing reads from it."""
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     with suppress(BlockingIOError):
@@ -32,7 +34,7 @@ def unread_pipe() -> Iterator[int]:
 
 @contextmanager
 def broken_pipe() -> Iterator[int]:
-    """Yield the writing end of a pipe whose reading end is closed."""
+    """Yield the write end of a pipe whose read end is closed."""
     reading, writing = os.pipe()
     os.close(reading)
     yield writing
@@ -41,7 +43,7 @@ def broken_pipe() -> Iterator[int]:
 
 @contextmanager
 def full_disk() -> Iterator[int]:
-    """Yield a file descriptor for which every write fails with ENOSPC."""
+    """Yield a file descriptor to which every write fails with ENOSPC."""
     full = os.open("/dev/full", os.O_WRONLY)
     yield full
     os.close(full)

@@ -1,5 +1,5 @@
-"""A master is killed while one of its children is stopped by SIGSTOP. No process of its fleet survives, whichever child
-was stopped, and at whatever moment.
+"""A master is killed while one of its children is stopped by SIGSTOP. No process of its fleet survives, no matter which
+child was stopped and when.
 """
 
 import contextlib
@@ -21,14 +21,14 @@ from support.waiting import seconds_until, until
 pytestmark = ON_ONE_SERVER
 
 GONE_WITHIN_SECONDS = 2.0
-# Each new interpreter runs this code before the first line of our code. If it was started with the given module, it
+# Each new interpreter runs this code before the first line of Rota's code. If it was started with the given module, it
 # stops itself.
 STOPS_AT_ITS_START = """
 import os, signal, sys
 if sys.orig_argv[-1] == {module!r}:
     os.kill(os.getpid(), signal.SIGSTOP)
 """
-# Each process that the zygote or one of its descendants forks runs this code before the first line of our code.
+# Each process that the zygote or one of its descendants forks runs this code before the first line of Rota's code.
 STOPS_AT_ITS_BIRTH = """
 import os, signal
 zygote = os.getpid()
@@ -39,7 +39,7 @@ def stop():
 
 os.register_at_fork(after_in_child=stop)
 """
-# The first process is in the zygote's process group, and the second in a worker's.
+# The first process is in the zygote's process group, and the second one is in a worker's process group.
 LEAVES_SLEEPERS = """
 import subprocess, sys
 import rota
@@ -82,7 +82,7 @@ def assert_gone(there: set[int], measured: Callable[[str, float], None]) -> None
 
 def start_with_sleepers(fleet: RunningFleet) -> None:
     """Start a fleet in which application code has started two more processes: one in the zygote's process group, and
-    one in a worker's.
+    one in a worker's process group.
     """
     (fleet.folder / "sleepers.py").write_text(LEAVES_SLEEPERS)
     fleet.edit(imports=[*fleet.settings["imports"], "sleepers"])
@@ -139,8 +139,8 @@ def test_a_killed_master_with_frozen_children_leaves_no_process(
 
 
 def stopped_before_exec(fleet: RunningFleet) -> psutil.Process | None:
-    """Kill the poller, and stop the process that replaces it while it is still a copy of the master, that is, before
-    its exec. Returns None if it was stopped too late.
+    """Kill the poller, and stop the process that replaces it before its exec, while it is still a copy of the master.
+    Returns None if the process was stopped too late.
     """
     children = Path(f"/proc/{fleet.pid}/task/{fleet.pid}/children")
     master = Path(f"/proc/{fleet.pid}/cmdline").read_bytes()
@@ -148,7 +148,7 @@ def stopped_before_exec(fleet: RunningFleet) -> psutil.Process | None:
     known = set(children.read_text().split())
     os.kill(poller, signal.SIGKILL)
     while not (new := set(children.read_text().split()) - known):
-        pass  # poll without a pause, because this state lasts for less than a millisecond
+        pass  # polls without a pause, because this state lasts for less than a millisecond
     stopped = psutil.Process(int(new.pop()))
     stopped.suspend()
     until(lambda: is_stopped(stopped), "the process is stopped")
@@ -162,8 +162,8 @@ def stopped_before_exec(fleet: RunningFleet) -> psutil.Process | None:
 def test_a_child_stopped_before_exec_keeps_no_other_process_alive(
     fleets: Fleets, measured: Callable[[str, float], None]
 ) -> None:
-    """The stopped child has copies of all descriptors of the master. Therefore none of these descriptors is closed when
-    the master dies, and other processes cannot notice the death in this way. The child cannot end itself yet.
+    """The stopped child has copies of all the master's descriptors. Therefore these descriptors stay open when the
+    master dies, and other processes cannot notice the death by a closed pipe. The stopped child cannot end itself yet.
     """
     fleet = fleets.start()
     stopped = until(lambda: stopped_before_exec(fleet), "a child caught in time")

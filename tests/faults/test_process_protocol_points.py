@@ -1,5 +1,5 @@
-"""Workers that are killed exactly between two steps of the protocol. The simulated link kills the worker when a certain
-request or its reply passes.
+"""Workers that are killed exactly between two steps of the protocol. The faulty link kills the worker when a certain
+request, or the reply to that request, passes through the link.
 """
 
 import functools
@@ -32,8 +32,8 @@ def fleet(fleet_behind_link: RunningFleet) -> RunningFleet:
 
 @dataclass
 class Trap:
-    """A gate of the link. When the worker's next turn, or the reply to that turn, passes the gate, it kills the worker
-    and holds this data back. The link delivers the data when it heals.
+    """A gate of the link. When the worker's next turn, or the reply to that turn, reaches the gate, the gate kills the
+    worker and holds this data back. The link delivers the data when it works again.
     """
 
     pid: int
@@ -60,8 +60,8 @@ def only_worker(fleet: RunningFleet) -> int:
 
 
 def die_at(fleet: RunningFleet, link: FaultyLink, trap: Trap, trigger: Callable[[], object]) -> None:
-    """Set the trap, call `trigger` to make the worker run into the trap, and wait for the next worker. The link
-    delivers the held data only after that.
+    """Set the trap, call `trigger` to make the worker run into the trap, and wait until another worker has started.
+    Only then does the link deliver the data that was held back.
     """
     link.gate = trap
     trigger()
@@ -79,9 +79,9 @@ def has_ended(fleet: RunningFleet, task_id: str) -> bool:
 
 
 def sleeps(redis_client: "redis.Redis", fleet: RunningFleet) -> bool:
-    """Whether the worker that was started last waits at a doorbell."""
+    """Whether the worker that was started last is waiting at a doorbell."""
     started = fleet.log("worker.started")
-    if not started:  # the start of a worker is logged shortly after its process was started
+    if not started:  # the start of a worker is logged shortly after its process has been started
         return False
     name = f"rota:worker:{started[-1]['owner']}"
     return any(each["name"] == name and "b" in each["flags"] for each in redis_client.client_list())
@@ -138,7 +138,7 @@ def test_a_late_claim_of_a_reaped_worker_takes_no_task(
     trap = link.gate = trap_for(first.pid, is_reply=False)
     fleet.release("first")
     until(lambda: trap.sprung, "the turn that would settle the first and claim the next")
-    # The worker that replaces the killed one runs the second task, and leaves the third task in the lane.
+    # The worker that replaces the killed one runs the second task. The third task stays in the lane.
     fleet.wait_for("start", label="second")
     connections = link.connections
     link.heal()
@@ -169,7 +169,7 @@ def test_claims_of_a_stopped_worker_run_elsewhere_after_its_death(
             os.kill(pid, signal.SIGSTOP)
         labels = [f"{number}-{each}" for each in range(2)]
         # Both workers were waiting in BLPOP when they were stopped. Each worker has already sent a turn behind its
-        # BLPOP, and this turn claims one task for the worker.
+        # BLPOP. This turn claims one task for the worker.
         for label in labels:
             enqueue_note(fleet, label)
         until(lambda: redis_client.llen(Keys(fleet.namespace).ready_lane("default")) == 0, "both are taken")

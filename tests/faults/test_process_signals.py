@@ -1,4 +1,4 @@
-"""Signals to a master: many at once, too early, or while the master is process 1 of its PID namespace."""
+"""Signals to a master: many at once, too early, or while the master is process 1 of a PID namespace."""
 
 import os
 import signal
@@ -36,9 +36,9 @@ def test_a_hundred_sigterms_within_a_second_count_as_one_stop(fleets: Fleets) ->
         fleet.hold(label)
     enqueue_notes(fleet, 10)
     began = time.monotonic()
-    for number in range(TERMS):  # signals that repeat within a second belong to the same request
+    for number in range(TERMS):  # signals that arrive within a second of each other belong to the same request
         time.sleep(max(0.0, began + number * 0.8 / TERMS - time.monotonic()))
-        if time.monotonic() - began < 0.9:  # on a slow machine, fewer signals are sent in this time
+        if time.monotonic() - began < 0.9:  # on a slow machine, fewer signals are sent within this time
             fleet.term()
     for label in ("a", "b"):
         fleet.release(label)
@@ -64,16 +64,16 @@ def test_the_exit_code_is_0_even_if_sigterms_arrive_until_the_end(fleets: Fleets
 
 
 def first_process(fleet: RunningFleet) -> psutil.Process:
-    """Return the process of a master that is process 1 of a PID namespace. The result has the pid that the process has
-    outside of that namespace.
+    """Return the process of a master that is process 1 of a PID namespace. The returned process has the pid that is
+    valid outside of that namespace.
     """
     [master] = until(psutil.Process(fleet.pid).children, "the master")
     return master
 
 
 def keeps_terms(process: psutil.Process) -> bool:
-    """Whether a TERM to this process stays pending. This is so once the process has run its first line, which blocks
-    TERM, and has not yet started its loop, which reads the signal. Before that line, process 1 would lose the signal,
+    """Whether a TERM to this process stays pending. This is the case between the first line of the process, which
+    blocks TERM, and the start of its loop, which reads the signal. Before that line, process 1 would lose the signal,
     because the kernel drops signals that process 1 does not handle. The program `unshare`, which starts the master,
     also blocks TERM, so it does not count.
     """
@@ -90,7 +90,7 @@ def keeps_terms(process: psutil.Process) -> bool:
 
 @pytest.fixture
 def contained(fleets: Fleets) -> RunningFleet:
-    """Return a fleet that is not started yet. Its master will be process 1, as in a container without an init."""
+    """Return a fleet that has not been started yet. Its master will be process 1, as in a container without an init."""
     if os.geteuid() != 0:
         pytest.skip("only root makes a process namespace")
     fleet = fleets.make()
@@ -105,7 +105,7 @@ def test_sigterm_during_the_start_as_process_1_is_not_lost(contained: RunningFle
     contained.launch()
     master = first_process(contained)
     until(lambda: keeps_terms(master), "its first line has run")
-    time.sleep(after_seconds)  # send the signal at a different moment in each case
+    time.sleep(after_seconds)  # wait, so that the signal comes at a different moment in each case
     began = time.monotonic()
     for _ in range(3):
         master.terminate()

@@ -1,5 +1,5 @@
-"""Stops at bad moments: at any instant of the start, twice, with the loss of the terminal, or during a reload, a
-worker's start or an outage. The fleet always ends cleanly. Nothing is left behind, and no task is lost.
+"""Stops at bad moments: at any instant of the start, twice in a row, together with the loss of the terminal, or during
+a reload, a worker's start or an outage. The fleet always exits cleanly. It leaves nothing behind and loses no task.
 """
 
 import os
@@ -26,7 +26,7 @@ STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
 
 
 def leaves_nothing(fleet: RunningFleet) -> None:
-    """Check that no process, no control socket and no pid file is left."""
+    """Check that no process, control socket or pid file is left."""
     assert fleet.processes() == []
     assert {entry.name for entry in fleet.folder.iterdir()} & {"control", "pid"} == set()
 
@@ -44,9 +44,10 @@ def test_a_stop_at_any_moment_of_the_start_leaves_no_processes_or_files(fleets: 
     for number in range(TRIES):
         stop = STOPS[number % len(STOPS)]
         fleet.launch()
-        time.sleep(chance.uniform(0, LONGEST_START_SECONDS))  # send the signal at a different moment in each try
+        # Wait, so that the signal comes at a different moment in each try.
+        time.sleep(chance.uniform(0, LONGEST_START_SECONDS))
         fleet.signal(stop)
-        # Before the first line of the process has run, the signal itself ends the process.
+        # If the first line of the process has not run yet, the signal itself ends the process.
         assert fleet.exit_code() in (0, -stop)
         leaves_nothing(fleet)
         assert not fleet.log("fleet.failed")
@@ -58,7 +59,7 @@ def test_a_second_sigint_stops_at_once_and_charges_no_task_with_a_crash(fleets: 
     held = [fleet.hold("a"), fleet.hold("b")]
     fleet.signal(signal.SIGINT)
     until(lambda: fleet.log("fleet.draining"), "the drain")
-    time.sleep(2)  # the two stop signals of this test are 2 s apart
+    time.sleep(2)  # two stop signals within a second would count as one request
     assert fleet.log("fleet.draining") == fleet.log("fleet.draining")[:1]
     fleet.signal(signal.SIGINT)
     assert fleet.exit_code() == 0
@@ -74,7 +75,7 @@ def test_a_second_sigint_stops_at_once_and_charges_no_task_with_a_crash(fleets: 
     assert fleet.books_balance()
 
 
-# If a session leader without a terminal opens one, that becomes its controlling terminal.
+# If a session leader without a controlling terminal opens a terminal, that terminal becomes its controlling terminal.
 ON_A_TERMINAL = """
 import os, sys
 os.setsid()
@@ -87,7 +88,7 @@ os.execv(sys.argv[3], sys.argv[3:])
 
 @contextmanager
 def terminal_of(fleet: RunningFleet, streams: str) -> Iterator[Callable[[], None]]:
-    """Let the fleet run with a controlling terminal, to which these standard streams of the master are connected.
+    """Let the fleet run with a controlling terminal, and connect these standard streams of the master to the terminal.
     Yields a function that hangs up the terminal.
     """
     ours, theirs = pty.openpty()
@@ -175,7 +176,7 @@ def test_a_stop_without_the_server_ends_in_time_and_loses_no_task(shaken: Shaken
     fleet.term()
     fleet.release("a")
     assert fleet.exit_code() == 0
-    # The summands are the limits for the drain and for what follows it, and the extra time of a slow machine.
+    # The terms are the limit for the drain, the limit for the steps after the drain, and extra time for a slow machine.
     assert time.monotonic() - began < 1 + 5 + 5 + 15
     assert drained_once(fleet)
     leaves_nothing(fleet)
@@ -185,6 +186,6 @@ def test_a_stop_without_the_server_ends_in_time_and_loses_no_task(shaken: Shaken
     fleet.start()
     fleet.wait_for("end", label="b")
     fleet.wait_until_nothing_waits(30)
-    # If the server has received the first end of the task, the task does not run again.
+    # If the server received the first end of the task, the task does not run again.
     assert len(fleet.journal("end", label="a")) <= 2
     assert fleet.books_balance()

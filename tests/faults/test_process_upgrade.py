@@ -1,5 +1,5 @@
-"""Another version of the package is installed while a master runs. The master's new children refuse to start, so that
-two versions never run together.
+"""Another version of the package is installed while a master runs. New children of this master refuse to start, so that
+the two versions never run together.
 """
 
 import os
@@ -24,7 +24,7 @@ OTHER_ABI = messages.ABI + 1
 
 @pytest.fixture
 def installed(tmp_path: Path) -> Path:
-    """Return a copy of the package, which the test replaces by another version."""
+    """Return a copy of the package, which the test replaces with another version."""
     folder = tmp_path / "site"
     for package in (rota, rota_supervisor):
         source = Path(package.__file__ or "").parent
@@ -33,7 +33,7 @@ def installed(tmp_path: Path) -> Path:
 
 
 def write_abi(installed: Path, abi: int) -> None:
-    """Change the copy so that it has this ABI number, as an upgrade would."""
+    """Write this ABI number into the copy, as an upgrade would."""
     path = installed / "rota_supervisor" / "messages.py"
     text = path.read_text()
     [line] = [line for line in text.splitlines() if line.startswith("ABI: Final = ")]

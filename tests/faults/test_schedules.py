@@ -36,8 +36,8 @@ def server_environment(clock: ShiftedClock) -> dict[str, str]:
 
 
 def schedule(number: int, **more: Any) -> dict[str, Any]:
-    """Return the settings of a schedule with an occurrence every second. Its occurrences are 0.01 s later than the
-    occurrences of the schedule with the previous number.
+    """Return the settings of a schedule that has an occurrence every second. The occurrences are 0.01 s later than
+    those of the schedule with the previous number.
     """
     start = f"2026-01-01T00:00:00.{number * 10:03}Z"
     said = {"task": "note", "args": [f"s{number}"], "every": 1, "start": start, "missed": "all", "overlap": "queue"}
@@ -45,8 +45,8 @@ def schedule(number: int, **more: Any) -> dict[str, Any]:
 
 
 def times_of(fleet: RunningFleet) -> dict[str, list[int]]:
-    """Return the sorted times of all occurrences that ran, in microseconds, by schedule. The times are read from the
-    task ids.
+    """Return the times of all occurrences that ran, sorted and in microseconds, by schedule. The times are read from
+    the task ids.
     """
     found: dict[str, list[int]] = defaultdict(list)
     for line in fleet.journal("start", name="note"):
@@ -97,7 +97,7 @@ def test_each_of_a_thousand_occurrences_runs_once(shaken: Shaken, clock: Shifted
 
 def wait_until_none_is_missing(fleet: RunningFleet, until_us: int) -> None:
     """Wait until every schedule has run once in each second until this time. The schedule `s0` is not checked, because
-    the test changes it.
+    the test changes its settings.
     """
 
     def gaps() -> set[int]:
@@ -111,8 +111,8 @@ def wait_until_none_is_missing(fleet: RunningFleet, until_us: int) -> None:
 def test_schedules_handle_missed_occurrences_as_configured(shaken: Shaken, clock: ShiftedClock) -> None:
     said = {"task": "note", "cron": "* * * * *", "overlap": "queue"}
     schedules = {missed: {**said, "missed": missed} for missed in ("all", "last", "none")}
-    # The clock is set to the middle of a minute, so that no further occurrence becomes due during the test, and the
-    # last one counts as missed.
+    # The clock is set to the middle of a minute. Therefore no further occurrence becomes due during the test, and the
+    # last occurrence counts as missed.
     offset = 35 - shaken.redis.time()[0] % 60
     clock.shift(offset)
     node = shaken.make(workers=1, lease={"seconds": 1.2, "renew_seconds": 0.3}, schedules=schedules).start()
@@ -134,6 +134,6 @@ def test_schedules_handle_missed_occurrences_as_configured(shaken: Shaken, clock
 
 
 def has_next_times(shaken: Shaken, count: int) -> bool:
-    """Whether pollers have computed the next occurrence of this number of schedules."""
+    """Whether the pollers have computed the next occurrence of at least this number of schedules."""
     due = f"{{{shaken.namespace}}}:schedules-due"
     return shaken.redis.zcount(due, 1, "+inf") == count

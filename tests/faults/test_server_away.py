@@ -1,6 +1,4 @@
-"""The server dies, stalls, or accepts no writes. Leases do not expire because of that, and finished tasks do not run
-again.
-"""
+"""The server dies, stalls, or accepts no writes. No lease expires because of this, and no finished task runs again."""
 
 import threading
 import time
@@ -16,13 +14,13 @@ from support.waiting import until
 
 AWAY_SECONDS = 5.0
 STALL_SECONDS = 8.0  # longer than three short leases, and longer than any process waits for a reply
-MOST_BACKOFF_SECONDS = 2.0  # the longest pause of a worker before it connects again
+MOST_BACKOFF_SECONDS = 2.0  # the longest pause before a worker tries to connect again
 LOAD = 50
 UNSYNCED = 1_000  # far more tasks than the producers of this test send in the second between two fsyncs
 
 
 def seconds_to_next_start(fleet: RunningFleet, since: float) -> float:
-    """Return the seconds from `since`, which is a Unix time, to the next start of a task."""
+    """Return the number of seconds from `since`, which is a Unix time, to the next start of a task."""
     started = until(lambda: [line.at for line in fleet.journal("start") if line.at > since], "a task after the outage")
     return started[0] - since
 

@@ -1,5 +1,5 @@
-"""A fleet is stopped while its server is away. It does not wait if no task is claimed, and otherwise it waits only for
-a short time.
+"""A fleet is stopped while its server is unavailable. If no task is claimed, the fleet exits without waiting. Otherwise
+it waits only for a short time.
 """
 
 import os
@@ -21,7 +21,8 @@ pytestmark = ON_ONE_SERVER
 PROMISED_SECONDS = 2.0
 DRAIN_SECONDS = 4.0
 PROMISED_BEYOND_DRAIN_SECONDS = 5.0
-SLACK_SECONDS = 4.0  # extra time for an overloaded machine; without the promise, a stop would take ten times as long
+# Extra time for an overloaded machine; if the promise were broken, a stop would take ten times as long.
+SLACK_SECONDS = 4.0
 
 
 @pytest.fixture
@@ -98,7 +99,7 @@ def test_a_stop_without_the_server_waits_at_most_5_s_beyond_the_drain(
     for label in ("ends meanwhile", "never ends"):
         fleet.hold(label)
     go_away(shaken, resolver)
-    fleet.release("ends meanwhile")  # the worker cannot send the outcome of this task
+    fleet.release("ends meanwhile")  # the server is unavailable, so the worker cannot send the outcome of this task
     fleet.wait_for("end", label="ends meanwhile")
     seconds = seconds_to_stop(fleet)
     measured("seconds to stop, above the drain", seconds - DRAIN_SECONDS)

@@ -1,4 +1,4 @@
-"""The server's clock jumps by an hour in either direction. No lease expires because of that, and no task starts too
+"""The server's clock jumps forward or back by an hour. No lease expires because of this, and no task starts too
 early.
 """
 
@@ -21,8 +21,8 @@ from support.server_fixtures import (
 from support.shifted_clock import ShiftedClock
 from support.waiting import until
 
-# After a jump forward, every fleet seems dead by the server's clock until its next heartbeat. Clients then warn that no
-# fleet serves the queue.
+# After the clock has jumped forward, every fleet seems dead by the server's clock until its next heartbeat. Clients
+# then warn that no fleet serves the queue.
 pytestmark = pytest.mark.filterwarnings("ignore::rota.errors.UnservedQueue")
 
 HOUR = 3600.0
@@ -40,12 +40,12 @@ def server_environment(clock: ShiftedClock) -> dict[str, str]:
 
 
 def timed(label: str, seconds: float) -> Call[None]:
-    """Return a call, with this delay, of the task that records the server's time when it runs."""
+    """Return a delayed call of the task that records the server's time when it runs."""
     return Call("tell_time", [label], queue="default", delay=seconds)
 
 
 def nothing_was_early(fleet: RunningFleet) -> None:
-    """Check that no task was started before its due time by the server's clock."""
+    """Check that no task was started before its due time, according to the server's clock."""
     told = fleet.journal("time")
     assert len(told) == len({line.id for line in told}) == 40
     assert all(int(line.label) / 1_000_000 >= line.due_at for line in told)
@@ -67,10 +67,10 @@ def test_a_forward_jump_of_the_servers_clock_expires_no_lease(shaken: Shaken, cl
     not_yet = fleet.client.enqueue_many([timed("in two hours", 2 * HOUR)])
     with Producer(shaken.server.url, shaken.namespace) as producer:
         producer.wait_for(LOAD)
-        shaken.lose_link()  # this node cannot renew its lease for now, but must not be considered lost
+        shaken.lose_link()  # from now on, this node cannot renew its lease, but must not be considered lost
         jump(shaken, clock, HOUR)
         shaken.heal_link_late()
-        time.sleep(1.4 * LEASE_SECONDS)  # wait until the grace period has ended
+        time.sleep(1.4 * LEASE_SECONDS)  # waits until the grace period has ended
         producer.wait_for(LOAD)
     for label in ("ends later", "ends on the late node"):
         fleet.release(label)

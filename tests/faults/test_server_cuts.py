@@ -1,4 +1,4 @@
-"""The server closes connections, forgets its scripts, or suddenly becomes a replica. Workers reconnect, and none of
+"""The server closes connections, forgets its scripts, or suddenly becomes a replica. The workers reconnect, and none of
 them exits.
 """
 
@@ -21,16 +21,16 @@ FLUSHES = 20
 LOAD = 200
 WORKERS = 4
 DEMOTED_SECONDS = 2.0
-MOST_TRIES_A_SECOND = 4  # the pause is 0.2 s after the first failed attempt, and doubles after each further one
-# The connections of a fleet with this number of workers. Each worker has one, the poller and the master have two each,
-# and the exporter has one.
+MOST_TRIES_A_SECOND = 4  # the pause is 0.2 s after the first failed attempt, and doubles after each further failure
+# The number of connections of a fleet with this number of workers. Each worker has one, the poller and the master have
+# two each, and the exporter has one.
 CONNECTIONS = WORKERS + 5
 
 
 @contextmanager
 def again_and_again(action: Callable[[], object], seconds: float, times: int) -> Iterator[threading.Event]:
-    """Call this function repeatedly in a thread, with this interval in seconds. Yields an event that is set after
-    `times` calls.
+    """Call this function repeatedly in a thread, every `seconds` seconds. Yields an event that is set after `times`
+    calls.
     """
     done = itertools.count(1)
     enough = threading.Event()
@@ -74,8 +74,8 @@ def test_an_idle_fleet_with_frequent_cuts_does_not_reconnect_in_a_busy_loop(shak
     commands = shaken.info("total_commands_processed") - before[1]
     measured("connections made for each that was cut", made / CUTS / CONNECTIONS)
     measured("commands for each connection that was cut", commands / CUTS / CONNECTIONS)
-    # For each connection that was closed, there is at most one new connection. On this connection, the process sends a
-    # greeting, two turns and a BLPOP, and the turns themselves run some commands.
+    # For each connection that was closed, there is at most one new connection. On the new connection, the process sends
+    # a greeting, two turns and a BLPOP. The scripts of the turns run further commands.
     assert made <= (CUTS + 5) * CONNECTIONS
     assert commands <= (CUTS + 5) * CONNECTIONS * 30
     fleet.client.enqueue("note", queue="default")
@@ -109,8 +109,8 @@ def demote(shaken: Shaken, port: int) -> None:
 
 
 def wait_until_all_lost_it(fleet: RunningFleet) -> None:
-    """Wait until the log shows that each worker, the master, and both connections of the poller have noticed the loss
-    of the server.
+    """Wait until the log shows that each worker, the master, and both connections of the poller have noticed that the
+    server is lost.
     """
     until(lambda: len(fleet.log("redis.lost")) >= WORKERS + 3, "everybody noticed")
 
@@ -119,7 +119,7 @@ def test_workers_whose_server_became_a_replica_wait_for_a_primary(shaken: Shaken
     fleet = shaken.start(workers=WORKERS, lease=SHORT_LEASE)
     fleet.hold("ends meanwhile")
     workers = fleet.workers()
-    demote(shaken, 1)  # nothing replies at port 1, the port of the new primary
+    demote(shaken, 1)  # no server replies at port 1, the port of the supposed new primary
     fleet.release("ends meanwhile")
     wait_until_all_lost_it(fleet)
     fleet.wait_for("end", label="ends meanwhile")
@@ -151,7 +151,7 @@ def test_fleet_continues_when_the_link_leads_to_a_new_primary(shaken: Shaken) ->
     fleet.release("ends meanwhile")
     fleet.wait_for("end", label="ends meanwhile")
     fleet.wait_for("end", 20, label="due")
-    fleet.wait_until_nothing_waits(30)  # this call reaches the server through the link
+    fleet.wait_until_nothing_waits(30)  # this call also reaches the server through the link
     assert fleet.books_balance()
     assert not extra_runs(fleet)
     assert fleet.workers() == workers

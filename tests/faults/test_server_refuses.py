@@ -38,7 +38,7 @@ NEEDED = needed_commands(AclRole.FLEET, "none", failover=False)
 
 
 def first_line(fleet: RunningFleet) -> str:
-    """Return the first line of the status page, which is also the first line of `rota top`."""
+    """Return the first line of the status page, which must also be the first line of `rota top`."""
     code, body = fleet.get("/status.json")
     assert code == 200, body
     return str(json.loads(body)["headlines"][0]["text"])
@@ -46,7 +46,7 @@ def first_line(fleet: RunningFleet) -> str:
 
 def check_shown(fleet: RunningFleet, text: str, *commands: list[str]) -> None:
     """Check that the status page and `rota top` begin with this text, and that the output of each of these commands
-    contains it.
+    contains the text.
     """
     until(lambda: first_line(fleet).startswith(text), lambda: first_line(fleet))
     for command in (["top", "--once"], *commands):
@@ -134,7 +134,7 @@ def test_a_revoked_permission_is_logged_once_for_each_script(shaken: Shaken) -> 
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """Yield a folder for the server's files. It is on a separate, small file system."""
+    """Yield a folder for the server's files. The folder is on a small file system of its own."""
     folder = tmp_path / "server"
     folder.mkdir()
     mounted = subprocess.run(
@@ -147,7 +147,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def save_until(shaken: Shaken, status: str) -> None:
-    """Let the server save its data, and wait until its last save has this status."""
+    """Make the server save its data, and wait until its last save has this status."""
     shaken.do("BGSAVE")
     until(lambda: shaken.redis.info("persistence")["rdb_last_bgsave_status"] == status, f"a save that ends {status}")
 

@@ -24,8 +24,8 @@ pytestmark = pytest.mark.timeout(300)  # on an idle machine, each test takes abo
 
 TESTS: Final = Path(__file__).parents[1]
 NODES: Final = ("a", "b", "c")
-# The lost host is not that of node `a`, which has the only worker of one queue. No other node could run the tasks of
-# that queue.
+# Node `a` is not on the lost host, because it has the only worker for one of the queues. No other node could run the
+# tasks of that queue.
 LOST: Final = "b"
 SHOWN_CHARACTERS: Final = 20_000
 
@@ -42,9 +42,7 @@ def earlier() -> str:
 
 
 def soaked(folder: Path, profile: str, seconds: float, *faults: str) -> Case:
-    """Run the soak with exactly these faults, and return the evidence that it recorded. Fails if the soak reports a
-    finding.
-    """
+    """Run the soak with exactly these faults, and return the recorded evidence. Fails if the soak reports a finding."""
     words = [word for fault in faults for word in ("--fault", fault)]
     command = ["--profile", profile, f"--seconds={seconds:g}", "--seed=1", "--server=valkey", "--keep"]
     done = subprocess.run(
@@ -60,7 +58,9 @@ def soaked(folder: Path, profile: str, seconds: float, *faults: str) -> Case:
 
 
 def repeated_by_faults(case: Case) -> dict[str, str]:
-    """Return the tasks that were started again because of a fault, by id. The value names the first such fault."""
+    """Return the tasks that were started again because of a fault. The result maps the id of each task to the first
+    fault that caused another start.
+    """
     found: dict[str, str] = {}
     for history in case.histories.values():
         for run, following in pairwise(history.runs):
@@ -71,7 +71,7 @@ def repeated_by_faults(case: Case) -> dict[str, str]:
 
 
 def spans(case: Case, *faults: Fault) -> list[Span]:
-    """Return all spans of time in which one of these faults was active, in order."""
+    """Return all the spans during which one of these faults was active, in order."""
     return sorted(case.causes.of(*faults), key=lambda span: span.begin)
 
 
@@ -79,12 +79,12 @@ class Moved(NamedTuple):
     """A task that was running on the host that was lost. Times are in seconds after the loss."""
 
     queue: str
-    back_seconds: float  # until the task was back in its lane
-    start_seconds: float  # until the task was started on another host
+    back_seconds: float  # the time until the task was back in its lane
+    start_seconds: float  # the time until the task was started on another host
 
 
 def moved(case: Case, lost: Span) -> list[Moved]:
-    """Return the tasks that were running on the lost host."""
+    """Return the tasks that were running on the lost host when it was lost."""
     node = case.causes.node_in_force(lost.target, lost.begin)
     found = []
     for history in case.histories.values():
@@ -98,7 +98,7 @@ def moved(case: Case, lost: Span) -> list[Moved]:
 def test_a_partition_and_a_lost_host_lose_and_repeat_no_task(tmp_path: Path, measured: Measure) -> None:
     if reason := obstacle():
         pytest.skip(reason)
-    # One partition is shorter than a lease, and one is longer.
+    # One of the partitions is shorter than a lease, and the other one is longer.
     partitions = ("partition c 1 2", "partition c 8 9")
     case = soaked(tmp_path, "hosts", 35, *partitions, f"lose_host {LOST} 22 13")
     short, long = spans(case, Fault.PARTITION)
@@ -107,8 +107,8 @@ def test_a_partition_and_a_lost_host_lose_and_repeat_no_task(tmp_path: Path, mea
     assert str(short) not in causes
     [lost] = spans(case, Fault.LOSE_HOST)
     tasks = moved(case, lost)
-    # Several of these tasks may have run at once in one worker, but now they are started one by one. For such tasks,
-    # the test therefore limits only the time until they are back in their lanes.
+    # Several of these tasks may have been running in one worker at once. They are now started one by one, so the test
+    # limits only the time until they are back in their lanes.
     elsewhere = [task.start_seconds for task in tasks if task.queue not in case.evidence.setup.apart]
     assert tasks, "the lost host ran nothing, so this test shows nothing"
     measured("tasks of the lost host", len(tasks))
@@ -133,6 +133,6 @@ def test_a_rolling_upgrade_and_rollback_lose_and_repeat_no_task(
     starts = [mark.is_earlier for mark in case.evidence.ran]
     measured("records of the earlier version", sum(starts))
     measured("records of this version", len(starts) - sum(starts))
-    for one, other in (changes[0:2], changes[3:5]):  # between these two changes, at least one node runs each version
+    for one, other in (changes[0:2], changes[3:5]):  # between these two changes, each version runs on at least one node
         between = [mark for mark in case.evidence.ran if one.end <= mark.boot <= other.end]
         assert {mark.is_earlier for mark in between} == {True, False}

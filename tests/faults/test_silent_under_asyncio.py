@@ -1,5 +1,5 @@
-"""The application of examples/fastapi while its Redis does not reply. Its event loop continues, and its requests fail
-within the timeout.
+"""The application of examples/fastapi while its Redis does not reply. The event loop of the application keeps running,
+and requests to it fail within the timeout.
 """
 
 import asyncio
@@ -23,13 +23,13 @@ from support.faulty_link import FaultyLink
 EXAMPLE = Path(__file__).parents[2] / "examples/fastapi"
 TIMEOUT_SECONDS = 2.0
 REQUESTS = 20
-# This is the processor time of the thread, because other processes may run in between on a busy machine.
+# This is the processor time of the thread, because other processes may run in the meantime on a busy machine.
 LONGEST_PAUSE_SECONDS = 0.05
-BLOCKED_SECONDS = 0.4 * TIMEOUT_SECONDS  # if a call has to wait for its first reply, it fails after half of the timeout
+BLOCKED_SECONDS = 0.4 * TIMEOUT_SECONDS  # a call that has to wait for its first reply fails after half of the timeout
 
 
 class Turn(NamedTuple):
-    """How long an event loop took to run an always ready task again."""
+    """The time that an event loop took to come back to a task that is always ready to run."""
 
     seconds: float
     worked: float
@@ -48,12 +48,10 @@ async def longest_turn(over: asyncio.Event) -> Turn:
 
 @asynccontextmanager
 async def watched() -> AsyncIterator["asyncio.Task[Turn]"]:
-    """Measure the event loop during the block. When the block has ended, the yielded task returns the longest turn of
-    the loop.
-    """
+    """Measure the event loop during the block. After the block, the yielded task returns the loop's longest turn."""
     over = asyncio.Event()
     watching = asyncio.create_task(longest_turn(over))
-    await asyncio.sleep(0)  # let the task begin to measure
+    await asyncio.sleep(0)  # lets the task begin to measure
     yield watching
     over.set()
     await watching
@@ -61,8 +59,8 @@ async def watched() -> AsyncIterator["asyncio.Task[Turn]"]:
 
 @pytest.fixture(name="invoices")
 def _invoices(link: FaultyLink, namespace: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """Yield the example application with a default client that uses the link. Objects of earlier tests are collected
-    first, so that the garbage collector does not cause a long turn.
+    """Yield the example application with a default client that uses the link. Objects of earlier tests are
+    garbage-collected first, so that a later collection does not cause a long turn.
     """
     monkeypatch.syspath_prepend(EXAMPLE)
     monkeypatch.setattr(default_clients, "_default", default_clients.DefaultClient())
@@ -76,8 +74,8 @@ def _invoices(link: FaultyLink, namespace: str, monkeypatch: pytest.MonkeyPatch)
 
 @asynccontextmanager
 async def browsing(app: FastAPI) -> AsyncIterator[httpx2.AsyncClient]:
-    """Yield a client whose requests the application serves in this event loop. The application has already served one
-    request.
+    """Yield an HTTP client whose requests the application serves in this event loop. The application has already served
+    one request.
     """
     transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
     async with (

@@ -1,5 +1,5 @@
-"""Tiny limits of the operating system. The fleet works within them, or reports at its start which limit is too low and
-which value it needs.
+"""Tiny limits set by the operating system. The fleet works within these limits, or reports at its start which limit is
+too low and which value is needed.
 """
 
 import os
@@ -18,20 +18,20 @@ WORKERS = 3
 
 
 def under(limit: str, fleet: RunningFleet) -> RunningFleet:
-    """Change this fleet so that it will be started under this limit. `limit` has the arguments of `ulimit`."""
+    """Make this fleet start under a limit. `limit` has the arguments of `ulimit`."""
     fleet.prefix = ["sh", "-c", f'ulimit {limit} && exec "$@"', "sh"]
     return fleet
 
 
 def with_mounts(mounts: str, fleet: RunningFleet) -> RunningFleet:
-    """Change this fleet so that it will be started after these mount commands, in its own mount namespace."""
+    """Make this fleet start in its own mount namespace, after these mount commands."""
     command = f'mount --make-rprivate / && {mounts} && exec "$@"'
     fleet.prefix = ["unshare", "-m", "sh", "-c", command, "sh"]
     return fleet
 
 
 def works(fleet: RunningFleet) -> None:
-    """Check that the fleet runs tasks, serves its endpoints, replaces its workers, and exits after a SIGTERM."""
+    """Check that the fleet runs tasks, serves its endpoints, replaces its workers, and exits after SIGTERM."""
     fleet.start()
     for number in range(TASKS):
         fleet.client.enqueue("note", args=[str(number)], queue="default")
@@ -47,8 +47,8 @@ def works(fleet: RunningFleet) -> None:
 
 
 def is_refused(fleet: RunningFleet, *words: str) -> None:
-    """Check that the fleet exits with code 78 and a message that contains these words. It must not start any process or
-    leave anything behind.
+    """Check that the fleet exits with code 78 and a message that contains these words. The fleet must not start any
+    process or leave anything behind.
     """
     fleet.launch()
     assert fleet.exit_code() == 78

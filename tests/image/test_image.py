@@ -59,7 +59,7 @@ def client(server: Server, namespace: str) -> Iterator[rota.Client]:
 
 @pytest.fixture
 def code(namespace: str, tmp_path: Path) -> Path:
-    """Return a folder with the code of an application."""
+    """Return a folder with the code of a small application."""
     folder = tmp_path / "app"
     folder.mkdir(mode=0o755)
     (folder / "tasks.py").write_text(TASKS)
@@ -69,7 +69,7 @@ def code(namespace: str, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def fleet(engine: Engine, server: Server, namespace: str, code: Path) -> Iterator[str]:
-    """Yield the name of a container with a ready fleet."""
+    """Yield the name of a container whose fleet is ready."""
     environment = {"ROTA_REDIS_URL": server.url, "ROTA_HTTP__LISTEN": f"127.0.0.1:{free_port()}"}
     with engine.started(namespace, code, environment):
         until(lambda: is_healthy(engine, namespace), lambda: engine.podman("logs", namespace).stderr)

@@ -1,5 +1,5 @@
-"""The base class of all rules of the model test. It has a fleet, the model of the fleet, and the workers, and it
-delivers calls.
+"""The base class of all rules of the model test. It holds a fleet, the model of that fleet, and the workers, and
+delivers their calls.
 """
 
 import itertools
@@ -33,7 +33,7 @@ T = TypeVar("T")
 SECOND_US: Final = 1_000_000
 LEASE_US: Final = LEASE_MS * 1000
 HOUR_MS: Final = 3_600_000
-HOLD_MS: Final = 600_000  # the server's own clock measures this time, so no example may take that long
+HOLD_MS: Final = 600_000  # this time is measured by the server's own clock, so no example may take that long
 HIGH, FAST, SLOW = Share("high"), Share("fast", weight=3, condition="hours"), Share("slow")
 CAPPED, RATED, PLAIN = Share("capped", cap=2), Share("rated", interval_us=SECOND_US, burst=2), Share("plain")
 FEW: Final = Share("few", condition="rule")
@@ -72,7 +72,7 @@ _examples = itertools.count()
 
 
 def share_of(share: Share) -> QueueShare:
-    """Return a share of the model as the product's type `QueueShare`."""
+    """Convert a share of the model to the product's type `QueueShare`."""
     return QueueShare(share.queue, share.weight, share.cap, share.interval_us, share.burst, share.condition)
 
 
@@ -81,22 +81,22 @@ def domains_of(serving: Serving) -> list[Domain]:
 
 
 def bell_of(queue: str) -> str:
-    """Return the name of the doorbell at which the workers of a queue wait, which is its pattern or the queue
-    itself.
+    """Return the name of the doorbell at which the workers of a queue wait. It is named after the queue's pattern, or
+    after the queue itself.
     """
     return PATTERN_OF[queue].queue if queue in PATTERN_OF else queue
 
 
 DOMAINS: Final = tuple(domain for name in SERVINGS for domain in domains_of(SERVINGS[name]) if domain.has_patterns)
 HEARTBEAT: Final = heartbeat_of(1, {})
-# The limit on kept ends is so low that the memory of ends is often full.
+# The limit on the number of remembered ends is so low that the memory of ends is often full.
 KEPT: Final = Announced(6, 100_000, tuple(map(share_of, SERVED)), DOMAINS)
 PACKED: Final = {name: pack_tiers(domains_of(serving)) for name, serving in SERVINGS.items()}
 ALWAYS: Final = Rule("return true", lambda _: True)
 
 
 def wired(name: str, condition: Hours | Rule) -> QueueCondition:
-    """Return a condition of the model as the product's type `QueueCondition`."""
+    """Convert a condition of the model to the product's type `QueueCondition`."""
     if isinstance(condition, Rule):
         return QueueCondition(name, "lua", condition.text)
     return QueueCondition(name, "hours", text_of_hours(condition.known_until, condition.intervals))
@@ -104,9 +104,9 @@ def wired(name: str, condition: Hours | Rule) -> QueueCondition:
 
 @dataclass
 class Worker:
-    """The state that a worker has in its own process: `claims` without an outcome, `pending` outcomes that no reply has
-    confirmed, `tokens` that it took from doorbells and has not reported yet, and in `quarantined` the entry that it
-    must run alone.
+    """The state that a worker has in its own process. `claims` have no outcome yet, and `pending` outcomes have not
+    been confirmed by a reply. `tokens` were taken from doorbells and have not been reported yet. `quarantined` is the
+    entry that the worker must run alone.
     """
 
     owner: str
@@ -128,7 +128,7 @@ class Worker:
 @dataclass(frozen=True)
 class Sent:
     """A call, and a function that makes the same call in the model and compares the replies. `owner` is the owner that
-    makes the call, or for which it is made, and "" if there is no such owner.
+    makes the call, or on whose behalf it is made, or "" if there is no such owner.
     """
 
     command: ScriptCall[Any]
@@ -137,7 +137,7 @@ class Sent:
 
 
 class Machine(RuleBasedStateMachine):
-    """One example of the model test. It runs in a new, empty namespace."""
+    """One example of the model test, which runs in a new, empty namespace."""
 
     server: Server
 
@@ -163,7 +163,7 @@ class Machine(RuleBasedStateMachine):
 
     @initialize(has_events=st.booleans())
     def begin(self, has_events: bool) -> None:
-        """Start with one worker, with or without events. If there are no events, turns use a shorter path for tasks
+        """Start with one worker, either with or without task events. Without events, turns use a shorter path for tasks
         that are simply done.
         """
         self.kept = KEPT if has_events else KEPT._replace(events=0)
@@ -212,15 +212,17 @@ class Machine(RuleBasedStateMachine):
         keys = self.fleet.keys
         gone = [*map(keys.sent, nonces), *map(keys.unique, unique_keys), *map(keys.group, groups)]
         if gone:
-            # The server's own clock is not moved, so none of these keys has expired yet. But each must have an expiry:
-            # a TTL of -1 would mean that the key never expires.
+            # The server's own clock is not moved, so none of these keys has expired yet. However, each key must have an
+            # expiry. A TTL of -1 would mean that the key never expires.
             assert all(left != -1 and left <= HOLD_MS for left in map(self.fleet.redis.pttl, gone))
             self.fleet.redis.delete(*gone)
 
     def call(
         self, command: ScriptCall[T], check: Callable[[T], None], delivery: str = ANSWERED, owner: str = ""
     ) -> T | None:
-        """Deliver a call in the given way and check the reply. Return None if the sender receives no reply."""
+        """Deliver a call in the given way and check the reply. Return the reply, or None if the sender receives
+        none.
+        """
         sent = Sent(command, check, owner)
         if delivery in {LATE, COPIED}:
             self.in_transit.append(sent)
@@ -232,8 +234,8 @@ class Machine(RuleBasedStateMachine):
         return None if delivery == DROPPED else answer
 
     def deliver(self, sent: Sent) -> Any:
-        """Deliver a call and check its reply. A full server refuses calls that need memory, for example an enqueue.
-        Refused calls have no effect.
+        """Deliver a call and check its reply. A full server refuses the calls that need memory, such as an enqueue. A
+        refused call must have no effect.
         """
         if self.is_full and sent.command.script.name in REFUSED_WHEN_FULL:
             with pytest.raises(PushedBack) as refused:
@@ -250,7 +252,9 @@ class Machine(RuleBasedStateMachine):
         return answer
 
     def _deliver_for_the_reaped(self, sent: Sent) -> Any:
-        """Check invariant I4: after an owner was reaped, calls by the owner or in its name have no effect."""
+        """Check invariant I4: after an owner has been reaped, calls made by the owner or on its behalf have no
+        effect.
+        """
         before = self.picture().without_bells()
         answer = self._deliver(sent)
         assert self.picture().without_bells() == before

@@ -1,4 +1,4 @@
-"""Rules of deaths: crashes, lost nodes, and calls that outlive their owner."""
+"""Rules for deaths: crashes, lost nodes, and calls that arrive after the end of their owner."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ from support.protocol import LEASE_MS, RUN_RECORD, pack_settlements
 
 
 class Dying(Working):
-    """Rules by which owners end. Calls that an owner sent before its end may still arrive later."""
+    """Rules that end owners. Calls that an owner sent before its end may still arrive later."""
 
     @precondition(lambda self: self.workers)
     @rule(
@@ -27,9 +27,8 @@ class Dying(Working):
         delivery=DELIVERIES,
     )
     def crash(self, data: st.DataObject, finished: bool, ran: int, innocent: int, delivery: str) -> None:
-        """Let a worker die and the master reap it. The reap settles the outcomes in the slot. It charges the running
-        tasks with a crash, except tasks that are known to be innocent. If several tasks were running, none of them
-        becomes dead.
+        """Let a worker die and the master reap it. The reap settles the outcomes in the slot. It counts a crash for
+        each running task that is not known to be innocent. If several tasks were running, none of them becomes dead.
         """
         worker = self.workers.pop(self.pick(data, self.workers))
         if finished and worker.claims:
@@ -42,8 +41,8 @@ class Dying(Working):
 
     @rule(data=st.data(), how=st.sampled_from(["crash", "crash", "loss"]))
     def poison(self, data: st.DataObject, how: str) -> None:
-        """Directed: let the worker of a task die each time. The task becomes dead after three crashes, or after five
-        losses.
+        """Let the worker of a task die each time the task runs. The task must become dead after three crashes, or after
+        five losses. Random steps rarely reach this situation.
         """
         self.bring_if_few(data)
         for _ in range(3 if how == "crash" else 5):
@@ -81,8 +80,8 @@ class Dying(Working):
     @precondition(lambda self: self.model.leases.expires)
     @rule(data=st.data(), how=st.sampled_from(["late", "late", "renewed", "grace"]), delivery=DELIVERIES)
     def lease_runs_out(self, data: st.DataObject, how: str, delivery: str) -> None:
-        """Let a poller try to reap an owner. It succeeds only if the lease has expired without being renewed, and there
-        is no grace period.
+        """Let a poller try to reap an owner. The reap succeeds only if the lease has expired without being renewed and
+        there is no grace period.
         """
         owner = self.pick(data, self.model.leases.expires)
         match how:
@@ -100,8 +99,8 @@ class Dying(Working):
             self.keep_as_zombie(self.workers.pop(owner))
 
     def _let_expire(self, owner: str) -> None:
-        """Let time pass while all leases except the lease of this owner are renewed. A sweep must return the owner as
-        expired within the time of three leases, which includes the grace period.
+        """Let time pass while all leases are renewed except the lease of this owner. Within the time of three leases,
+        which includes the grace period, a sweep must return the owner as expired.
         """
         others = [name for name in self.model.leases.expires if name != owner]
         for _ in range(7):
@@ -134,7 +133,7 @@ class Dying(Working):
         data=st.data(), verb=VERBS, limit=st.integers(0, 2), act=st.sampled_from(["turn", "return_prefetched", "reap"])
     )
     def zombie(self, data: st.DataObject, verb: str, limit: int, act: str) -> None:
-        """Deliver a call by a reaped owner, or by the master in its name, after the reap."""
+        """After an owner has been reaped, deliver a call that the owner made, or that the master made on its behalf."""
         worker = data.draw(st.sampled_from(self.zombies))
         match act:
             case "turn":
@@ -150,8 +149,8 @@ class Dying(Working):
     @precondition(lambda self: self.in_transit)
     @rule(data=st.data())
     def arrive_late(self, data: st.DataObject) -> None:
-        """Deliver a delayed call. The model predicts the effect of the call, whatever has happened to the sender in the
-        meantime.
+        """Deliver a delayed call. The model predicts the effect of the call, regardless of what has happened to the
+        sender in the meantime.
         """
         at = data.draw(st.integers(0, len(self.in_transit) - 1))
         self.deliver(self.in_transit.pop(at))

@@ -1,4 +1,4 @@
-"""Faults of the server and its surroundings."""
+"""Rules for faults of the server and its environment."""
 
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
@@ -25,7 +25,7 @@ ACTS = st.sampled_from(
 
 
 class Faults(Dying, People):
-    """Rules by which the clock jumps, the server's memory becomes full, and keys and cached scripts are lost."""
+    """Rules for faults: the clock jumps, the server's memory becomes full, and keys and cached scripts are lost."""
 
     @rule(seconds=STEPS, is_renewed=st.booleans(), delivery=DELIVERIES)
     def time_passes(self, seconds: float, is_renewed: bool, delivery: str) -> None:
@@ -35,8 +35,8 @@ class Faults(Dying, People):
 
     @rule(seconds=JUMPS, is_swept=st.booleans())
     def clock_jumps(self, seconds: int, is_swept: bool) -> None:
-        """Let the server's clock jump. No lease may expire because of the jump, during which no owner had time to renew
-        its lease.
+        """Let the server's clock jump. No lease may expire because of the jump, since no owner had time to renew its
+        lease in between.
         """
         if is_swept:
             self.send_sweep()
@@ -49,7 +49,9 @@ class Faults(Dying, People):
 
     @rule(data=st.data(), act=ACTS, delivery=DELIVERIES)
     def faults(self, data: st.DataObject, act: str, delivery: str) -> None:
-        """Cause one fault. All faults share this rule, so that they do not crowd out the rules of the workers."""
+        """Cause one fault. All faults share this rule, because they would otherwise take up too many of the random
+        steps.
+        """
         {
             "script_cache_is_emptied": self.script_cache_is_emptied,
             "memory_runs_out_or_is_back": self.memory_runs_out_or_is_back,
@@ -77,8 +79,8 @@ class Faults(Dying, People):
         self.without_token.add(queue)
 
     def a_key_held_for_a_time_passes_on(self, data: st.DataObject, _: str) -> None:
-        """Directed: let a task hold a unique key for a limited time, and let another task take the key after that. The
-        end of the first task must not free the key.
+        """Let a task hold a unique key for a limited time, and then let another task take the key. The end of the first
+        task must not free the key. Random steps rarely reach this situation.
         """
         queue, key = data.draw(st.sampled_from(QUEUES)), data.draw(st.sampled_from(UNIQUE_KEYS))
         first, second = (New(f"t{next(self.ids)}", queue, "x", unique_key=key, hold_ms=ms) for ms in (HOLD_MS, 0))
@@ -88,8 +90,8 @@ class Faults(Dying, People):
         self.send_cancel(first.id)
 
     def an_owner_is_forgotten(self, data: st.DataObject, delivery: str) -> None:
-        """Delete an owner as if by hand. Its in-flight list then belongs to no registered owner until a poller finds
-        the list.
+        """Delete an owner, as an operator might do by hand. The owner's in-flight list then belongs to no registered
+        owner until a poller finds the list.
         """
         if self.model.leases.expires:
             owner = self.pick(data, self.model.leases.expires)

@@ -1,4 +1,4 @@
-"""Rules and invariants of groups and chains."""
+"""Rules and invariants for groups and chains."""
 
 from typing import Any
 
@@ -29,8 +29,8 @@ def new_task(new: New) -> NewTask:
 
 
 class Grouping(Opening, People):
-    """Rules for groups. Members are added together or one by one and end in every possible way, while groups are closed
-    and cancelled.
+    """Rules for groups. Members are added together or one by one. They end in every possible way, while groups are
+    closed and cancelled.
     """
 
     @rule(
@@ -48,7 +48,7 @@ class Grouping(Opening, People):
         closes: bool,
         delivery: str,
     ) -> None:
-        """Add members to a new group or to a known one, or enqueue chains without a group."""
+        """Add members to a new group or to an existing one, or enqueue chains that belong to no group."""
         group = data.draw(st.sampled_from([f"g{next(self.ids)}", *self.model.groups, ""]))
         opening = self._chain(data.draw(FOLLOWING)), self._chain(data.draw(FOLLOWING))
         known = self.model.groups.get(group)
@@ -64,7 +64,7 @@ class Grouping(Opening, People):
         return tuple(New(self._an_id(luck), queue, body_of("f", queue).decode(), due) for queue, due, luck in wishes)
 
     def _an_id(self, luck: int) -> str:
-        """Return a new id, or sometimes the id of a live or ended task."""
+        """Return a new id or, sometimes, the id of a live or ended task."""
         known = [*self.model.places.former, *self.model.places.tasks]
         return known[0] if known and not luck else f"m{next(self.ids)}"
 
@@ -96,7 +96,7 @@ class Grouping(Opening, People):
     @precondition(lambda self: self.model.groups)
     @rule(data=st.data(), delivery=DELIVERIES, cancels=st.booleans())
     def cancel_group(self, data: st.DataObject, delivery: str, cancels: bool) -> None:
-        """Cancel a group and then its members. If `cancels` is not set, the caller dies before it cancels the
+        """Cancel a group and then its members. If `cancels` is not set, the caller dies before it can cancel the
         members.
         """
         group = self.pick(data, [*self.model.groups, "unknown"])
@@ -111,8 +111,8 @@ class Grouping(Opening, People):
     @precondition(lambda self: self.workers)
     @rule(data=st.data(), verbs=st.lists(VERBS, min_size=1, max_size=3), queue=st.sampled_from(QUEUES))
     def a_group_is_worked_off(self, data: st.DataObject, verbs: list[str], queue: str) -> None:
-        """Directed, because random steps end few groups: enqueue a group, one of whose members is a chain, and take
-        some turns in which its members run.
+        """Enqueue a group with a chain among its members, and take some turns in which the members run. This rule is
+        needed because random steps complete too few groups.
         """
         worker = self.workers[self.pick(data, self.workers)]
         new = [self._first(queue, "", ("", 0), 1) for _ in range(3)]
@@ -130,7 +130,7 @@ class Grouping(Opening, People):
 
     @invariant()
     def groups_match_the_model(self) -> None:
-        """Check that each group ends exactly once, and that its follow-up task exists only from then on."""
+        """Check that each group ends exactly once, and that the task that follows it does not exist before that."""
         dependents, keys = self.model.places.dependents, self.fleet.keys
         living = {name: group for name, group in dependents.groups.items() if group.ended is None}
         pipe: Any = self.fleet.redis.pipeline(transaction=False)
@@ -147,8 +147,8 @@ class Grouping(Opening, People):
     @precondition(lambda self: self.model.groups)
     @rule(data=st.data())
     def look_at_a_group(self, data: st.DataObject) -> None:
-        """Compare the state of a group with the model, and check that `heal_members` finds no member whose end was
-        missed.
+        """Compare the state of a group with the model. Check that `heal_members` finds no member whose end was
+        overlooked.
         """
         assert self.fleet.run(self.fleet.store.heal_members("")) == HealedMembers("0", 0)
         name = self.pick(data, self.model.groups)

@@ -1,4 +1,6 @@
-"""Checks after each step: the data in Redis matches the model, and every promise of the protocol holds."""
+"""Checks that are made after each step: the data in Redis matches the model, and every promise of the protocol is
+kept.
+"""
 
 from typing import Any
 
@@ -64,7 +66,7 @@ class Invariants(Machine):
         assert picture.counts == {name: number for name, number in places.counts.items() if number}
 
     def each_change_has_one_event(self) -> None:
-        """Check that each change has exactly one event, and that the events are in the order in which the scripts made
+        """Check that each change has exactly one event, and that the events have the order in which the scripts made
         the changes.
         """
         new: Any = self.fleet.redis.xrange(self.fleet.keys.events, self.compared_to)
@@ -74,7 +76,7 @@ class Invariants(Machine):
 
     def i1_each_accepted_id_is_in_exactly_one_place(self, picture: Picture) -> None:
         """Check that each accepted id is in exactly one place, and that a task has a ticket if and only if it is
-        delayed or dead. Legacy items do not count, because they are not accepted yet.
+        delayed or dead. Legacy items do not count, because they have not been accepted yet.
         """
         scheduled = [member for member in picture.delayed if member in picture.tickets]
         texts = [text for lists in (picture.lanes, picture.inflight) for texts in lists.values() for text in texts]
@@ -89,8 +91,8 @@ class Invariants(Machine):
         assert {how: number for how, number in audit.ended.items() if number} == self.model.places.ended
 
     def i3_starts_are_accounted_for(self, picture: Picture) -> None:
-        """Check that the counters of each entry explain its claims: each claim has ended in a failure, a crash, a loss
-        or a release, except the latest claim of a task that is still held.
+        """Check that the counters of each entry explain its claims. Each claim must have ended in a failure, a crash, a
+        loss or a release, except the latest claim of a task that is still held.
         """
         held = {id_of(text) for texts in picture.inflight.values() for text in texts}
         lines = [text for lists in (picture.lanes, picture.inflight) for texts in lists.values() for text in texts]
@@ -102,16 +104,16 @@ class Invariants(Machine):
             assert self.model.places.tasks[task_id].starts == sum(map(int, ticket.split(" ")[2:6]))
 
     def i5_in_flight_lists_belong_to_registered_owners(self, picture: Picture) -> None:
-        """Check that each in-flight list with entries belongs to a registered owner, or to an owner that a fault has
-        deleted.
+        """Check that each in-flight list with entries belongs to a registered owner, or to an owner that was deleted by
+        a fault.
         """
         held = {owner for owner, texts in picture.inflight.items() if texts}
         assert not held & self.reaped
         assert held <= set(picture.owners) | self.forgotten
 
     def i6_first_attempts_are_in_order_of_arrival(self, picture: Picture) -> None:
-        """Check that the tasks in a ready lane that were never claimed are in the order of their enqueues. The
-        positions of returned tasks are checked against the model.
+        """Check that those tasks in a ready lane that were never claimed are in the order in which they were enqueued.
+        For returned tasks, the model checks the positions.
         """
         for queue in QUEUES:
             texts = [text for text in picture.lanes[queue, "ready"] if not picture.is_tombstone(text)]
@@ -127,13 +129,13 @@ class Invariants(Machine):
                     assert int(due) <= int(ready)
 
     def each_occurrence_is_enqueued_once(self) -> None:
-        """Check that no occurrence was enqueued twice, however many pollers read the schedule's record and however the
-        clock jumps.
+        """Check that no occurrence was enqueued twice, no matter how many pollers read the schedule's record and how
+        the clock jumps.
         """
         assert all(times == 1 for times in self.model.went_on.values())
 
     def i12_a_unique_key_is_held_by_one_live_task(self, picture: Picture) -> None:
-        """Check that each unique key is held by the live task that the model expects. A key is free when its task has
+        """Check that each unique key is held by the live task that the model expects. A key is free once its task has
         ended or the requested time has passed.
         """
         places = self.model.places
@@ -144,7 +146,7 @@ class Invariants(Machine):
             assert picture.keys[holder] == key
 
     def attempt_records_are_kept_exactly_as_long_as_its_task(self, picture: Picture) -> None:
-        """Check that the only stored records are attempt records of live tasks and death records of dead tasks."""
+        """Check that all stored records are attempt records of live tasks or death records of dead tasks."""
         living = {task_id: text for task_id, text in picture.epitaphs.items() if task_id not in picture.dead}
         assert living == self.model.places.attempt_records
         assert picture.epitaphs.keys() == {*living, *picture.dead}
@@ -152,16 +154,16 @@ class Invariants(Machine):
         assert marked == living.keys()
 
     def no_waiting_task_is_marked_started(self, picture: Picture) -> None:
-        """Check that no task in a lane and no delayed task has a start mark. A marked task may have been started, so it
-        must be held by an owner or dead.
+        """Check that no task in a lane and no delayed task has a start mark. A task with a start mark may have been
+        started, so it must be dead or held by an owner.
         """
         waiting = [text for texts in picture.lanes.values() for text in texts if id_of(text) in picture.tasks]
         flags = [text.rpartition(" ")[2] for text in [*waiting, *picture.tickets.values()]]
         assert not [flag for flag in flags if "b" in flag]
 
     def caps_and_rates_are_kept(self, picture: Picture) -> None:
-        """Check that no queue runs more tasks than its cap permits. In addition, check that `burst + 1` successive
-        starts of a rate take at least `burst` intervals minus the slack.
+        """Check that no queue runs more tasks than its cap permits. Also check that any `burst + 1` successive starts
+        under a rate take at least `burst` intervals minus the slack.
         """
         if not self.forgotten:
             held = [text.split(" ")[1] for texts in picture.inflight.values() for text in texts]
@@ -174,9 +176,10 @@ class Invariants(Machine):
                 assert last - first >= burst * interval_us - slack_us(interval_us, burst)
 
     def every_waiting_task_has_a_token(self, picture: Picture) -> None:
-        """Check that a worker will notice each claimable task: the doorbell of its queue has a token, or a worker took
-        the token and will report it. After a fault or a push without the client, the token may be missing until the
-        next sweep. Queues with a rate or a condition are not checked, because workers have timers for them.
+        """Check that a worker will notice each task that can be claimed: the doorbell of its queue has a token, or a
+        worker has taken the token and will report it. After a fault or a push without the client, the token may be
+        missing until the next sweep. Queues with a rate or a condition are not checked, because workers have timers for
+        these queues.
         """
         told = {queue for worker in self.workers.values() for queue in worker.tokens}
         claims = self.model.claims()
@@ -188,8 +191,8 @@ class Invariants(Machine):
         assert all(tokens <= 1 for tokens in (*picture.bells.values(), picture.poller_bell))
 
     def a_poller_will_check_in_time(self, picture: Picture) -> None:
-        """Check that a poller has a timer for the first due task, or that the pollers' doorbell has a token. A poller
-        notices a ZADD by another program only at its next check.
+        """Check that a poller has a timer for the first due task, or that the pollers' doorbell has a token. If another
+        program uses ZADD, a poller notices the new item only at its next check.
         """
         due = [at for at, item in self.model.places.scheduled.values() if isinstance(item, Task)]
         if due and not self.bare_is_unseen and not picture.poller_bell:
@@ -197,8 +200,8 @@ class Invariants(Machine):
             assert self.poller_knows <= min(due)
 
     def each_move_is_in_the_table_of_states(self, picture: Picture) -> None:
-        """Check that the table of states allows each change of a task's state, given the scripts that have run since
-        the last check.
+        """Check that each change of a task's state is allowed by the table of states, given the scripts that have run
+        since the last check.
         """
         self.states.check(picture, self.model.places.ended, self.fleet.scripts_run)
         self.fleet.scripts_run.clear()

@@ -1,5 +1,5 @@
-"""Rules for queues that open, close, appear and disappear. These rules are directed, because random steps rarely reach
-these situations.
+"""Rules for queues that open, close, appear and disappear. Each rule aims at a situation that random steps rarely
+reach.
 """
 
 from hypothesis import strategies as st
@@ -19,10 +19,10 @@ BROKEN = Rule("return ready + nil", lambda _: None)
 
 
 class Opening(Dying):
-    """Rules by which workers run every task that may be claimed, while queues open, close, appear and disappear."""
+    """Rules in which workers run every task that may be claimed, while queues open, close, appear and disappear."""
 
     def empty_what_is_open(self, worker: Worker) -> TurnReply | None:
-        """Take turns until one of them claims nothing, and return the reply of the last turn."""
+        """Take turns until a turn claims nothing, and return the reply of that last turn."""
         reply = None
         for _ in range(MOST_TURNS):
             worker.pending += [(claim, DONE) for claim in worker.claims]
@@ -39,8 +39,8 @@ class Opening(Dying):
         shut=st.sampled_from([NEVER, CROWDED, BROKEN]),
     )
     def a_condition_closes_and_opens(self, data: st.DataObject, queue: str, shut: Rule) -> None:
-        """Let a condition close a queue and open it later. A worker that finds the queue closed receives the time of
-        the next check.
+        """Let a condition close a queue and open it later. A worker that finds the queue closed receives the time at
+        which it must check again.
         """
         worker = self.workers[self.pick(data, self.workers)]
         opens_at = self.now + 2 * SECOND_US
@@ -55,8 +55,8 @@ class Opening(Dying):
     @precondition(lambda self: self.workers)
     @rule(data=st.data(), queue=st.sampled_from(sorted(PATTERN_OF)))
     def a_tenant_comes_and_goes(self, data: st.DataObject, queue: str) -> None:
-        """Let a queue of a pattern stay empty until it is forgotten. When it gets tasks again, it starts like a new
-        queue.
+        """Let a queue that belongs to a pattern stay empty until it is forgotten. When the queue gets tasks again, it
+        starts like a new queue.
         """
         worker = self.workers[self.pick(data, self.workers)]
         self.bring(queue, 2)

@@ -1,4 +1,4 @@
-"""The actions and inspections of operators."""
+"""The actions of operators, and the commands with which they inspect a fleet."""
 
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
@@ -34,8 +34,8 @@ ACTS = st.sampled_from(
     + ["an_entry_is_lost"] * 2
     + ["conditions_change"] * 3
 )
-# Each tuple has the time up to which the hours are known, then the start and the end of each open period. All are in
-# seconds from now.
+# Each tuple has the time until which the hours are known, followed by the start and the end of each open period. All
+# times are in seconds from now.
 HOURS = [(3600, -60, 3600), (3600, -60, 30), (3600, 5, 60), (3600, -60, -30, 2, 4, 10, 3600), (3600,), (-1, -60, -30)]
 RULES = [
     ALWAYS,
@@ -51,8 +51,8 @@ ENOUGH = 8
 
 
 class People(Working):
-    """Actions and inspections of operators. They share one rule, because otherwise they would crowd out the rules of
-    workers.
+    """Actions and inspections of operators. They share one rule, because they would otherwise take up too many of the
+    random steps.
     """
 
     @rule(data=st.data(), act=ACTS, delivery=DELIVERIES)
@@ -77,7 +77,7 @@ class People(Working):
     @precondition(lambda self: self.workers)
     @rule(data=st.data(), verb=VERBS, delivery=DELIVERIES)
     def cancel_what_runs(self, data: st.DataObject, verb: str, delivery: str) -> None:
-        """Cancel a running task, and settle it. It gets no further attempt, whatever its outcome is."""
+        """Cancel a running task, and settle the task. It must get no further attempt, whatever its outcome."""
         worker = self.workers[self.pick(data, self.workers)]
         if not worker.claims:
             self.bring_if_few(data)
@@ -88,8 +88,8 @@ class People(Working):
             self.take_turn(worker, 1)
 
     def cancel(self, data: st.DataObject, delivery: str) -> None:
-        """Cancel a running task, a dead task, or any task. The rule first draws which of these it is, because otherwise
-        nearly all cancelled tasks would be in lanes.
+        """Cancel a running task, a dead task, or any task. The rule first draws which of the three it is, because
+        otherwise nearly all cancelled tasks would be in lanes.
         """
         places = self.model.places
         running = [task.id for held in places.inflight.values() for task in held]
@@ -101,7 +101,9 @@ class People(Working):
     def cancel_and_enqueue_again(
         self, data: st.DataObject, wish: tuple[str, str, tuple[str, int], int], again: bool
     ) -> None:
-        """Directed: cancel a task that waits in a lane, and enqueue another task with its id, which is free at once."""
+        """Cancel a task that waits in a lane, and enqueue another task with the same id, which must be free at once.
+        Random steps rarely reach this situation.
+        """
         queue, due, (key, hold_ms), _ = wish
         self.bring_if_few(data)
         places = self.model.places
@@ -117,7 +119,7 @@ class People(Working):
         self.call(self.fleet.store.cancel(task_id), check, delivery)
 
     def pause(self, data: st.DataObject, delivery: str) -> None:
-        """Pause a queue. Only one queue is paused at a time, because otherwise little would happen."""
+        """Pause a queue. At most one queue is paused at a time, because otherwise little else would happen."""
         queue = next(iter(self.model.paused), None) or data.draw(st.sampled_from(QUEUES))
 
         def check(changed: int) -> None:
@@ -172,7 +174,7 @@ class People(Working):
         self.call(self.fleet.store.trim(seconds * SECOND_US, most), check, delivery)
 
     def heal(self, data: st.DataObject, _: str) -> None:
-        """Set a counter to a wrong number by hand, and let `heal` correct it."""
+        """Set a counter to a wrong number, as if by hand, and let `heal` correct it."""
         field = f"{data.draw(st.sampled_from(['running', 'delayed', 'dead']))}:{data.draw(st.sampled_from(QUEUES))}"
         if not self.is_full:
             self.fleet.redis.hset(self.fleet.keys.counts, field, 7)
@@ -191,12 +193,12 @@ class People(Working):
             assert found.attempt_records.decode() == places.attempt_records.get(task_id, "")
 
     def is_cancelled(self, task_id: str) -> bool:
-        """Whether the task is live and was cancelled. No attempt records are reported for such a task."""
+        """Whether the task is live and was cancelled. For such a task, no attempt records are reported."""
         task = self.model.places.tasks.get(task_id)
         return task is not None and task.cancelled
 
     def has_no_known_lane(self, task_id: str) -> bool:
-        """Whether the task waits in a lane that cannot be found because its body names no queue."""
+        """Whether the lane of a waiting task cannot be found because the task's body names no queue."""
         task = self.model.places.tasks.get(task_id)
         is_nameless = task is not None and named_in(task.body)[0] == UNKNOWN_QUEUE
         return is_nameless and self.model.state(task_id) == "ready"
@@ -204,7 +206,8 @@ class People(Working):
     def look_at_queues(self, _: st.DataObject, __: str) -> None:
         overview = self.fleet.run(self.fleet.store.overview(QUEUES))
         places = self.model.places
-        places.at(self.now)  # the clock may just have jumped, and conditions with hours depend on the time
+        # The clock may have just jumped, and the result of a condition with hours depends on the time.
+        places.at(self.now)
         for row in overview.queues:
             counts = [places.counts[f"{place}:{row.queue}"] for place in ("delayed", "running", "dead")]
             legacy_items = self.model.legacy_items() if row.queue == UNKNOWN_QUEUE else 0
@@ -216,11 +219,13 @@ class People(Working):
             closed_for = 0 if by is None else self.now - self.model.closed.get(row.queue, self.now)
             assert row.closed_age_us == max(
                 0, closed_for
-            )  # if the clock went back, the time at which the queue was closed may be in the future
+            )  # if the clock was set back, the queue may have been closed at a time that is now in the future
             assert row.served == (self.model.served.get(bell_of(row.queue), 0) > self.now)
 
     def announce(self, data: st.DataObject, _: str) -> None:
-        """Publish the served queues. Tasks for other queues are accepted too, but their producers get a warning."""
+        """Publish the list of served queues. Tasks for other queues are accepted too, but their producers get a
+        warning.
+        """
         queues, hours = data.draw(st.lists(st.sampled_from(NAMES), unique=True)), data.draw(st.integers(1, 3))
         others = [self.kept._replace(ends=2), self.kept._replace(ends=0), KEPT, KEPT._replace(events=0)]
         kept = data.draw(st.sampled_from([self.kept, self.kept, *others]))
@@ -228,9 +233,7 @@ class People(Working):
         self.model.announce(self.now, queues, hours * HOUR_MS * 1000, kept.ends, kept.events, shares=SERVED)
 
     def conditions_change(self, data: st.DataObject, delivery: str) -> None:
-        """Publish a condition with hours from now on and a condition with another rule, or only one of the two, or
-        none.
-        """
+        """Publish a condition with hours and a condition in Lua, or only the condition with hours, or neither."""
         hours, rule = data.draw(st.sampled_from(HOURS)), data.draw(st.sampled_from(RULES))
         now, told = self.now, data.draw(st.sampled_from([2, 2, 2, 1, 0]))
         known_until, *intervals = (now + second * SECOND_US for second in hours)
@@ -241,14 +244,14 @@ class People(Working):
         self.define(dict(list(conditions.items())[:told]), delivery)
 
     def audit(self, _: st.DataObject, __: str) -> None:
-        """Check that the audit's search reports the tasks of deleted owners as unplaced, and no others."""
+        """Check that the audit reports the tasks of deleted owners as unplaced, and no other tasks."""
         places, known = self.model.places, self.model.leases.expires
         orphaned = [task.id for owner, held in places.inflight.items() if owner not in known for task in held]
         assert walk(self.fleet) == sorted(task_id for task_id in orphaned if task_id in places.tasks)
 
     def an_entry_is_lost(self, data: st.DataObject, _: str) -> None:
-        """Remove an entry from its lane by hand. The audit must find its task, and `restore` must put only unplaced
-        tasks back.
+        """Remove an entry from its lane, as if by hand. The audit must find the task of the entry, and `restore` must
+        put back unplaced tasks only.
         """
         self.bring_if_few(data)
         places, keys = self.model.places, self.fleet.keys

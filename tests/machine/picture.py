@@ -1,4 +1,4 @@
-"""The complete contents of a namespace, which are read in one exchange of plain commands."""
+"""A copy of the complete contents of a namespace, read with one pipeline of plain commands."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -11,8 +11,8 @@ from support.protocol import Fleet
 
 @dataclass(frozen=True)
 class Picture:
-    """The whole data of a namespace. Entries and items are stored as texts, and times in microseconds. `turns` has the
-    marked and the placed queues of each domain with patterns.
+    """All data of a namespace. Entries and items are stored as texts, and times in microseconds. `turns` has the marked
+    and the placed queues of each domain with patterns.
     """
 
     lanes: dict[tuple[str, str], list[str]]
@@ -50,8 +50,8 @@ class Picture:
         return task_id in self.former and int(incarnation or 0) < self.former[task_id][0]
 
     def without_bells(self) -> "Picture":
-        """Return a copy without doorbells and marks, because a call that changes nothing else may still ring a doorbell
-        and mark a queue.
+        """Return a copy without doorbells and marks. Even a call that changes nothing else may ring a doorbell and mark
+        a queue.
         """
         return replace(self, bells={}, poller_bell=0, turns={}, idle={})
 
@@ -59,8 +59,8 @@ class Picture:
 def take_picture(
     fleet: Fleet, queues: Iterable[str], owners: Iterable[str], unique_keys: Iterable[str], domains: Iterable[str] = ()
 ) -> Picture:
-    """Read the whole data of the namespace. Keys of single queues, owners, unique keys and domains are read only for
-    the given names.
+    """Read all data of the namespace. Keys of individual queues, owners, unique keys and domains are read only for the
+    given names.
     """
     queues, owners, unique_keys, domains = list(queues), list(owners), list(unique_keys), list(domains)
     answers = iter(fleet.look(_questions(fleet.keys, queues, owners, unique_keys, domains)))
@@ -74,7 +74,9 @@ def take_picture(
 
 
 def _of_the_namespace(fleet: Fleet, answers: Iterator[Any], times: dict[str, str]) -> dict[str, Any]:
-    """Return the values of the keys that exist once per namespace, by the names of the fields of `Picture`."""
+    """Return the values of the keys that exist once per namespace. The result is keyed by the field names of
+    `Picture`.
+    """
     tasks, tickets, epitaphs, keys, counts, rotation, rates, former, schedules, alive = map(_pairs, islice(answers, 10))
     delayed, dead, owners, schedules_due, idle = map(_scores, islice(answers, 5))
     marked, known = map(set, islice(answers, 2))
@@ -166,7 +168,7 @@ def _sealed(fleet: Fleet, numbers: list[str]) -> dict[int, str]:
 
 def _times(of_domains: Iterable[tuple[str, dict[str, str], dict[str, float]]]) -> dict[str, str]:
     """Return the times of queues in domains with patterns, in the form in which the hash `rotation` has the times of
-    other domains.
+    all other domains.
     """
     return {
         domain if name == "*" else f"{domain} {name}": state

@@ -1,4 +1,4 @@
-"""Rules of pollers."""
+"""Rules for pollers."""
 
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
@@ -14,14 +14,14 @@ FORGET_SECONDS = 30
 
 
 class Polling(Producing):
-    """Rules by which pollers promote, sweep and adopt."""
+    """Rules in which pollers promote, sweep and adopt."""
 
     @rule(limit=st.sampled_from([1, 2, 500, 500]), delivery=DELIVERIES)
     def promote(self, limit: int, delivery: str) -> None:
         self.send_promote(limit, delivery)
 
     def send_promote(self, limit: int = 500, delivery: str = ANSWERED) -> None:
-        """Promote due tasks, as a poller does when its doorbell or its timer wakes it."""
+        """Promote due tasks, as a poller does when it is woken by its doorbell or its timer."""
 
         def check(reply: Promoted) -> None:
             expected = self.model.promote(self.now, limit)
@@ -38,8 +38,8 @@ class Polling(Producing):
         self.send_sweep(delivery)
 
     def send_sweep(self, delivery: str = ANSWERED) -> tuple[str, ...]:
-        """Sweep, and return the expired owners. Check that the sweep rings the doorbells of queues that have entries
-        but no token.
+        """Sweep, and return the expired owners. Check that the sweep rings the doorbells of those queues that have
+        entries but no token.
         """
         known = set(self.model.places.known)
         entries = {queue: len(self.model.places.entries(queue)) for queue in known}
@@ -61,19 +61,19 @@ class Polling(Producing):
             paused, is_closed = self.model.paused, self.model.is_closed_for_sweeps
             unrung = {queue for queue in waiting if queue not in paused and not is_closed(queue)}
             rescued = {bell_of(queue) for queue in unrung - may_be_full}
-            # The queues of a pattern share one doorbell. If a cap or a rate may close one of these queues, it depends
-            # on their order whether the sweep counts a rescue.
+            # The queues of a pattern share one doorbell. If a cap or a rate may close one of these queues, the order of
+            # the queues decides whether the sweep counts a rescue.
             surely = rescued - {bell_of(queue) for queue in unrung & may_be_full}
             assert len(surely) <= reply.rescues <= len(rescued)
         self._poller_learns(reply.next_due_us)
-        # A sweep does not know a queue of a pattern that has only got items from other programs.
+        # A sweep does not know a queue that belongs to a pattern and has only received items from other programs.
         self.without_token &= PATTERN_OF.keys() - known
         return reply.expired
 
     @rule(data=st.data(), delivery=DELIVERIES)
     def adopt_scheduled(self, data: st.DataObject, delivery: str) -> None:
-        """Adopt the legacy items of the delayed set, as a poller does. The call may also name members that are tasks or
-        do not exist.
+        """Adopt the legacy items of the delayed set, as a poller does. The call may also name members that are already
+        tasks or that do not exist.
         """
         scheduled = self.model.places.scheduled
         bare = [member for member, (_, item) in scheduled.items() if isinstance(item, LegacyItem)]
@@ -86,8 +86,8 @@ class Polling(Producing):
         self.call(self.fleet.store.adopt_scheduled([member.encode() for member in members]), check, delivery)
 
     def _poller_learns(self, next_due: int | None) -> None:
-        """Store the time of the poller's next check. If there was no reply, the time is 0, because the poller then
-        checks again at once.
+        """Store the time at which the poller checks again. If there was no reply, the time is 0, because the poller
+        then checks again at once.
         """
         self.poller_knows = next_due
         self.bare_is_unseen = False

@@ -1,4 +1,4 @@
-"""Rules for producers that use the client or other languages."""
+"""Rules for producers, which use the client or other programming languages."""
 
 import itertools
 
@@ -20,11 +20,11 @@ FEW = 5
 
 
 class Producing(Machine):
-    """Rules by which tasks are enqueued with all options."""
+    """Rules that enqueue tasks with all options."""
 
     @rule(wishes=st.lists(WISHES, min_size=1, max_size=3), delivery=DELIVERIES)
     def enqueue(self, wishes: list[tuple[str, str, tuple[str, int], int]], delivery: str) -> None:
-        """Enqueue tasks. Sometimes a task gets the id of a live task, or two tasks of a call get the same id."""
+        """Enqueue tasks. Sometimes a task gets the id of a live task, or two tasks of the same call get the same id."""
         live, news = sorted(self.model.places.tasks, key=lambda one: not self.model.places.tasks[one].cancelled), []
         for queue, due, (key, hold_ms), luck in wishes:
             task_id = live[0] if live and not luck else f"t{next(self.ids)}"
@@ -38,8 +38,8 @@ class Producing(Machine):
         self.bring(queue, number, f"@{self.now + 2 * SECOND_US}" if scheduled else "")
 
     def bring_if_few(self, data: st.DataObject) -> None:
-        """Enqueue tasks if few are waiting. Rules that need tasks call this, because the random rules alone would
-        enqueue too few.
+        """Enqueue tasks if few tasks are waiting. Rules that need tasks call this method, because the random rules
+        alone would enqueue too few.
         """
         if sum(len(self.model.places.entries(queue)) for queue in QUEUES) < FEW:
             self.bring(data.draw(st.sampled_from(QUEUES)), FEW)
@@ -80,8 +80,8 @@ class Producing(Machine):
         kind=BARE, queue=st.sampled_from(QUEUES), place=st.sampled_from(["ready", "ready", "delayed", "-5", "1", "30"])
     )
     def bare(self, kind: str, queue: str, place: str) -> None:
-        """Push an item with RPUSH or ZADD, as programs in other languages do. Such a push rings no doorbell and marks
-        no queue. An item that is not a valid task becomes dead when a worker or a poller finds it.
+        """Push an item with RPUSH or ZADD, as programs in other languages do. Such a push does not ring a doorbell or
+        mark a queue. An item that is not a valid task becomes dead when a worker or a poller finds it.
         """
         bare, keys = self._bare(kind, queue), self.fleet.keys
         if place in {"ready", "delayed"}:

@@ -1,4 +1,4 @@
-"""Actions of clients, nodes and pollers on schedules. A poller may use a record that it read long before."""
+"""Actions that clients, nodes and pollers perform on schedules. A poller may use a record that it read long before."""
 
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
@@ -24,8 +24,8 @@ ACTS = st.sampled_from(["put"] * 2 + ["declare", "pause", "resume", "remove", "f
 
 
 class Schedules(Working):
-    """Rules for schedules: one rule for all actions of operators and nodes, one for pollers, and one that makes an
-    occurrence due.
+    """Rules for schedules. One rule has all actions of operators and nodes, another has those of pollers, and a third
+    makes an occurrence due.
     """
 
     @rule(data=st.data(), act=ACTS, name=st.sampled_from(NAMES), delivery=DELIVERIES)
@@ -93,7 +93,7 @@ class Schedules(Working):
         self.call(self.store.forget(name, patience), check, delivery)
 
     def run_schedule(self, data: st.DataObject, name: str, delivery: str) -> None:
-        """Run a schedule now, based on a record that was read earlier and may be out of date."""
+        """Run a schedule now. The run is based on a record that was read earlier and may be out of date."""
         if not self.readings:
             self.look_at_schedules(data, name, ANSWERED)
         for _, kept in self.readings[:1]:
@@ -120,7 +120,9 @@ class Schedules(Working):
 
     @rule(data=st.data(), delivery=DELIVERIES)
     def a_poller_advances(self, data: st.DataObject, delivery: str) -> None:
-        """Let a poller advance a schedule, based on a record that was read earlier and may be out of date."""
+        """Let a poller advance a schedule. The poller uses a record that it read earlier and that may be out of
+        date.
+        """
         if self.readings:
             self.send_advance(*data.draw(st.sampled_from(self.readings)), delivery)
 
@@ -141,8 +143,8 @@ class Schedules(Working):
 
     @rule(data=st.data(), name=st.sampled_from(NAMES))
     def an_occurrence_comes(self, data: st.DataObject, name: str) -> None:
-        """Directed: let two pollers with the same record enqueue an occurrence, and promote the occurrence when it is
-        due.
+        """Let two pollers with the same record enqueue an occurrence, and promote the occurrence when it is due. Random
+        steps rarely reach this situation.
         """
         if name not in self.model.schedules:
             self.put_schedule(data, name, ANSWERED)

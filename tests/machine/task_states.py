@@ -1,5 +1,5 @@
-"""A check that each move of a task is one that the table of states permits to a script that has run since the last
-check.
+"""The check that the table of states permits each change of a task's state, given the scripts that have run since the
+last check.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +15,7 @@ _GROUPS: Final = frozenset({"close_group", "cancel_group", "heal", "heal_members
 
 
 def states_in(picture: Picture) -> dict[str, State]:
-    """Return the state of each accepted task that still has data."""
+    """Return the state of each accepted task about which Redis still has data."""
     lists = {State.READY: picture.lanes.values(), State.RUNNING: picture.inflight.values()}
     listed = {
         text.partition(" ")[0]: state
@@ -26,13 +26,13 @@ def states_in(picture: Picture) -> dict[str, State]:
     }
     scored = dict.fromkeys(picture.delayed, State.SCHEDULED) | dict.fromkeys(picture.dead, State.DEAD)
     states = {task_id: state for task_id, state in (listed | scored).items() if task_id in picture.tasks}
-    # The entry of a cancelled task stays in its lane, without a body, until a claim drops it.
+    # The entry of a cancelled task stays in its lane without a body until a claim removes it.
     dropped = {task_id for task_id, state in states.items() if state is State.READY and not picture.tasks[task_id]}
     return states | dict.fromkeys(dropped, State.CANCELLED)
 
 
 def reached(start: State | None, scripts: Iterable[str]) -> set[State | None]:
-    """Return the states that a task may have after these scripts, which ran one after another."""
+    """Return the states that a task may have after these scripts, which run one after another."""
     states = {start}
     for script in scripts:
         states |= {to for state in states for to in _moves_of(state, script)}
@@ -42,7 +42,8 @@ def reached(start: State | None, scripts: Iterable[str]) -> set[State | None]:
 def _moves_of(state: State | None, script: str) -> Iterable[State]:
     if state is None or state in ENDED or state is State.UNKNOWN:
         yield from (to for to, scripts in CREATED.items() if script in scripts)
-        if script in _ENDING | _GROUPS:  # this script may enqueue a task that follows another task or a group
+        # This script may enqueue the next task of a chain or the task that follows a group.
+        if script in _ENDING | _GROUPS:
             yield from (State.READY, State.SCHEDULED)
     if state is not None:
         yield from (to for to, scripts in STATES[state].moves.items() if script in scripts)
@@ -56,7 +57,7 @@ class StateWatch:
         self._ended: Mapping[str, int] = {}
 
     def check(self, picture: Picture, ended: Mapping[str, int], scripts: Sequence[str]) -> None:
-        """Raise AssertionError if a task moved in a way that the table does not allow.
+        """Raise AssertionError if the state of a task has changed in a way that the table does not allow.
 
         `ended` counts the tasks that have ended so far, by outcome.
         """
@@ -72,7 +73,7 @@ class StateWatch:
 
 
 def _states_of_end(how: str) -> set[State]:
-    """Return the states that a task may have after it ended in the way `how`. A dead task that was purged is cancelled
-    or unknown.
+    """Return the states that a task may have after it ended with the outcome `how`. A dead task that was purged is
+    cancelled or unknown.
     """
     return {State.CANCELLED, State.UNKNOWN} if how == PURGED else {State(how)}

@@ -13,7 +13,7 @@ PATIENCE = st.sampled_from([None, None, 0, 1_500_000])
 
 
 class Throttling(Working):
-    """Rules for tasks with their own rate. A worker requests permission from Redis before it starts such a task."""
+    """Rules for tasks with their own rate. Before a worker starts such a task, it requests permission from Redis."""
 
     @precondition(lambda self: self.workers)
     @rule(data=st.data(), name=st.sampled_from(sorted(RATES_OF_TASKS)), patience=PATIENCE, delivery=DELIVERIES)

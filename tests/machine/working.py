@@ -1,4 +1,4 @@
-"""Rules for workers, and for the master that acts for them."""
+"""Rules for workers, and for the master that acts on their behalf."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -55,14 +55,16 @@ OUTCOMES: dict[str, Outcome] = {
 }
 VERBS = st.sampled_from([*sorted(OUTCOMES), *["done"] * 4])
 PICKS = st.sampled_from([1, 1, 2, 5, 50])
-# In microseconds. With 0, a turn may claim at any time. With the other values, a delayed call may arrive too late to
-# claim.
+# The times in microseconds within which a turn may claim. With 0, it may claim at any time. With the other values, a
+# delayed call may arrive too late to claim.
 CLAIM_WITHIN_US = st.sampled_from([0, 1, SECOND_US, SECOND_US])
 LIMITS = st.dictionaries(st.sampled_from(NAMES), st.integers(0, 5), max_size=2)
 
 
 def _has_its_own_line(told: tuple[Settlement, tuple[Claim, Outcome]]) -> bool:
-    """Whether a turn sends the settlement in a separate line, after the compact list of tasks that are simply done."""
+    """Whether a turn sends the settlement on a separate line, after the compact list of the tasks that are simply
+    done.
+    """
     return not plain_lines(told[0])
 
 
@@ -83,12 +85,12 @@ def modelled(reported: list[tuple[Claim, Outcome]]) -> list[tuple[str, ModelOutc
 
 
 class Working(Polling):
-    """Rules by which workers register, claim and settle."""
+    """Rules in which workers register, claim and settle."""
 
     @precondition(lambda self: len(self.workers) < 3)
     @rule(pool=st.sampled_from(["all", "all", *SERVINGS]), delivery=DELIVERIES)
     def register(self, pool: str, delivery: str) -> None:
-        """Register a worker. If the call arrives twice, it also creates an owner that no worker uses."""
+        """Register a worker. If the call arrives twice, it creates a second owner that no worker uses."""
 
         def check(names: tuple[str, ...]) -> None:
             assert list(names) == self.model.register(self.now, ["node:1"])
@@ -102,7 +104,7 @@ class Working(Polling):
     @rule(data=st.data(), limit=st.integers(0, 5), limits=LIMITS, picks=PICKS, delivery=DELIVERIES)
     def turn(self, data: st.DataObject, limit: int, limits: dict[str, int], picks: int, delivery: str) -> None:
         worker = self.workers[self.pick(data, self.workers)]
-        # A worker that took a token has just been idle, so it sends no pipelined turn.
+        # A worker that has just taken a token was idle, so it sends no pipelined turn.
         is_pipelined = not worker.tokens and data.draw(st.booleans())
         within_us = data.draw(CLAIM_WITHIN_US) if is_pipelined else None
         self.bring_if_few(data)
@@ -116,7 +118,7 @@ class Working(Polling):
     @precondition(lambda self: self.workers)
     @rule(data=st.data(), verbs=st.lists(VERBS, min_size=2, max_size=4), limit=st.integers(1, 6))
     def work(self, data: st.DataObject, verbs: list[str], limit: int) -> None:
-        """Take some turns without faults, so that other rules find tasks with a history."""
+        """Take some turns without faults, so that other rules find tasks that already have a history."""
         worker = self.workers[self.pick(data, self.workers)]
         for verb in verbs:
             self.bring_if_few(data)
@@ -134,8 +136,8 @@ class Working(Polling):
         *,
         claim_by: int | None = None,
     ) -> TurnReply | None:
-        """Take a turn, which repeats the outcomes that no reply has confirmed. If `claim_by` is given, the turn does
-        not list the claims that the worker holds, as in a pipelined turn.
+        """Take a turn that also repeats the outcomes that no reply has confirmed. If `claim_by` is given, the turn does
+        not list the claims that the worker holds, like a pipelined turn.
         """
         held = [claim.entry.id for claim in worker.claims] if claim_by is None else None
         settled = [Settlement(claim.entry, outcome, RUN_RECORD) for claim, outcome in worker.pending]
@@ -190,15 +192,15 @@ class Working(Polling):
     @precondition(lambda self: self.workers)
     @rule(data=st.data())
     def wake(self, data: st.DataObject) -> None:
-        """Let a worker that sleeps at its doorbells take a token, which it reports in its next turn."""
+        """Let a worker that sleeps at its doorbells take a token. The worker reports the token in its next turn."""
         worker = self.workers[self.pick(data, self.workers)]
         self.swallow(worker, data.draw(st.sampled_from(worker.queues)))
 
     @precondition(lambda self: any(not worker.claims for worker in self.workers.values()))
     @rule(data=st.data(), limit=st.integers(1, 3))
     def wake_with_a_turn(self, data: st.DataObject, limit: int) -> None:
-        """Let a worker send a turn right after a BLPOP, before it knows which token the BLPOP took. The following turn
-        reports the token, unless the first turn claimed from the queue of the token or claimed nothing at all.
+        """Let a worker send a turn directly behind a BLPOP, before it knows which token the BLPOP took. The following
+        turn reports the token, unless the first turn claimed from the queue of the token or claimed nothing at all.
         """
         worker = self.workers[self.pick(data, [name for name, one in self.workers.items() if not one.claims])]
         self.bring_if_few(data)
@@ -217,8 +219,8 @@ class Working(Polling):
     @precondition(lambda self: self.workers)
     @rule(data=st.data(), verb=VERBS, finished=st.booleans(), delivery=DELIVERIES)
     def return_prefetched(self, data: st.DataObject, verb: str, finished: bool, delivery: str) -> None:
-        """Let the master act while a worker runs a long task: it settles the finished tasks of the claim, and returns
-        the entries behind the long task. The worker notices this later, and sends the outcomes again.
+        """Let the master act while a worker runs a long task. The master settles the finished tasks of the claim, and
+        returns the entries behind the long task. The worker notices this later, and sends the outcomes again.
         """
         worker = self.workers[self.pick(data, self.workers)]
         if len(worker.claims) < 3:
@@ -245,8 +247,8 @@ class Working(Polling):
     @precondition(lambda self: any(worker.claims for worker in self.workers.values()))
     @rule(data=st.data(), delivery=DELIVERIES)
     def mark_a_task_as_started(self, data: st.DataObject, delivery: str) -> None:
-        """Let a worker set the start mark of a task that may be started at most once. If the worker gets no reply, it
-        does not start the task.
+        """Let a worker set the start mark of a task that may be started at most once. If the worker receives no reply,
+        it does not start the task.
         """
         worker = self.workers[self.pick(data, [name for name, one in self.workers.items() if one.claims])]
         at = data.draw(st.integers(0, len(worker.claims) - 1))
@@ -259,13 +261,13 @@ class Working(Polling):
         if marked:
             worker.claims[at] = Claim(parse_entry(marked), body)
 
-    # Directed: situations that random steps reach too rarely
+    # Rules for situations that random steps reach too rarely
 
     @precondition(lambda self: self.workers)
     @rule(data=st.data())
     def swallow_a_token_after_a_lost_answer(self, data: st.DataObject) -> None:
-        """Directed: lose the reply to a claim. The next turn gets the status `again`, and must still pass on the tokens
-        that it reports.
+        """Lose the reply to a claim. The next turn gets the status `again`, and must nevertheless pass on the tokens
+        that it reports. Random steps rarely reach this situation.
         """
         worker = self.workers[self.pick(data, self.workers)]
         self.bring_if_few(data)
@@ -277,8 +279,8 @@ class Working(Polling):
     @precondition(lambda self: any(worker.claims for worker in self.workers.values()))
     @rule(data=st.data())
     def release_and_claim_again(self, data: st.DataObject) -> None:
-        """Directed: deliver a release a second time, after its owner has claimed the same task again. The second
-        delivery must change nothing.
+        """Deliver a release again after its owner has claimed the same task again. The second delivery must change
+        nothing. Random steps rarely reach this situation.
         """
         worker = self.workers[self.pick(data, [name for name, one in self.workers.items() if one.claims])]
         worker.pending.append((worker.claims.pop(0), Release()))
@@ -290,8 +292,8 @@ class Working(Polling):
     @precondition(lambda self: self.workers)
     @rule(data=st.data(), queue=st.sampled_from([CAPPED.queue, "t-a"]))
     def make_room_under_a_cap(self, data: st.DataObject, queue: str) -> None:
-        """Directed: let a worker take a token while the cap is reached. The turn that makes room under the cap must
-        ring the doorbell, although it claims nothing.
+        """Let a worker take a token while the cap is reached. The turn that makes room under the cap must ring the
+        doorbell, although it claims nothing. Random steps rarely reach this situation.
         """
         worker = self.workers[self.pick(data, self.workers)]
         self.bring(queue, 4)

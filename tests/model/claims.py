@@ -1,4 +1,4 @@
-"""The model of a claim: from which queues a turn takes entries, how many, and which."""
+"""The model of a claim: which queues a turn claims from, and which entries it takes."""
 
 import math
 from collections.abc import Mapping
@@ -18,12 +18,12 @@ class TurnRequest:
     owner: str
     serving: Serving
     limit: int  # the maximum number of entries to claim
-    limits: Mapping[str, int]  # the limits of the queues and patterns that have a limit of their own
+    limits: Mapping[str, int]  # the limits of those queues and patterns that have their own limit
     holding: int = 0  # the number of entries that the owner already holds
-    picks: int = 1  # how often a queue is chosen; if it is more than 1, each choice claims one entry
-    # The entry that must run alone, and for which the owner is finishing its other tasks; "" for none.
+    picks: int = 1  # how often a queue is chosen; if this is more than 1, each choice claims a single entry
+    # The entry that must run alone, and for which the owner is finishing its other tasks, or "" if there is none.
     quarantined: str = ""
-    claim_by: int = 0  # the time in us after which nothing is claimed; 0 means no limit
+    claim_by: int = 0  # the time in us after which nothing is claimed, or 0 for no limit
 
 
 @dataclass
@@ -31,18 +31,19 @@ class Claimed:
     """The result of a claim."""
 
     tasks: list[Task] = field(default_factory=list)
-    # Entries of cancelled tasks that the claim removed from their lanes.
+    # Entries of cancelled tasks that this claim has removed from their lanes.
     dropped: list[str] = field(default_factory=list)
-    wait: int = 0  # time in us until a rate or a condition must be checked again; 0 if none must be
+    # The time in us after which a rate or a condition must be checked again, or 0 if there is none to check.
+    wait: int = 0
     quarantined: str = ""  # the entry that must run alone; no other entry was claimed
 
     @property
     def claims(self) -> list[tuple[str, str]]:
-        """The claimed entries with the bodies that are stored for them."""
+        """The claimed entries, each with the body that is stored for it."""
         return [(task.text, task.stored_body) for task in self.tasks]
 
     def follow(self, one: "Claimed") -> None:
-        """Add the result of the next pick."""
+        """Add the result of the next choice of a queue to this one."""
         self.tasks += one.tasks
         self.dropped += one.dropped
         self.wait, self.quarantined = one.wait, one.quarantined
@@ -53,7 +54,7 @@ class Claimed:
 
 @dataclass
 class Claims:
-    """The state that the claim of one turn uses. `verdicts` has the results of the conditions that were already
+    """The state for the claim of one turn. `verdicts` has the results of the conditions that have already been
     evaluated.
     """
 
@@ -75,8 +76,8 @@ class Claims:
                 break
             self.verdicts.clear()
         if len(claimed.tasks) >= request.picks or claimed.quarantined:
-            claimed.wait = 0  # a worker that has got all its entries, or must run one entry alone, does not wait
-        for task in claimed.tasks:  # the events of the starts come after all other events of the claim
+            claimed.wait = 0  # a worker does not wait if it has got all its entries, or must run one entry alone
+        for task in claimed.tasks:  # the events for the starts come after all other events of the claim
             self.places.news.add("started", task, request.owner, begun=1, lag_us=self.places.now - task.due)
         return claimed
 
@@ -88,8 +89,8 @@ class Claims:
         return claimed
 
     def _claim_awaited(self, request: TurnRequest) -> Claimed:
-        """Claim the task for which the owner has finished its other tasks. If it is no longer the first of its queue,
-        claim nothing here.
+        """Claim the task for which the owner has finished its other tasks. Claim nothing if the task is no longer the
+        first of its queue.
         """
         claimed, queue = Claimed(), request.quarantined.split(" ")[1]
         items = self.places.lanes[queue, "delayed"] or self.places.lanes[queue, "ready"]
@@ -102,8 +103,8 @@ class Claims:
         return claimed
 
     def _mark_unmarked(self, serving: Serving) -> bool:
-        """Mark the queues that contain items of other programs, because a plain push marks no queue. A claim calls this
-        only if it found nothing else. Return whether a queue was marked.
+        """Mark the queues that contain items of other programs, because a plain push does not mark its queue. A claim
+        calls this only if it has found nothing else. Return whether any queue was marked.
         """
         queues = {share.queue for tier in serving for share in tier}
         unmarked = {queue for queue in queues if self.places.entries(queue)} - self.places.marked
@@ -126,8 +127,8 @@ class Claims:
                     return
 
     def _claim_in_turn(self, tier: tuple[Share, ...], request: TurnRequest, claimed: Claimed) -> bool:
-        """Claim from a tier that has patterns. A queue that is empty loses its place in the rotation. A queue that may
-        start nothing is shut until a later time.
+        """Claim from a tier that has patterns. An empty queue loses its place in the rotation. A queue that may not
+        start any task is shut until a later time.
         """
         turns = next(each for each in self.places.turns if each.tier == tier)
         turns.open_due_queues(self.places.now)
@@ -162,7 +163,7 @@ class Claims:
         return not until
 
     def _shut_until(self, share: Share) -> int:
-        """Return the time in us until which no entry of this queue may start, or 0 if one may start now."""
+        """Return the time in us before which no entry of this queue may start, or 0 if an entry may start now."""
         now = self.places.now
         if share.queue in self.paused:
             return SHUT
@@ -176,13 +177,15 @@ class Claims:
         return now + self.verdict(share).after
 
     def verdict(self, share: Share) -> Verdict:
-        """Return the verdict of the queue's condition, which is evaluated at most once per pick."""
+        """Return the verdict of the queue's condition. The condition is evaluated at most once per choice of a
+        queue.
+        """
         if share.queue not in self.verdicts:
             self.verdicts[share.queue] = self.conditions.verdict(share.queue, share.condition)
         return self.verdicts[share.queue]
 
     def starts(self, share: Share) -> float:
-        """Return how many tasks the cap and the rate of a queue permit to start."""
+        """Return how many more tasks the cap and the rate of a queue allow to start."""
         allowed = math.inf
         if share.cap:
             allowed = share.cap - max(0, self.places.counts[f"running:{share.queue}"])
@@ -191,8 +194,8 @@ class Claims:
         return allowed
 
     def _most(self, share: Share, request: TurnRequest) -> int:
-        """Return how many tasks to claim from this queue. The queue's entry in `limits` has no effect if a cap, a rate
-        or a condition on counts limits its starts.
+        """Return how many tasks to claim from this queue. The queue's entry in `limits` is ignored if the starts are
+        limited by a cap, a rate, or a condition that uses counts.
         """
         if share.cap or share.interval_us or (share.condition and self.verdict(share).by_counts):
             return int(min(max(1, request.limit), self.starts(share)))
@@ -216,7 +219,7 @@ class Claims:
 
     def _take(self, queue: str, most: int, holding: int, claimed: Claimed) -> list[Task]:
         """Remove up to `most` entries from the lanes, first from the delayed lane, and return their tasks. A task that
-        crashed or was lost is taken alone, and only if the owner holds nothing else.
+        has crashed or was lost is taken alone, and only if the owner holds nothing else.
         """
         taken: list[Task] = []
         for lane, kind in (("delayed", "d"), ("ready", "i")):

@@ -1,4 +1,4 @@
-"""The model of conditions: whether the condition of a queue is open, and when to check it again."""
+"""The model of conditions: whether a queue's condition is open, and when it must be checked again."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,7 +12,9 @@ STEP_US, NEAR_US = 50_000, 1_000
 
 
 class Seen(NamedTuple):
-    """The values that a rule may use: the numbers of ready, delayed and running tasks, and `now` in Unix seconds."""
+    """The values that a rule may use: the numbers of ready, delayed and running tasks, and the time `now` in Unix
+    seconds.
+    """
 
     ready: int
     delayed: int
@@ -22,8 +24,8 @@ class Seen(NamedTuple):
 
 @dataclass(frozen=True)
 class Hours:
-    """A condition that is open in some intervals. The intervals are known up to the time `known_until`. After that
-    time, the condition fails.
+    """A condition that is open during certain intervals. The intervals are known up to the time `known_until`. After
+    that time, the condition fails.
     """
 
     known_until: int
@@ -32,8 +34,8 @@ class Hours:
 
 @dataclass(frozen=True)
 class Rule:
-    """A condition in Lua. `text` is its code, and `opens` is the same rule in Python. `opens` returns None where the
-    Lua code would fail.
+    """A condition in Lua. `text` is its code, and `opens` is the same rule in Python. `opens` returns None when the Lua
+    code would fail.
     """
 
     text: str
@@ -43,7 +45,7 @@ class Rule:
 @dataclass(frozen=True)
 class Verdict:
     """The result of a condition. `after` is the time in us after which a closed queue is checked again. `by_counts` is
-    set if the condition may use the counts of tasks, which each claim changes.
+    set if the condition may use the numbers of tasks, which change with each claim.
     """
 
     is_open: bool
@@ -53,8 +55,8 @@ class Verdict:
 
 
 def first_opening(opens_in: Callable[[int], bool]) -> int:
-    """Return after how many microseconds a closed condition opens, or one second if it does not open within a second.
-    The search checks every 50 ms, and then narrows the last step down to about 1 ms.
+    """Return the number of microseconds after which a closed condition opens, or one second if it does not open within
+    a second. The search first checks every 50 ms. It then narrows the last step down to about 1 ms.
     """
     opens = next((us for us in range(STEP_US, LOOK_AGAIN_US, STEP_US) if opens_in(us)), LOOK_AGAIN_US)
     shut = opens - STEP_US

@@ -1,4 +1,4 @@
-"""The model of the memory of ends: how the latest tasks ended, in the form that Redis stores."""
+"""The model of the memory of ends, which records how the latest tasks ended, in the form in which Redis stores it."""
 
 import json
 import re
@@ -18,8 +18,8 @@ _SHORTEST = 16
 
 @dataclass(frozen=True)
 class End:
-    """The end of one task: its last entry, and in `run_record` the record of its run, followed by the records of
-    earlier attempts.
+    """The end of one task. It has the task's last entry. `run_record` has the record of the last run, followed by the
+    records of earlier attempts.
     """
 
     entry: str
@@ -37,7 +37,7 @@ class End:
 
 @dataclass(frozen=True)
 class Block:
-    """Tasks that ended together, in one call and in the same way."""
+    """Tasks that ended in the same call and in the same way."""
 
     how: str
     at: int
@@ -51,9 +51,9 @@ class Block:
 
 @dataclass
 class Memory:
-    """The blocks of tasks that ended. `open` has the blocks of the text that still grows. `sealed` has the blocks of
-    each finished text. Its keys are the numbers of ends up to the end of that text. `untold` has ids whose earlier ends
-    must not be reported, each with the time at which it was added.
+    """The blocks of tasks that ended. Redis stores the blocks as texts. `open` has the blocks of the text that is still
+    growing. `sealed` has the blocks of each finished text. Its keys count the tasks that had ended up to the end of
+    that text. `untold` has the ids whose earlier ends must not be reported, each with the time at which it was added.
     """
 
     keep: int = 0
@@ -63,7 +63,7 @@ class Memory:
     known: int = 0
 
     def note(self, block: Block) -> None:
-        """Store a block, unless it is empty. If the open text has become long, seal it and delete sealed texts that are
+        """Store a block unless it is empty. If the open text has become long, seal it, and delete sealed texts that are
         no longer needed.
         """
         if not self.keep or not block.ends:
@@ -77,7 +77,7 @@ class Memory:
             del self.sealed[min(self.sealed)]
 
     def forget(self, task_id: str, now: int) -> None:
-        """Stop reporting the ends that this id had up to now."""
+        """Stop reporting the ends of tasks that had this id until now."""
         if self.keep:
             self.untold.append((task_id, now))
 
@@ -93,7 +93,7 @@ class Memory:
         return [end.id for block in self.blocks() for end in block.ends]
 
     def how(self, task_id: str) -> str:
-        """Return how a task ended, or "" if that is not known."""
+        """Return the outcome with which a task ended, or "" if it is unknown."""
         told = [block for block in self.blocks() if any(end.id == task_id for end in block.ends)]
         untold = max((at for untold_id, at in self.untold if untold_id == task_id), default=-1)
         return told[-1].how if told and told[-1].at > untold else ""
@@ -105,8 +105,8 @@ def text_of(blocks: Sequence[Block]) -> str:
 
 
 def named_in(body: str) -> tuple[str, str]:
-    """Return the queue and the task's name from a body with id, queue and name, or placeholders if the body is in
-    another form.
+    """Return the queue and the task's name from a body that starts with the id, the queue and the name. Return
+    placeholders if the body is in another form.
     """
     try:
         match json.loads(body):
@@ -123,8 +123,8 @@ def unstarted(body: str) -> str:
 
 
 def as_looked_up(task: Task, due: int | None) -> Task:
-    """Return the task as a cancel sees it if the task waits. If the task is scheduled until `due`, the cancel reads its
-    ticket. Otherwise the cancel reads only the body, because it does not search the lanes for the entry.
+    """Return the task as a cancel sees it while the task waits. If the task is scheduled until `due`, the cancel reads
+    its ticket. Otherwise the cancel reads only the body, because it does not search the lanes for the entry.
     """
     if due is not None:
         return replace(task, due=due, ready=0)

@@ -10,8 +10,8 @@ from model.model import Model
 
 @dataclass(frozen=True)
 class Target:
-    """The group to which a call adds members. If the call opens the group, `opening` has two chains: the tasks that
-    follow the group, and the tasks that follow it if a member is dead. Otherwise `opening` is None.
+    """The group to which a call adds members. If the call opens the group, `opening` has two chains: one that follows
+    the group, and one that follows it if a member is dead. Otherwise, `opening` is None.
     """
 
     group: str
@@ -24,7 +24,7 @@ Member = tuple[New, Chain]
 
 
 class GroupModel(Model):
-    """The model of the fleet, with the calls for groups."""
+    """The model of the fleet, extended by the calls for groups."""
 
     @property
     def groups(self) -> dict[str, Group]:
@@ -46,8 +46,8 @@ class GroupModel(Model):
         return "ok", self._cursor(to, len(statuses)), statuses
 
     def _cursor(self, to: Target, added: int) -> int:
-        """Return the cursor of the group after the call. If the group has ended and is forgotten, this call repeats an
-        earlier one, and it returns the same cursor as that call.
+        """Return the cursor of the group after the call. If the group has ended and is forgotten, the call is a
+        repetition of an earlier call, and returns the same cursor.
         """
         if to.group in self.groups:
             return self.groups[to.group].cursor
@@ -78,7 +78,7 @@ class GroupModel(Model):
         return True
 
     def cancel_group(self, now: int, group_id: str) -> tuple[bool, set[str]]:
-        """Cancel a group. Return whether the group is known and has not ended, and its live members."""
+        """Cancel a group. Return whether the group is known and has not ended, and return its live members."""
         self.places.at(now)
         group = self.groups.get(group_id)
         if not group or group.ended is not None:

@@ -18,8 +18,8 @@ Chain = tuple[New, ...]
 
 @dataclass
 class Group:
-    """A group. `live` has the ids of the members that have not ended. For a member that is a chain, it has the id of
-    the current task of the chain.
+    """A group. `live` has the ids of the members that have not ended. If a member is a chain, its id in `live` is that
+    of the chain's current task.
     """
 
     then: Chain
@@ -44,7 +44,7 @@ class Group:
 
 @dataclass
 class Dependents:
-    """All groups, and the tasks that belong to a group or a chain. `members` has, for each task, its group (or "") and
+    """All groups, and all tasks that belong to a group or a chain. For each task, `members` has its group (or "") and
     the tasks that follow it in its chain.
     """
 
@@ -59,7 +59,9 @@ class Dependents:
         }
 
     def join(self, group_id: str, members: Sequence[tuple[str, Chain]]) -> None:
-        """Add accepted tasks to a group, and remember their chains. `group_id` is "" for chains without a group."""
+        """Add accepted tasks to a group, and store their chains. `group_id` is "" for chains that belong to no
+        group.
+        """
         for task_id, chain in members:
             if group_id or chain:
                 self.members[task_id] = (group_id, chain)
@@ -69,8 +71,8 @@ class Dependents:
             group.total += len(members)
 
     def ended(self, places: "Places", how: str, ids: Sequence[str], still_there: Collection[str] = ()) -> None:
-        """Process the end of these tasks, which ended together in the way `how`, and enqueue the tasks that follow
-        them. The ids in `still_there` are freed only at the end of the script, so no following task can use them.
+        """Process these tasks, which ended together with the outcome `how`, and enqueue the tasks that follow them. The
+        ids in `still_there` are freed only at the end of the script, so a following task cannot use them.
         """
         gone = [(task_id, *self.members.pop(task_id)) for task_id in ids if task_id in self.members]
         for task_id, group_id, chain in gone:
@@ -118,7 +120,7 @@ class Dependents:
             group.followed_by = self._put_in(places, "", following, still_there)
 
     def expire(self, now: int) -> list[str]:
-        """Delete groups whose time after the end has expired, and return their ids."""
+        """Delete the groups that ended long enough ago, and return their ids."""
         gone = [
             name for name, group in self.groups.items() if group.ended is not None and group.ended + ENDED_US <= now
         ]

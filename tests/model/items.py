@@ -1,4 +1,4 @@
-"""The items in lanes: tasks, and items of other programs that are not accepted as tasks yet."""
+"""The items in lanes: tasks, and items of other programs that have not been accepted as tasks yet."""
 
 from dataclasses import dataclass
 
@@ -7,8 +7,8 @@ UNKNOWN_QUEUE = "unknown"
 
 
 def marked_text(text: str) -> str:
-    """Return an entry with the start mark. The mark is the letter `b` in the entry's flag, before the capital letter of
-    the last crash.
+    """Return an entry with the start mark. The mark is the letter `b` in the entry's flag, in front of the capital
+    letter for the last crash.
     """
     head, _, flag = text.rpartition(" ")
     kept, mark = (flag[:-1], flag[-1]) if flag[-1].isupper() else (flag, "")
@@ -17,9 +17,10 @@ def marked_text(text: str) -> str:
 
 @dataclass
 class Task:
-    """One live task with the counters of its entry. `starts` counts its claims, and `order` counts up with each
-    accepted task. `incarnation` counts the cancelled earlier tasks with its id, each of which is a tombstone.
-    `is_front` is set if the task was put at the head of its lane, or will be when it is due.
+    """One live task, with the counters of its entry. `starts` is the number of its claims. `order` is the position of
+    the task among all accepted tasks. `incarnation` is the number of cancelled earlier tasks with the same id, each of
+    which is a tombstone. `is_front` is set if the task was put at the head of its lane, or will be put there when it is
+    due.
     """
 
     id: str
@@ -48,7 +49,7 @@ class Task:
 
     @property
     def ticket(self) -> str:
-        """The text that Redis stores while the task is delayed or dead."""
+        """The text that Redis stores for the task while it is delayed or dead."""
         counters = f"{self.failures} {self.crashes} {self.losses} {self.releases}"
         return f"{self.queue} {self.kind} {counters} {self.flag}"
 
@@ -62,19 +63,21 @@ class Task:
 
     @property
     def is_marked_started(self) -> bool:
-        """Whether the task has a start mark. Such a task may be started at most once, and has no outcome yet."""
+        """Whether the task has a start mark. A task with a start mark may be started at most once, and has no outcome
+        yet.
+        """
         return "b" in self.flag
 
     @property
     def suspicious(self) -> bool:
-        """Whether the task must run alone, because it crashed or was lost before."""
+        """Whether the task must run alone, because it has crashed or was lost before."""
         return self.crashes + self.losses > 0
 
 
 @dataclass(frozen=True)
 class LegacyItem:
-    """An item that a program in another language pushed. `id` and `queue` are read from its text. They are "" if the
-    text does not have them.
+    """An item that was pushed by a program in another language. `id` and `queue` are read from the text of the item.
+    Each is "" if the text does not have it.
     """
 
     text: str
@@ -84,8 +87,8 @@ class LegacyItem:
 
 @dataclass(frozen=True)
 class New:
-    """A task that is about to be enqueued. `due` is the argument of the script, for example `@` with a time, `+` with a
-    delay, or "". If `hold_ms` is 0, the task holds its unique key until it ends.
+    """A task that is about to be enqueued. `due` is the argument of the script: for example `@` followed by a time, `+`
+    followed by a delay, or "". If `hold_ms` is 0, the task holds its unique key until it ends.
     """
 
     id: str
@@ -102,8 +105,8 @@ class New:
 
 @dataclass(frozen=True)
 class Share:
-    """A queue or a pattern as a pool serves it, with its weight and limits. `pattern` is the pattern by which the queue
-    was found, or "".
+    """A queue or a pattern that a pool serves, with its weight and its limits. `pattern` is the pattern with which the
+    queue was found, or "".
     """
 
     queue: str
@@ -120,7 +123,7 @@ class Share:
 
 
 def slack_us(interval_us: int, burst: int) -> int:
-    """Return how many microseconds earlier than at an even pace a task may start under this rate."""
+    """Return how many microseconds earlier a task may start under this rate than if all tasks were evenly spaced."""
     return max((burst - 1) * interval_us, min(50_000, interval_us // 2))
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Leases:
-    """The owners with the ends of their leases, which all have the same length. `pulse` is the time of the last
+    """The owners, each with the end of its lease. All leases have the same length. `pulse` is the time of the last
     sweep.
     """
 
@@ -18,15 +18,15 @@ class Leases:
         self.expires[owner] = now + self.length
 
     def renew(self, owner: str, now: int) -> bool:
-        """Renew a lease. Return False if the owner is no longer registered, which is final."""
+        """Renew a lease. Return False if the owner is no longer registered. Such an owner is never registered again."""
         if owner not in self.expires:
             return False
         self.begin(owner, now)
         return True
 
     def sweep(self, now: int) -> list[str]:
-        """Return the owners whose lease has expired, oldest first. If there was no sweep for half a lease, or the clock
-        went back, no lease expires until the time of one more lease has passed.
+        """Return the owners whose lease has expired, the oldest first. If there was no sweep for half a lease, or the
+        clock was set back, no lease expires for the time of one more lease.
         """
         if self.pulse is None or not self.pulse <= now <= self.pulse + self.length / 2:
             self.grace_until = now + self.length

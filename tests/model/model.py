@@ -1,7 +1,7 @@
 """A model of the protocol in plain Python. It shares no code with the scripts.
 
-Each method is one call of a script at Redis time `now`: it changes the model and returns the expected reply of the
-script. To repeat or delay a call, the test calls the method again or later.
+Each method represents one call of a script at Redis time `now`. The method changes the model and returns the reply that
+is expected from the script. To repeat or delay a call of a script, a test calls the method again or later.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ or the death record.
 
 
 class Model(Schedules, Sweeping, Throttling):
-    """The expected contents of Redis for the whole fleet."""
+    """The contents that Redis must have for the whole fleet."""
 
     # Producing
 
@@ -55,7 +55,7 @@ class Model(Schedules, Sweeping, Throttling):
         return "unserved" if served and new.queue not in served and not has_pattern else "ok"
 
     def _waits_cancelled(self, task_id: str) -> bool:
-        """Whether a task was cancelled while it waited. An enqueue may use its id."""
+        """Whether a task was cancelled while it waited. An enqueue may reuse the id of such a task."""
         is_cancelled = self.places.tasks[task_id].cancelled
         return is_cancelled and not self.places.holder_of(task_id, self.leases.expires)
 
@@ -74,7 +74,9 @@ class Model(Schedules, Sweeping, Throttling):
         return Promoted(moved, buried, self.next_due(), len(due) >= limit, left_out)
 
     def _promote(self, member: str) -> str:
-        """Promote this member of the delayed set. Return its queue, or "" if it is an occurrence that is left out."""
+        """Promote this member of the delayed set. Return its queue, or "" if the member is an occurrence that is left
+        out.
+        """
         due, item = self.places.scheduled.pop(member)
         if isinstance(item, Task) and self.is_left_out(item, due):
             return ""
@@ -92,8 +94,8 @@ class Model(Schedules, Sweeping, Throttling):
         return task.queue
 
     def adopt_scheduled(self, now: int, members: Sequence[str]) -> tuple[int, list[str]]:
-        """Adopt legacy items of the delayed set. Return how many became tasks, and the queues of the invalid items,
-        which became dead at once.
+        """Adopt legacy items of the delayed set. Return the number of items that became tasks, and the queues of the
+        invalid items, which became dead at once.
         """
         self.places.at(now)
         adopted, dead = 0, []
@@ -113,7 +115,7 @@ class Model(Schedules, Sweeping, Throttling):
         return adopted, dead
 
     def legacy_items(self) -> int:
-        """Return how many legacy items wait for their due time."""
+        """Return the number of legacy items that are waiting until they are due."""
         return sum(isinstance(item, LegacyItem) for _, item in self.places.scheduled.values())
 
     def next_due(self) -> int | None:
@@ -160,9 +162,9 @@ class Model(Schedules, Sweeping, Throttling):
             answer.status = "backlogged"
 
     def _is_backlogged(self, request: TurnRequest, queue: str) -> bool:
-        """Whether the reply has the status `backlogged`. The reply has it if all of this is true: the claim leaves at
-        least four entries for each owner in the lane that is served next, the queue is in the highest tier, and no
-        queue of that tier has a cap, a rate or a condition.
+        """Whether the reply has the status `backlogged`. Three conditions must be true. The claim must leave at least
+        four entries for each owner in the lane that is served next. The queue must be in the highest tier. No queue of
+        that tier may have a cap, a rate or a condition.
         """
         beside = request.serving[0]
         is_bounded = any(share.cap or share.interval_us or share.condition for share in beside)
@@ -170,7 +172,7 @@ class Model(Schedules, Sweeping, Throttling):
         return bool(share_in(beside, queue)) and not is_bounded and left >= 4 * len(self.leases.expires)
 
     def claims(self) -> Claims:
-        """Return a model of the next claim, which works on the state of this model."""
+        """Return a model of the next claim, which reads and changes the state of this model."""
         return Claims(self.places, self.rotation, self.rates, self.paused, self.conditions, self.closed)
 
     def _look_at_queues_with_room(self, settled: Settled, serving: Serving) -> None:
@@ -192,7 +194,7 @@ class Model(Schedules, Sweeping, Throttling):
             if is_release:
                 self._credit(serving, task.queue)
             if outcome[0] in {"retry", "release"} and not task.cancelled:
-                # The start mark is no longer needed, because there is an outcome.
+                # The start mark is no longer needed, because the outcome is known.
                 task.flag = task.flag.replace("b", "") or "-"
             if outcome[0] == "done" and not task.is_tombstone:
                 done.append(self._done(task, outcome, owner))
@@ -234,8 +236,8 @@ class Model(Schedules, Sweeping, Throttling):
                 self.places.news.add("released", task, owner)
 
     def _credit(self, serving: Serving, queue: str) -> None:
-        """Take back the charge for a claimed entry that was returned, in the first tier that serves the queue. In a
-        domain with patterns, this happens only if the rotation still has a time for the queue.
+        """Take back the charge for a claimed entry that was returned. The charge is taken back in the first tier that
+        serves the queue. If the domain has patterns, this happens only if the rotation still has a time for the queue.
         """
         for tier in serving:
             share, domain = share_in(tier, queue), frozenset(one.queue for one in tier)
@@ -245,8 +247,8 @@ class Model(Schedules, Sweeping, Throttling):
                 return
 
     def _settle_and_look(self, owner: str, outcomes: Sequence[tuple[str, Outcome]], serving: Serving) -> list[str]:
-        """Settle outcomes as a master does, and make claims check the queues to which tasks were returned. Return the
-        ids of stale outcomes.
+        """Settle outcomes as a master does, and let claims check the queues to which tasks were returned. Return the
+        ids of the tasks whose outcomes were stale.
         """
         settled = self._settle(owner, outcomes, serving)
         for queue in settled.released:
@@ -256,8 +258,8 @@ class Model(Schedules, Sweeping, Throttling):
     def return_prefetched(
         self, now: int, owner: str, running: str, outcomes: Sequence[tuple[str, Outcome]], serving: Serving
     ) -> int:
-        """Settle finished tasks. If the owner still holds the running entry, put the entries behind it back into their
-        queues. Return the number of these entries.
+        """Settle finished tasks. If the owner still holds the running entry, return the entries behind it to their
+        queues. Return the number of returned entries.
         """
         self.places.at(now)
         self._settle_and_look(owner, outcomes, serving)
@@ -275,7 +277,7 @@ class Model(Schedules, Sweeping, Throttling):
 
     def mark_started(self, owner: str, text: str) -> str:
         """Set the start mark of a task that may be started at most once. Return the new entry, or "" if the owner no
-        longer holds it.
+        longer holds the entry.
         """
         return self.places.mark_started(owner, text) if owner in self.leases.expires else ""
 
@@ -290,8 +292,8 @@ class Model(Schedules, Sweeping, Throttling):
         return owners
 
     def renew(self, now: int, owners: Sequence[str]) -> tuple[list[str], set[str]]:
-        """Renew leases. Return the owners that are no longer registered, and the entries of cancelled tasks that the
-        other owners hold.
+        """Renew the leases of these owners. Return the owners that are no longer registered, and the entries of
+        cancelled tasks that the remaining owners hold.
         """
         lost = [owner for owner in owners if not self.leases.renew(owner, now)]
         held = [task for owner in owners if owner not in lost for task in self.places.inflight.get(owner, [])]
@@ -325,8 +327,8 @@ class Model(Schedules, Sweeping, Throttling):
 
     def _reap(self, now: int, owner: str, ran: Mapping[str, str] | None, reaped: Reaped, serving: Serving) -> Reaped:
         """Reap an owner. The keys of `ran` are the ids of the tasks that were running. Each value is the record of the
-        crash, or "" if the task is not blamed. If the node was lost, `ran` is None and every task is charged with the
-        loss.
+        crash, or "" if the task is not to blame. If the node was lost, `ran` is None, and the loss is counted for every
+        task.
         """
         self.places.at(now)
         held = list(self.places.inflight.get(owner, []))
@@ -362,8 +364,8 @@ class Model(Schedules, Sweeping, Throttling):
     def _charge(
         self, task: Task, ran: Mapping[str, str] | None, serving: Serving
     ) -> tuple[tuple[str, str] | None, bool]:
-        """Count a crash, a loss or a release of a task. Return the mark and the record of the crash or loss, or None
-        for a release. The second value is whether the crash or loss makes the task dead.
+        """Count a crash, a loss or a release of a task. For a crash or a loss, the first returned value has its mark
+        and record. For a release, it is None. The second value is whether the crash or loss makes the task dead.
         """
         if ran is None:
             task.losses += 1

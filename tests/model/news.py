@@ -1,4 +1,4 @@
-"""The model of task events: the event that each change must add to the stream, with its fields."""
+"""The model of task events. It defines the event, with its fields, that each change must add to the stream."""
 
 import json
 import re
@@ -11,14 +11,16 @@ _RUN = re.compile(r" (\d+) (\d+) \d+ (\S+)")
 
 @dataclass
 class News:
-    """The events that the stream must contain. `expected` has those that have not yet been compared with the stream."""
+    """The events that the stream must contain. `expected` has the events that have not been compared with the stream
+    yet.
+    """
 
     is_wanted: bool = False
     expected: list[dict[str, str]] = field(default_factory=list)
 
     def add(self, event: str, task: Task, owner: str = "", name: str = "", begun: int = 0, **more: object) -> None:
-        """Expect an event about a task. `begun` is 1 if an attempt has begun that the task's counters do not include
-        yet.
+        """Expect an event about a task. `begun` is 1 if an attempt has begun that is not included in the task's
+        counters yet.
         """
         if not self.is_wanted:
             return
@@ -28,7 +30,7 @@ class News:
         self.expected.append(said | {"attempt": str(attempt), "owner": owner} | rest)
 
     def add_end(self, how: str, task: Task, owner: str, run_record: str) -> None:
-        """Expect the event that reports the end of a task, with the duration from its run record."""
+        """Expect the event that reports the end of a task. The event has the duration from the run record."""
         run = _RUN.match(run_record)
         assert run
         start, run_us, name = run.groups()
@@ -51,5 +53,5 @@ def name_in(body: str) -> str:
 
 
 def reason_in(record: str) -> str:
-    """Return the reason in a death record or in a crash record."""
+    """Return the reason from a death record or a crash record."""
     return str(json.loads(record).get("reason", ""))

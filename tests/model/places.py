@@ -1,4 +1,4 @@
-"""The place of each task, and all moves between places. `model.model` decides when a task moves."""
+"""The place of each task, and all moves between places. The module `model.model` decides when a task moves."""
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ MOST_RECORDS = 10
 
 @dataclass
 class Places:
-    """The tasks of the fleet with the lists and sets that hold them. Each live task is in exactly one of `lanes`,
+    """The tasks of the fleet, and the lists and sets that hold them. Each live task is in exactly one of `lanes`,
     `scheduled`, `inflight` and `dead`. A legacy item is in `lanes` or `scheduled`.
     """
 
@@ -48,24 +48,24 @@ class Places:
     _adopted: int = 0
 
     def at(self, now: int) -> None:
-        """Begin a script at this time. All following changes belong to this script."""
+        """Begin a script at this time. All changes until the next call of this method belong to the script."""
         self.now, self._adopted = now, 0
 
     def mark(self, queue: str) -> None:
-        """Mark a queue as having entries to claim."""
+        """Mark a queue that has entries to claim."""
         self.marked.add(queue)
         self.look_at(queue)
 
     def look_at(self, queue: str) -> None:
-        """Mark the queue in each domain that serves it by a pattern, so that claims check it. The queue then no longer
-        counts as idle.
+        """Mark the queue in each domain that serves it by a pattern, so that claims will check the queue. The queue
+        then no longer counts as idle.
         """
         if sum(turns.mark(queue) for turns in self.turns):
             self.idle.pop(queue, None)
 
     def look_if_any(self, queue: str) -> None:
-        """Call `look_at` if the queue has entries. The calls that return tasks to queues without claiming any use this
-        method.
+        """Call `look_at` if the queue has entries. This method is for the calls that return tasks to queues without
+        claiming any.
         """
         if self.entries(queue):
             self.look_at(queue)
@@ -74,7 +74,7 @@ class Places:
         return self.lanes[queue, "delayed"] + self.lanes[queue, "ready"]
 
     def holder_of(self, task_id: str, owners: dict[str, int]) -> str | None:
-        """Return the registered owner that holds a task, or None."""
+        """Return the registered owner that holds a task, or None if no owner holds it."""
         return next((owner for owner in owners if self._holds(owner, task_id)), None)
 
     def _holds(self, owner: str, task_id: str) -> bool:
@@ -83,8 +83,8 @@ class Places:
     # Coming
 
     def accept(self, new: New) -> None:
-        """Accept a task that a client enqueues. If its id belongs to a cancelled task in a lane, that entry becomes a
-        tombstone.
+        """Accept a task that a client enqueues. If the id of the task belongs to a cancelled task in a lane, the entry
+        of the cancelled task becomes a tombstone.
         """
         incarnation, tombstones = self.former.get(new.id, (0, 0))
         waits_cancelled = self.tasks.get(new.id)
@@ -109,12 +109,12 @@ class Places:
         task.due = task.ready = self.now
         was_marked = task.queue in self.marked
         self._line_up(task, "ready")
-        if not was_marked:  # a queue that was marked before already has a place in the rotation, or is shut
+        if not was_marked:  # a queue that was already marked has a place in the rotation, or is shut
             self.look_at(task.queue)
         self.news.add("enqueued", task)
 
     def _line_up(self, task: Task, name: str) -> None:
-        """Add a task to a lane: at the tail, or at the head if the task is enqueued at the front."""
+        """Add a task to the tail of a lane, or to the head if the task is enqueued at the front."""
         lane = self.lanes[task.queue, name]
         lane.insert(0 if task.is_front else len(lane), task)
         self.marked.add(task.queue)
@@ -135,8 +135,8 @@ class Places:
             self.former[task.id] = (incarnation, tombstones - 1)
 
     def adopt(self, bare: LegacyItem, queue: str, kind: str, due: int) -> Task:
-        """Make a task from a legacy item. The caller puts it into a lane or a set. The task gets a new id if the item
-        has none or its id is taken.
+        """Make a task from a legacy item. The caller puts the task into a lane or the delayed set. The task gets a new
+        id if the item has no id or if the id is already in use.
         """
         task_id = bare.id
         while not task_id or task_id in self.tasks or task_id in self.former:
@@ -151,7 +151,7 @@ class Places:
         return task
 
     def adopt_occurrence(self, task_id: str, queue: str, body: str) -> Task:
-        """Make a task for an occurrence of a schedule. The caller puts it into the delayed set or a lane."""
+        """Make a task for an occurrence of a schedule. The caller puts the task into the delayed set or a lane."""
         task = self._accept(task_id, queue, body)
         self.known.add(queue)
         task.kind = "p"
@@ -170,7 +170,7 @@ class Places:
         self.counts[f"delayed:{task.queue}"] += 1
 
     def ready(self, task: Task, due: int) -> None:
-        """Add a task to the delayed lane, because it is due or because its rate now permits a start. A wait for a rate
+        """Add a task to the delayed lane, because it is due or because its rate now permits a start. Waiting for a rate
         does not change the due time.
         """
         task.due, task.ready = min(task.due, due) if task.kind == "t" else due, self.now
@@ -181,13 +181,15 @@ class Places:
 
     def hold(self, owner: str, task: Task) -> None:
         task.starts += 1
-        # `is_front` matters only until the first claim, because a returned task goes to the head of its lane anyway.
+        # `is_front` matters only until the first claim, because any task that is returned goes to the head of its lane.
         task.is_front = False
         self.inflight.setdefault(owner, []).append(task)
         self.counts[f"running:{task.queue}"] += 1
 
     def mark_started(self, owner: str, text: str) -> str:
-        """Set the start mark of an entry. Return its new text, or "" if the owner does not hold this entry."""
+        """Set the start mark of an entry. Return the new text of the entry, or "" if the owner does not hold the
+        entry.
+        """
         marked = marked_text(text)
         task = next((held for held in self.inflight.get(owner, []) if held.text in {text, marked}), None)
         if not task:
@@ -206,8 +208,8 @@ class Places:
         return task
 
     def keep_attempt_record(self, task: Task, mark: str, record: str) -> None:
-        """Store an attempt record of a live task, and keep the last ten. The task's flag has the mark of the last crash
-        or loss, or `FAILURE` if the task has neither crashed nor been lost.
+        """Store an attempt record of a live task, and keep only the last ten. The task's flag is set to the mark of the
+        last crash or loss, or to `FAILURE` if the task has neither crashed nor been lost.
         """
         bare = "".join(letter for letter in task.flag if letter.isdigit() or letter == "u")
         if mark != FAILURE or not any(map(str.isupper, task.flag)):
@@ -216,8 +218,8 @@ class Places:
         self.attempt_records[task.id] = "\n".join([*before, record][-MOST_RECORDS:])
 
     def give_back(self, task: Task) -> bool:
-        """Put a task back at the head of its lane. If it has a start mark, make it dead instead and return False. The
-        caller must then call `look_at` or `look_if_any` for the queue.
+        """Put a task back at the head of its lane and return True. If the task has a start mark, make it dead instead
+        and return False. In either case, the caller must then call `look_at` or `look_if_any` for the queue.
         """
         if task.is_marked_started:
             self.bury(task, AT_MOST_ONCE)
@@ -238,7 +240,7 @@ class Places:
         self.news.add("revived", task)
 
     def restore(self, task: Task) -> Task:
-        """Put a task whose entry is lost at the tail of its lane again, as a new incarnation."""
+        """Put a task whose entry is lost back at the tail of its lane, as a new incarnation."""
         incarnation, tombstones = self.former.get(task.id, (0, 0))
         self.former[task.id] = (incarnation + 1, tombstones)
         self._order += 1
@@ -277,7 +279,7 @@ class Places:
         self.end(self.tasks[task_id], "purged")
 
     def end(self, task: Task, how: str) -> str:
-        """Remove a task that ended in the way `how`. Return its attempt records as the text that follows its run
+        """Remove a task that ended with the outcome `how`. Return its attempt records as the text that follows its run
         record.
         """
         del self.tasks[task.id]
@@ -289,7 +291,7 @@ class Places:
         return "" if records is None else f"\n{records}"
 
     def end_alone(self, task: Task, how: str, owner: str, run_record: str) -> None:
-        """End one task, and store its end as a separate block in the memory of ends."""
+        """End one task, and store its end as a block of its own in the memory of ends."""
         self.news.add_end(how, task, owner, run_record)
         self.results.pop(task.id, None)
         past = self.end(task, how)
@@ -304,7 +306,7 @@ class Places:
     # Recounting
 
     def recount_running(self, owners: dict[str, int]) -> None:
-        """Recount the tasks that registered owners hold."""
+        """Count the tasks that registered owners currently hold, and store these numbers."""
         held = [task for owner in owners for task in self.inflight.get(owner, [])]
         self._replace("running", Counter(task.queue for task in held))
 

@@ -1,4 +1,4 @@
-"""The expected replies of scripts that return more than a status or a number."""
+"""The expected replies of those scripts that return more than a status or a number."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 @dataclass
 class TurnResult:
-    """The expected reply of a turn. Entries are texts, and each claim has the entry and its body."""
+    """The expected reply of a turn. An entry is represented by its text, and a claim by the entry and the body."""
 
     status: str
     stale: list[str] = field(default_factory=list)

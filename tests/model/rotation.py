@@ -20,21 +20,23 @@ def is_pattern(name: str) -> bool:
 
 
 def _takes_no_turns(domain: Domain) -> bool:
-    """Whether a domain is a single queue. Such a domain has nothing to rotate, so Redis stores no times for it."""
+    """Whether a domain consists of a single queue. Such a domain has nothing to rotate, so Redis stores no times for
+    it.
+    """
     return len(domain) == 1 and not any(map(is_pattern, domain))
 
 
 @dataclass
 class Rotation:
-    """Start-time fair queueing. In each domain, each queue has a virtual time, which grows by 1 / weight for each
-    claimed entry.
+    """Start-time fair queueing. Each queue has a virtual time in each domain. The time grows by 1 / weight for each
+    entry that is claimed from the queue.
     """
 
     clocks: dict[Domain, Time] = field(default_factory=dict)
     times: dict[tuple[Domain, str], Time] = field(default_factory=dict)
 
     def as_kept(self) -> dict[str, tuple[int, int]]:
-        """Return the times as Redis stores them: whole numbers, which grow by `UNIT` for each entry of a queue with
+        """Return the times as Redis stores them: as whole numbers, which grow by `UNIT` for each entry of a queue with
         weight 1.
         """
         kept = {name_of(domain): state for domain, state in self.clocks.items()}
@@ -42,15 +44,15 @@ class Rotation:
         return {name: (int(time * UNIT), turn) for name, (time, turn) in kept.items()}
 
     def first(self, domain: Domain, candidates: list[Share]) -> Share:
-        """Return the queue to serve next. A queue that was never served comes first, and then the queue with the lowest
-        time. If several queues have equal times, the least recently served of them is next.
+        """Return the queue to serve next. Queues that were never served come first, followed by the queue with the
+        lowest time. If several queues have the same time, the least recently served one is next.
         """
         new = [share for share in candidates if (domain, share.queue) not in self.times]
         return new[0] if new else min(candidates, key=lambda share: self.times[domain, share.queue])
 
     def come_back(self, domain: Domain, queue: str) -> None:
-        """Give a queue of a pattern its time when it becomes ready: the time that it had, or the time of the domain if
-        that is later.
+        """Set the time of a queue with a pattern when the queue becomes ready again: the queue keeps its earlier time,
+        or gets the time of the domain if that is later.
         """
         clock, _ = self.clocks.get(domain, (Fraction(0), 0))
         before = self.times.get((domain, queue), (Fraction(0), 0))
@@ -74,22 +76,22 @@ class Rotation:
 
 @dataclass
 class Rates:
-    """The rate limits of queues. Each start costs one interval, and `paid_off` has the time at which all starts of a
-    queue are paid for. `starts` has the times of the starts, so that a test can check the rate.
+    """The rate limits of queues. Each start costs one interval. `paid_off` has the time at which all starts of a queue
+    will have been paid for. `starts` has the times of the starts, so that a test can check the rate.
     """
 
     paid_off: dict[str, int] = field(default_factory=dict)
     starts: dict[str, list[int]] = field(default_factory=dict)
 
     def debt(self, share: Share, now: int) -> int:
-        """Return in how many microseconds the starts of a queue will be paid for. The result is at most the debt of a
-        full burst, because a larger value can only come from a clock that went back.
+        """Return the number of microseconds until the starts of a queue will have been paid for. The result is at most
+        the debt of a full burst, because a larger value can only come from a clock that was set back.
         """
         return min(max(0, self.paid_off.get(share.queue, 0) - now), share.interval_us + share.slack_us)
 
     def set_right(self, share: Share, now: int) -> None:
-        """Limit the stored time to the debt of a full burst. Every script does this when it checks whether the rate
-        permits a start.
+        """Reduce the stored time if it exceeds the debt of a full burst. Every script does this when it checks whether
+        the rate permits a start.
         """
         if share.queue in self.paid_off:
             self.paid_off[share.queue] = min(self.paid_off[share.queue], now + share.interval_us + share.slack_us)
@@ -98,7 +100,7 @@ class Rates:
         return (share.slack_us - self.debt(share, now)) // share.interval_us + 1
 
     def wait(self, share: Share, now: int) -> int:
-        """Return the time in us until the next task may start. It is 0 or less if a task may start now."""
+        """Return the time in us until the next task may start. If a task may start now, the result is 0 or less."""
         return self.debt(share, now) - share.slack_us
 
     def spend(self, share: Share, now: int, entries: int) -> None:

@@ -17,7 +17,7 @@ Read = tuple[str, str]
 
 @dataclass
 class Known:
-    """The record of a schedule. `rota/lua/shared/schedules.lua` describes its fields."""
+    """The record of a schedule. The fields are described in `rota/lua/shared/schedules.lua`."""
 
     text: str
     passed: int
@@ -50,8 +50,8 @@ class Known:
 
 
 class Schedules(Steering):
-    """The calls of clients, nodes and pollers for schedules. `alive` has the last occurrence of each schedule whose
-    runs may not overlap. `went_on` counts how often each occurrence was enqueued to run.
+    """The calls that clients, nodes and pollers make for schedules. `alive` has the last occurrence of each schedule
+    whose runs must not overlap. `went_on` counts how often each occurrence was enqueued to run.
     """
 
     def __init__(self, lease_us: int, run_record: str, servings: Iterable[Serving] = ()) -> None:
@@ -128,7 +128,7 @@ class Schedules(Steering):
         self.declared.pop(name, None)
         self.alive.pop(name, None)
         for task_id in [one for one in self.went_on if one.startswith(f"{name}:")]:
-            del self.went_on[task_id]  # if the schedule is stored again later, its occurrences count as new
+            del self.went_on[task_id]  # if the schedule is added again later, its occurrences count as new
         return "removed"
 
     def _withdraw(self, name: str, known: Known, after: int) -> None:
@@ -210,8 +210,8 @@ class Schedules(Steering):
         return not task.cancelled or self.places.holder_of(task_id, self.leases.expires) is not None
 
     def is_left_out(self, task: Task, due: int) -> bool:
-        """Whether a due occurrence is left out, because an earlier occurrence is live and runs may not overlap. If so,
-        end its task.
+        """Whether a due occurrence is left out, because an earlier occurrence is still live and the runs must not
+        overlap. If it is left out, end its task.
         """
         name = task.id.rpartition(":")[0]
         if task.kind != "p":

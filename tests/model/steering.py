@@ -1,5 +1,5 @@
-"""The state of the model, and everything outside the fleet that changes it: operators, programs in other languages, and
-the server's clock.
+"""The state of the model, and everything outside the fleet that changes the state: operators, programs in other
+languages, and the server's clock.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,8 +19,8 @@ class Steering:
     """The whole model: its state, the calls that operators and masters make, and the items that other programs push."""
 
     def __init__(self, lease_us: int, run_record: str, servings: Iterable[Serving] = ()) -> None:
-        """`run_record` is the record that workers send about each run. `servings` are the tiers that may have
-        patterns.
+        """Create the model. `run_record` is the record that workers send about each run. `servings` are the tiers that
+        may have patterns.
         """
         self.run_record = run_record
         tiers = {tier for serving in servings for tier in serving if any(is_pattern(share.queue) for share in tier)}
@@ -39,7 +39,7 @@ class Steering:
     # The server
 
     def keys_expire(self, now: int) -> tuple[list[str], list[str], list[str]]:
-        """Delete the nonces, unique keys and groups that have expired by now, and return their names."""
+        """Delete the nonces, unique keys and groups that have expired by `now`, and return their names."""
         nonces = [nonce for nonce, (_, until) in self.nonces.items() if until <= now]
         keys = [key for key, (_, until) in self.places.holders.items() if 0 < until <= now]
         for nonce in nonces:
@@ -96,7 +96,7 @@ class Steering:
 
     def _note_waiting(self, task: Task, past: str = "", due: int | None = None) -> None:
         """Store the end of a task that was cancelled while it waited. If its entry is in a lane, the entry stays there
-        until a claim drops it.
+        until a claim removes it.
         """
         self.places.results.pop(task.id, None)
         found = as_looked_up(task, due)
@@ -157,8 +157,8 @@ class Steering:
         return self.purge_dead(old + surplus)
 
     def restore(self, now: int, ids: Sequence[str]) -> list[str]:
-        """Restore tasks that have no entry. Return the status of each id. The caller must not name a task that is in a
-        lane.
+        """Restore tasks that have no entry. Return the status for each id. The caller must not pass the id of a task
+        that is in a lane.
         """
         self.places.at(now)
         return [self._restore(task_id) for task_id in ids]
@@ -179,8 +179,8 @@ class Steering:
     def check_conditions(
         self, now: int, ttl_us: int, conditions: Mapping[str, Hours | Rule]
     ) -> set[tuple[str, int, str, bool]]:
-        """Define conditions, and return the closed queues. Each row has the queue, for how many us it is closed, the
-        condition, and whether the condition fails.
+        """Define conditions, and return the closed queues. Each row of the result has the queue, the time in us for
+        which it is closed, the condition, and whether the condition fails.
         """
         self.places.at(now)
         defined = self.conditions.defined
@@ -200,8 +200,8 @@ class Steering:
         return self.places.now - self.closed[queue], by, fails
 
     def closed_by(self, queue: str) -> tuple[str | None, bool]:
-        """Return the condition that closes a queue, "" if the queue is paused, or None if it is open. The second value
-        is whether the condition fails.
+        """Return the condition that closes a queue, "" if the queue is paused, or None if the queue is open. The second
+        value is whether the condition fails.
         """
         if queue in self.paused:
             return "", False
@@ -210,8 +210,8 @@ class Steering:
         return (name, verdict.fails) if verdict and not verdict.is_open else (None, False)
 
     def _condition_of(self, queue: str) -> str:
-        """Return the condition that is announced for the queue or, if there is none, for its pattern. Return "" if
-        neither has a condition.
+        """Return the condition that is announced for the queue. If there is none, return the condition for the queue's
+        pattern. Return "" if neither has a condition.
         """
         patterns = [share.pattern for turns in self.places.turns if (share := share_in(turns.tier, queue))]
         known = [self.published[name] for name in (queue, *patterns) if name in self.published]

@@ -8,7 +8,7 @@ SOON_US = 1_000_000
 
 
 class Sweeping(Steering):
-    """The part of the model that sweeps over all known queues and over the owners."""
+    """The part of the model that sweeps all known queues and the owners."""
 
     def sweep(self, now: int, forget_after_us: int) -> list[str]:
         """Sweep, and return the owners whose lease has expired."""
@@ -28,23 +28,23 @@ class Sweeping(Steering):
                 self.places.look_at(queue)
 
     def is_closed_for_sweeps(self, queue: str) -> bool:
-        """Whether the queue is closed, so that a sweep need not wake a worker for it. Workers check conditions again by
-        themselves.
+        """Whether the queue is closed in such a way that a sweep need not wake a worker for it. Workers check
+        conditions again by themselves.
         """
         return bool(self.conditions.defined) and self.closed_by(queue)[0] is not None
 
     def _opens_soon(self, queue: str) -> bool:
-        """Whether the queue's condition opens before the next sweep. If so, this sweep must wake a worker, because no
-        other call notices an item that was pushed without the client.
+        """Whether the queue's condition opens before the next sweep. If it does, this sweep must wake a worker, because
+        nothing else notices an item that was pushed without the client.
         """
         name = self._condition_of(queue)
         return bool(name) and queue not in self.paused and self.conditions.verdict(queue, name).after < SOON_US
 
     def may_be_full(self, queue: str, now: int) -> bool:
-        """Whether a cap or a rate may forbid a start, so that the queue may lack a token."""
+        """Whether a cap or a rate may prevent a start. In that case, it is correct if the queue has no token."""
         return self.places.counts[f"running:{queue}"] > 0 or self.rates.paid_off.get(queue, 0) > now
 
-    # Queues that are known only by a pattern
+    # Queues that are known only through a pattern
 
     def _look_whether_idle(self, queue: str, forget_after_us: int) -> None:
         """Record when a queue became empty. Forget the queue when it has been empty for `forget_after_us`."""
@@ -65,14 +65,14 @@ class Sweeping(Steering):
 
     def _is_empty(self, queue: str) -> bool:
         """Whether the queue has no waiting, running, delayed or dead task, is not held back by a rate, and is not
-        paused.
+        paused either.
         """
         counts = [self.places.counts[f"{place}:{queue}"] for place in ("running", "delayed", "dead")]
         is_held_back = self.rates.paid_off.get(queue, 0) > self.places.now
         return not (self.places.entries(queue) or queue in self.paused or any(counts) or is_held_back)
 
     def _forget_queue(self, queue: str, pattern: str) -> None:
-        """Forget a queue. Its count of accepted tasks is added to the pattern's count."""
+        """Forget a queue. Its number of accepted tasks is added to the number of its pattern."""
         places = self.places
         if queue in places.accepted:
             places.accepted[pattern] += places.accepted.pop(queue)

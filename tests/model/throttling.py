@@ -1,4 +1,4 @@
-"""The model of tasks with their own rate: which tasks may start, and until when the others are delayed."""
+"""The model of tasks that have their own rate: which tasks may start, and until when the others are delayed."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -12,9 +12,9 @@ IN_HAND_US = 5_000
 
 @dataclass
 class Rate:
-    """A rate of tasks. Each start costs one interval. `starts` is the time at which all past starts are paid for.
-    `line` is the time at which the starts of the waiting tasks are paid for too. `vain` is the earliest time to which a
-    task is delayed if it came back and still could not start.
+    """The state of a task rate. Each start costs one interval. `starts` is the time at which all past starts will have
+    been paid for. `line` is the time at which the starts of the waiting tasks will have been paid for too. A delayed
+    task may come back and still be unable to start; it is then delayed at least until `vain`.
     """
 
     starts: int = 0
@@ -22,15 +22,17 @@ class Rate:
     vain: int = 0
 
     def turn_of(self, now: int, interval_us: int, burst: int, *, is_back: bool) -> int:
-        """Return the time at which the task may start. A task that requests a start for the first time comes after the
-        tasks that already wait.
+        """Return the time at which the task may start. A task that requests a start for the first time has to wait
+        behind the tasks that already wait.
         """
         slack = slack_us(interval_us, burst)
         starts = min(self.starts, self.most(now, interval_us, burst))
         return max(now, starts - slack, 0 if is_back else self.line - slack)
 
     def most(self, now: int, interval_us: int, burst: int) -> int:
-        """Return the highest possible value of `starts`. A larger one can only come from a clock that went back."""
+        """Return the highest possible value of `starts`. A higher value can only come from a clock that was set
+        back.
+        """
         return now + interval_us + slack_us(interval_us, burst) + IN_HAND_US
 
     def grant(self, at: int, interval_us: int, *, is_back: bool) -> None:
@@ -60,7 +62,8 @@ class Throttling(Steering):
         self, now: int, owner: str, text: str, rate: tuple[str, int, int], latest: int | None
     ) -> tuple[str, int]:
         """Request permission to start a task. `rate` has the name, the interval and the burst of the rate. Return the
-        status, and a time: how long to wait before the start, or until when the task is delayed.
+        status and a time. The time is how long the worker must wait before the start, or until when the task is
+        delayed.
         """
         self.places.at(now)
         task = next((held for held in self.places.inflight.get(owner, []) if held.text == text), None)
@@ -86,7 +89,7 @@ class Throttling(Steering):
         self.starts_by_rate.clear()
 
     def _put_off(self, owner: str, task: Task, until: int) -> None:
-        """Take a task that may not start from its owner, and delay it until this time."""
+        """Take a task that may not start away from its owner, and delay the task until this time."""
         self.places.let_go(owner, task.text)
         self.places.look_if_any(task.queue)
         task.starts -= 1

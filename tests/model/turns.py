@@ -1,4 +1,6 @@
-"""The model of domains with patterns: which of their queues take part in the rotation, and which are shut."""
+"""The model of domains with patterns. It defines which queues of a domain take part in the rotation, and which are
+shut.
+"""
 
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -13,8 +15,8 @@ SHUT: Final = 9_000_000_000_000_000
 
 
 def share_in(tier: tuple[Share, ...], queue: str) -> Share | None:
-    """Return the share with which a tier serves a queue, or None. A share with the queue's own name comes before
-    patterns, and a longer pattern before a shorter one.
+    """Return the share with which a tier serves a queue, or None if the tier does not serve it. A share with the
+    queue's own name takes precedence over patterns, and a longer pattern over a shorter one.
     """
     fitting = [
         share
@@ -28,8 +30,9 @@ def share_in(tier: tuple[Share, ...], queue: str) -> Share | None:
 
 @dataclass
 class Turns:
-    """The queues of one domain. A queue is marked when it gets an entry or may have room for another start. The next
-    claim places the marked queues in the rotation. `placed` has the time until which each placed queue is shut.
+    """The queues of one domain. A queue is marked when it gets an entry or when it may have room for another start. The
+    next claim gives each marked queue a place in the rotation. `placed` has the time until which each placed queue is
+    shut.
     """
 
     tier: tuple[Share, ...]
@@ -41,7 +44,7 @@ class Turns:
         return frozenset(share.queue for share in self.tier)
 
     def mark(self, queue: str) -> bool:
-        """Mark a queue if it belongs to this domain, and return whether it does."""
+        """Mark a queue if it belongs to this domain, and return whether it belongs to it."""
         if not share_in(self.tier, queue):
             return False
         self.marks.add(queue)
@@ -51,8 +54,8 @@ class Turns:
         self.placed = {queue: OPEN if until <= now else until for queue, until in self.placed.items()}
 
     def place_marked(self, rotation: Rotation) -> None:
-        """Place the marked queues in the rotation. Each queue gets the domain's current time, or its own time if that
-        is later, so that no queue gains an advantage from having been idle.
+        """Give each marked queue a place in the rotation. The queue gets the domain's current time, or keeps its own
+        time if that is later. Therefore a queue gains no advantage from having been idle.
         """
         for queue in self.marks - self.placed.keys():
             rotation.come_back(self.domain, queue)
@@ -60,12 +63,14 @@ class Turns:
         self.marks.clear()
 
     def in_order(self, rotation: Rotation) -> list[str]:
-        """Return the queues that are not shut, the next one to serve first."""
+        """Return the queues that are not shut, in the order in which they are served."""
         found = [queue for queue, until in self.placed.items() if until == OPEN]
         return sorted(found, key=lambda queue: self._place(rotation, queue))
 
     def next_to_open(self, rotation: Rotation) -> list[tuple[int, str]]:
-        """Return the queues that are shut until a known time, each with its time, earliest first."""
+        """Return the queues that are shut until a known time, each with that time. The queue that opens first comes
+        first.
+        """
         found = [(until, queue) for queue, until in self.placed.items() if OPEN < until < SHUT]
         return sorted(found, key=lambda each: (each[0], self._place(rotation, each[1])))
 
@@ -79,7 +84,7 @@ class Turns:
         rotation.times.pop((self.domain, queue), None)
 
     def as_kept(self, rotation: Rotation) -> dict[str, int]:
-        """Return the domain as Redis stores it: the marked queues, and the placed ones with their times as sortable
+        """Return the domain as Redis stores it: the marked queues, and the placed queues with their times as sortable
         text.
         """
         kept = dict.fromkeys(self.marks, MARK)

@@ -1,7 +1,7 @@
 """Reintroduce known bugs one at a time, and check that each is caught: `make mutation`.
 
-Each bug is put into a copy of the product, and its catcher runs on that copy. The catcher is a short soak with chosen
-faults if such a soak finds the bug, and a test otherwise. The bug is caught if the catcher makes a finding of the
+Each bug is put into a copy of the product, and a catcher runs on this copy. The catcher is a short soak with chosen
+faults if such a soak finds the bug, and a test otherwise. The bug is caught if the catcher reports a finding of the
 expected kind in time. Each catcher also runs without a bug, and must then find nothing. A mutation names a function of
 the product and replaces its behavior. If the product no longer has that function, the run fails, and the mutation must
 be adapted.
@@ -22,7 +22,7 @@ _WIDTH: Final = 90
 
 
 def main() -> int:
-    """Try the chosen mutations. Return 1 if a mutation was not caught or a control failed, otherwise 0."""
+    """Try the chosen mutations. Return 1 if a mutation was not caught or a control found something, and 0 otherwise."""
     given = _arguments()
     chosen = [each for each in MUTATIONS if any(part in each.name for part in given.only)]
     if not chosen:
@@ -56,7 +56,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def _performed(mutations: Sequence[Mutation], jobs: int, *, controls: bool) -> Iterator[Outcome]:
-    """Run the trials, and print a row for each trial when it has ended."""
+    """Run the trials, and print a row for each trial as soon as it has ended."""
     sys.stdout.write("| mutation | caught by | finding | seconds |\n|---|---|---|---:|\n")
     trials = [trial for trial in trials_of(mutations) if controls or not trial.is_control]
     with ThreadPoolExecutor(jobs) as pool:

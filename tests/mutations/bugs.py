@@ -1,8 +1,6 @@
-"""The bugs in Python. Each bug is called instead of a function of the product, and receives that function as
-`original`.
-
-A bug calls `original` for everything that it does not change, so changes of the product seldom affect it. The
-processes of a fleet with a bug import this module, so expensive imports are inside the functions.
+"""The bugs in Python. Each bug is called in place of a function of the product, and receives that function as
+`original`. A bug calls `original` for everything that it does not change, so it seldom has to be adapted to changes of
+the product. The processes of a fleet with a bug import this module, so expensive imports are inside the functions.
 """
 
 import dataclasses
@@ -41,7 +39,7 @@ if TYPE_CHECKING:
 
 
 def query_again(original: Callable[..., Any], self: "Connection", data: bytes) -> Any:
-    """A connection sends a command again if no reply came in time."""
+    """Let a connection send a command again if no reply came in time."""
     try:
         return original(self, data)
     except ConnectionLost:
@@ -49,7 +47,7 @@ def query_again(original: Callable[..., Any], self: "Connection", data: bytes) -
 
 
 def turn_without_allow_oom(original: Callable[[str], Script], name: str) -> Script:
-    """A full server refuses the script `turn`, because its flag `allow-oom` is missing."""
+    """Leave out the flag `allow-oom` of the script `turn`, so that a full server refuses the script."""
     script = original(name)
     if name != "turn":
         return script
@@ -60,7 +58,7 @@ def turn_without_allow_oom(original: Callable[[str], Script], name: str) -> Scri
 def turn_without_tokens(
     original: Callable[..., Any], self: Store, owner: str, tiers: Packed, turn: Turn
 ) -> ScriptCall[TurnReply]:
-    """A token that a worker took from a doorbell is not passed on."""
+    """Do not pass on a token that a worker took from a doorbell."""
     answer: ScriptCall[TurnReply] = original(self, owner, tiers, replace(turn, tokens=()))
     return answer
 
@@ -68,7 +66,7 @@ def turn_without_tokens(
 def reap_workers_asked_to_leave(
     original: "Callable[..., list[Effect]]", state: "MasterState", action: "Action", now: float
 ) -> "list[Effect]":
-    """A worker's owner is reaped when the worker is ordered to leave, while it still runs its task."""
+    """Reap a worker's owner when the worker is ordered to exit, although the worker is still running its task."""
     from rota_supervisor.master.core.effects import Order, ReapOwner  # noqa: PLC0415 - workers import this module too
     from rota_supervisor.master.core.plan import Signal  # noqa: PLC0415 - as above
 
@@ -81,48 +79,48 @@ def reap_workers_asked_to_leave(
 
 
 def never_freeze(_original: Callable[..., Any], _history: "PoolScaling", _situation: object) -> list[str]:
-    """Find no cause for which more workers would not help."""
+    """Ignore all situations in which more workers would not help."""
     return []
 
 
 def never_up(_original: Callable[..., bool], _self: "Fence", _at_ns: int) -> bool:
-    """The worker's fence is never up."""
+    """Never let a worker's fence prevent the start of a task."""
     return False
 
 
 def send_again_under_another_nonce(
     original: Callable[..., Any], self: "Sender[Any, Any, Any]", batches: "Sequence[Batch[Any]]", deadline: float
 ) -> Any:
-    """A call that received no reply is repeated, but the server cannot recognize the repetition."""
+    """Repeat a call that received no reply under a new nonce, so that the server cannot recognize the repetition."""
     return original(self, [batch._replace(nonce=cast("Nonce", os.urandom(16).hex())) for batch in batches], deadline)
 
 
 def died_without_outcomes(
     original: "Callable[..., list[Effect]]", state: "MasterState", event: "Died", now: float
 ) -> "list[Effect]":
-    """A dead worker's outcomes are not read from its slot."""
+    """Do not read the outcomes of a dead worker from its slot."""
     return original(state, event._replace(outcomes=NOTHING), now)
 
 
 def begin_without_an_answer(
     original: Callable[..., Any], self: "StartSteps", entry: "Entry"
 ) -> "Generator[Any, Any, Entry]":
-    """A task that may be started at most once is started even if Redis refused the start or did not reply."""
+    """Start a task that may be started at most once even if Redis refused the start or did not reply."""
     return (yield from original(self, entry)) or entry
 
 
 def own_label(_: Callable[..., Any], __: "QueueLabels", queue: str) -> str:
-    """Each queue of a pattern has its own series."""
+    """Give each queue of a pattern its own time series."""
     return queue
 
 
 def no_verdicts(_: Callable[..., Any], __: "Death") -> tuple[()]:
-    """The master ignores the kill policy that the worker wrote to its slot."""
+    """Ignore the kill policy that the worker wrote to its slot."""
     return ()
 
 
 def charge_all(_: Callable[..., Any], death: "Death") -> tuple[tuple[str, bytes], ...]:
-    """All running tasks of a killed worker are charged with the kill, even if one of them is known to be the cause."""
+    """Count the kill of a worker as a crash for all its running tasks, even if one of them is known to be the cause."""
     from rota_supervisor.master.core.death import death_record_of  # noqa: PLC0415 - workers import this module too
 
     return tuple((task.id, death_record_of(death, task)) for task in death.event.tasks)
@@ -131,9 +129,9 @@ def charge_all(_: Callable[..., Any], death: "Death") -> tuple[tuple[str, bytes]
 def adopt_in_two_steps(
     original: Callable[..., None], self: "LegacyAdoption", connection: "Connection", now: float
 ) -> None:
-    """An item is removed from its list in one step, and becomes a task in a second step."""
+    """Remove an item from its list in one step, and make it a task in a second step."""
     for source in self._sources:
-        with suppress(Refused):  # the source is a sorted set
+        with suppress(Refused):  # raised if the source is a sorted set
             item = connection.execute("LPOP", source.key)
             time.sleep(0.02)
             if item is not None:
@@ -144,7 +142,7 @@ def adopt_in_two_steps(
 def overlook_conditions(
     original: "Callable[..., Change]", old: "Config", new: "Config", *, fresh: bool = False
 ) -> "Change":
-    """Workers are not updated if only the conditions of queues have changed."""
+    """Do not update workers if only the conditions of queues have changed."""
     from msgspec.structs import replace as replaced  # noqa: PLC0415 - as above
 
     def without(config: "Config") -> "Config":
@@ -161,16 +159,16 @@ def withdraw_as_if_alone(
     *,
     is_only_node: bool,  # noqa: ARG001 - the signature is the product's
 ) -> "Awaitable[None]":
-    """A schedule that this node drops is removed, even if other nodes declare it."""
+    """Remove a schedule that this node no longer declares, even if other nodes declare it."""
     return original(self, schedules, is_only_node=True)
 
 
 def declare_what_was_first(original: Callable[..., bool], state: "MasterState", now: float) -> bool:
-    """The schedules of later generations are never declared."""
+    """Never declare the schedules of later generations."""
     return state.declarations.generation is None and original(state, now)
 
 
 def share_what_changes(original: Callable[..., "MasterState"], state: "MasterState") -> "MasterState":
-    """A copy of the state shares the records of children, leases and back-offs."""
+    """Copy the state in such a way that the copy shares the records of children, leases and back-offs."""
     del original
     return dataclasses.replace(state)

@@ -8,13 +8,14 @@ from mutations.catchers import Catcher, Soak, Tests
 from mutations.changes import Change, LuaFunction, PythonFunction, RedisAnswer
 from soak.findings import Wrong
 
-# A queue is served but its virtual time does not change, so the queue is chosen again.
+# The queue is served but its virtual time does not change, so the same queue is chosen again.
 _FREE_SERVING: Final = ("state, cost, servings, clock, turn", "return state or state_of(clock, turn), clock, turn")
-_CALM: Final = Soak(24)  # long enough for two bursts, which fill the queues whose fairness is checked
-# Each node is frozen for longer than its lease, while the other node continues.
+_CALM: Final = Soak(24)  # long enough for two of the bursts that fill the queues whose fairness is checked
+# Each node is frozen for longer than its lease while the other node continues to work.
 _FROZEN: Final = Soak(28, ("stop_node a 5 8", "stop_node b 17 8"))
-# The model test reports the first reply or place that differs. It finds most bugs within a hundred examples, and runs
-# enough examples to find the others. Bugs that random steps did not find have a directed rule in `tests/machine`.
+# The model test reports the first difference in a reply or in the place of a task. It finds most bugs within a hundred
+# examples, and runs enough examples to find the others. For bugs that random steps did not find, `tests/machine` has a
+# rule that aims at the bug.
 _MODEL: Final = Tests(
     "tests/integration/protocol/test_model.py", "valkey", r"(?m)^E +(AssertionError: )?assert .*", examples=2000
 )
@@ -24,7 +25,7 @@ _EXPLAINED: Final = Tests("tests/integration/protocol/test_explain.py", "random_
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
-    """A bug, put into a copy of the product."""
+    """A bug that is put into a copy of the product, and the catcher that must find it."""
 
     name: str
     change: Change
@@ -136,7 +137,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "a unique key is given to a second task while the first is still live",
-        # The script's check always finds that the holder is not live.
+        # The check in the script always concludes that the task with the key is not live.
         RedisAnswer("enqueue", "HEXISTS", "return 0"),
         _MODEL,
     ),
@@ -251,7 +252,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "a recall does not check whether the running task that it names still runs",
-        # If the running task is not found, all entries that the worker holds count as not started.
+        # If the running task is not found, all entries that the worker holds count as unstarted.
         RedisAnswer("return_prefetched", "LPOS", "return original(command, key, ...) or 0"),
         Tests(
             "tests/integration/protocol/test_return_prefetched.py", "after_the_workers_turn", r"assert before == after"

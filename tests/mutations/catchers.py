@@ -19,7 +19,7 @@ from soak.evidence import QUIET_FILE, Evidence
 from soak.findings import Finding, Wrong
 from soak.reading import read_evidence
 
-# Findings that are certain only when the evidence is complete.
+# Kinds of findings that are certain only when the evidence is complete.
 AT_THE_END: Final = frozenset({Wrong.LOST, Wrong.COUNTERS, Wrong.LEFT})
 _LOOK_SECONDS: Final = 2.0
 _LEAVE_SECONDS: Final = 60.0
@@ -31,13 +31,13 @@ _OUTPUT: Final = "output.txt"
 class Result:
     """The result of a catcher."""
 
-    clean: bool  # whether the catcher ended and found nothing
+    clean: bool  # whether the catcher ended by itself and found nothing
     found: str  # the expected finding, or "" if there was none
     said: str = ""  # the end of the catcher's output
 
 
 class Catcher(Protocol):
-    """A program that is run on a copy of the product, for a limited number of seconds."""
+    """A program that runs on a copy of the product for a limited number of seconds."""
 
     def run(self, folder: Path, seconds: float) -> Result: ...
 
@@ -47,13 +47,13 @@ class Catcher(Protocol):
 
     @property
     def control(self) -> "Catcher":
-        """The same catcher without an expected finding. Its run must be clean if there is no bug."""
+        """The same catcher without an expected finding. If there is no bug, its run must be clean."""
 
 
 @dataclass(frozen=True, slots=True)
 class Soak:
-    """A soak with only these faults (`NAME TARGET AT SECONDS`). It must make a finding of one of the kinds in `wrong`,
-    and is then stopped.
+    """A soak with only these faults, each in the form `NAME TARGET AT SECONDS`. The soak is stopped as soon as it has
+    made a finding of one of the kinds in `wrong`.
     """
 
     seconds: float
@@ -86,7 +86,7 @@ class Soak:
         return Result(code == 0, words, _last_lines(folder))
 
     def _expected(self, folder: Path) -> list[Finding]:
-        """Return the findings of the expected kinds that are already certain."""
+        """Return those findings of the expected kinds that are already certain."""
         try:
             evidence = read_evidence(folder)
         except FileNotFoundError:  # the soak has written nothing yet
@@ -101,8 +101,8 @@ def _sure(evidence: Evidence, folder: Path) -> list[Finding]:
 
 @dataclass(frozen=True, slots=True)
 class Tests:
-    """Tests, one of which must fail with output that matches `says`. `only` is the expression for `pytest -k`.
-    `examples` is the number of examples for the model test or the simulation, or 0 for their default.
+    """Tests of which one must fail with output that matches `says`. `only` is the expression for `pytest -k`.
+    `examples` is the number of examples for the model test or the simulation, or 0 for the default number.
     """
 
     __test__ = False
@@ -131,8 +131,8 @@ class Tests:
 
 
 def _run(command: list[str], folder: Path, seconds: float, is_enough: Callable[[], bool], **more: str) -> int:
-    """Run a command until it ends, `is_enough` returns True, or the time is over. Then stop it. Return its exit
-    code.
+    """Run a command until it ends, `is_enough` returns True, or the time has run out. Then stop the command. Return its
+    exit code.
     """
     deadline = time.monotonic() + seconds
     with (folder / _OUTPUT).open("wb") as output:

@@ -1,4 +1,5 @@
-"""The three ways to put a bug into the copy of a file. They replace whole functions, and do not depend on single lines.
+"""The three ways to put a bug into the copy of a file. They replace whole functions or replies, so they do not depend
+on single lines.
 
 1. A function of `mutations.bugs` is called in place of a Python function.
 2. A Lua function is called in place of another function, which it receives as `original`.
@@ -20,7 +21,9 @@ _LUA: Final = "workers/rota/lua"
 
 
 class Stale(Exception):
-    """Raised if the product no longer has the function or the command of a mutation. The mutation must be adapted."""
+    """Raised if the product no longer has the function or the command that a mutation replaces. The mutation must then
+    be adapted.
+    """
 
 
 class Change(Protocol):
@@ -30,11 +33,11 @@ class Change(Protocol):
     def path(self) -> str: ...
 
     def applied_to(self, text: str) -> str:
-        """Return the text with the bug. Raises Stale."""
+        """Return the text with the bug inserted. Raises Stale."""
 
 
 def changed(change: Change) -> str:
-    """Return the text of the product's file with the bug. Raises Stale."""
+    """Return the text of the changed file, with the bug. Raises Stale."""
     place = ROOT / change.path
     if not place.is_file():
         raise Stale(f"there is no {change.path}")
@@ -79,8 +82,9 @@ def _defines(node: ast.Module | ast.ClassDef, name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class LuaFunction:
-    """The replacement of the function `name` of `lua/FILE.lua`, or of a shared file that it includes. `code` is the
-    body of a function with these `parameters`, and may call `original`."""
+    """The replacement of the function `name` in `lua/FILE.lua`, or in a shared file that `lua/FILE.lua` includes.
+    `code` is the body of a function with these `parameters`, and may call `original`.
+    """
 
     file: str
     name: str
@@ -98,7 +102,7 @@ class LuaFunction:
         return f"{text[:at]}{_rebound(self.name, self.parameters, self.code)}{text[at:]}"
 
     def _is_shared(self, text: str) -> bool:
-        """Whether a file that this file includes, directly or indirectly, has the function."""
+        """Whether the function is in a file that this file includes, directly or indirectly."""
         names = re.findall(r"^-- with: (.*)$", text, re.MULTILINE)
         shared = [(ROOT / _LUA / "shared" / f"{each}.lua").read_text() for words in names for each in words.split()]
         return any(_end_of(self.name, each) is not None or self._is_shared(each) for each in shared)
@@ -129,7 +133,7 @@ class RedisAnswer:
 
 
 def _rebound(name: str, parameters: str, code: str) -> str:
-    """Return statements that replace the function for all later code that calls it by this name."""
+    """Return statements that replace the function for all subsequent code that calls it by this name."""
     return f"do local original = {name}; {name} = function({parameters}) {code} end end\n"
 
 
@@ -141,5 +145,5 @@ def _end_of(name: str, text: str) -> int | None:
 
 
 def _after_first_line(text: str) -> int:
-    """Return the position of the second line. The first line contains the flags of a script, or a comment."""
+    """Return the position at which the second line starts. The first line has the flags of a script, or a comment."""
     return text.index("\n") + 1

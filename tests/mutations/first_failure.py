@@ -1,5 +1,5 @@
-"""A pytest plugin that makes Hypothesis report the first failure without shrinking it. Shrinking takes a minute, and a
-mutation needs no small example.
+"""A pytest plugin that makes Hypothesis report the first failure without shrinking it. Shrinking takes a minute, and
+the result of a mutation does not depend on a small example.
 """
 
 from hypothesis import Phase, settings

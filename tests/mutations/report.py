@@ -1,4 +1,4 @@
-"""The results of the mutations as a JUnit report, which the readers of pytest's reports accept."""
+"""The results of the mutations as a JUnit report, which any tool for pytest's JUnit reports can read."""
 
 from collections.abc import Sequence
 from xml.etree.ElementTree import Element, SubElement, tostring
@@ -19,5 +19,5 @@ def as_junit(outcomes: Sequence[Outcome]) -> bytes:
 
 
 def _legible(text: str) -> str:
-    """Return a program's output without characters that XML does not permit."""
+    """Return a program's output without the characters that XML does not permit."""
     return "".join(letter for letter in text if letter.isprintable() or letter == "\n")

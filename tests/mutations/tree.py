@@ -8,7 +8,7 @@ from mutations.changes import ROOT, SOURCES, Change, changed
 
 
 def make_copy(folder: Path, change: Change | None) -> None:
-    """Copy the sources and the compiled files to `folder`, and insert the bug. Raises Stale."""
+    """Copy the sources and the compiled files of the product to `folder`, and insert the bug. Raises Stale."""
     for name in SOURCES.values():
         shutil.copytree(ROOT / name, folder / name)
     if change is not None:

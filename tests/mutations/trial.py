@@ -12,15 +12,15 @@ from mutations.catchers import Catcher, Result
 from mutations.changes import Change, Stale
 from mutations.tree import make_copy
 
-# Ten times the duration of the slowest trial on an idle machine with two cores, so that no trial fails on a slow
-# machine.
+# Ten times the duration of the slowest trial on an idle machine with two cores, so that no trial fails because the
+# machine is slow.
 BUDGET_SECONDS: Final = 300.0
 CONTROL_BUDGET_SECONDS: Final = 600.0
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A mutation with its catcher. A control has no bug, so its catcher must find nothing."""
+    """A mutation with its catcher. If the trial is a control, there is no bug, and the catcher must find nothing."""
 
     name: str
     change: Change | None
@@ -41,7 +41,7 @@ class Outcome:
 
     trial: Trial
     is_well: bool
-    words: str  # the finding, or why the trial failed
+    words: str  # a description of the finding, or the reason why the trial failed
     seconds: float
     said: str = ""  # the end of the catcher's output, if the trial failed
 
@@ -78,8 +78,8 @@ def _why(result: Result, seconds: float) -> str:
 
 
 def _run_within_budget(trial: Trial, deadline: float) -> Result:
-    """Run the catcher repeatedly until it finds something or the time is over, because a soak depends on chance. A
-    control runs once.
+    """Run the catcher repeatedly until it finds something or the time has run out, because whether a soak finds a bug
+    depends on chance. A control runs once.
     """
     while True:
         with tempfile.TemporaryDirectory(prefix="rota-mutation-") as name:

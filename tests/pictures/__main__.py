@@ -1,7 +1,7 @@
 """Draw the dashboards from real fleets and a real Prometheus: `make pictures` writes docs/images/.
 
-Each dashboard is drawn as a whole for an eventful fleet. For each trouble, two first screens are drawn: the first
-screen of the dashboard that shows the trouble, and that of a status page that was opened before the trouble began.
+Each dashboard is drawn as a whole for an eventful fleet. For each trouble, two more pictures show a first screen: that
+of the dashboard on which the trouble is visible, and that of a status page that was opened before the trouble began.
 """
 
 import argparse
@@ -33,20 +33,20 @@ WELL_SECONDS: Final = 45
 TROUBLED_SECONDS: Final = 60
 SHOWN_SECONDS: Final = 120
 SCALE: Final = 0.75
-SCALE_OF_WHOLE_BOARDS: Final = 0.55  # keeps each picture below 300 kB
+SCALE_OF_WHOLE_BOARDS: Final = 0.55  # the scale for pictures of whole dashboards, which keeps each picture below 300 kB
 SCALE_OF_PAGES: Final = 0.75
-AT_ONCE: Final = 5  # the number of concurrent fleets that a small machine can run
+AT_ONCE: Final = 5  # the number of fleets that a small machine can run at the same time
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A picture of a dashboard to draw."""
+    """A picture of a dashboard that is to be drawn."""
 
     name: str
     board: str  # the file of the dashboard
-    job: str  # the shown Prometheus job
+    job: str  # the Prometheus job whose data is shown
     note: str
-    rows: int = 0  # the number of rows of the dashboard's grid to draw, 0 for all
+    rows: int = 0  # the number of rows of the dashboard's grid to draw, or 0 for all
 
 
 def pictures(troubles: Iterable[str]) -> Iterator[Picture]:
@@ -74,8 +74,8 @@ class Onlooker:
             self._pages[name] = page
 
     def take(self, images: Path) -> None:
-        """Take a picture of each page, and close the browser. Troubles end with blocking calls, which must not run
-        beside the browser's event loop.
+        """Take a picture of each page, and close the browser. This comes before the troubles end, because their ends
+        make blocking calls, which must not run beside the browser's event loop.
         """
         for name, page in self._pages.items():
             page.screenshot(path=images / f"page-{name}.png")
@@ -83,7 +83,9 @@ class Onlooker:
 
 
 def gathered(troubles: Iterable[str], images: Path) -> dict[str, dict[str, Any]]:
-    """Return the data of each dashboard picture by name. The pictures of status pages are already written here."""
+    """Return the data for each dashboard picture, by name. This function already writes the pictures of status
+    pages.
+    """
     onlooker = Onlooker(troubles)
     with tempfile.TemporaryDirectory() as folder, beside(Path(folder), troubles, WELL_SECONDS, onlooker.look) as bench:
         time.sleep(TROUBLED_SECONDS)
@@ -92,7 +94,7 @@ def gathered(troubles: Iterable[str], images: Path) -> dict[str, dict[str, Any]]
 
 
 def answered(prometheus: Prometheus, picture: Picture) -> dict[str, Any]:
-    """Return the data that the page draws: the shown part of the board, and the results of its queries."""
+    """Return the data that the page draws: the part of the dashboard that is shown, and the results of its queries."""
     board = boards()[picture.board]
     if picture.rows:
         board["panels"] = [panel for panel in board["panels"] if panel["gridPos"]["y"] < picture.rows]
@@ -120,7 +122,7 @@ def draw(chromium: "Browser", site: Path, data: dict[str, Any], file: Path) -> N
 
 
 def set_up(site: Path, node: Path) -> None:
-    """Put the page and its files into one folder."""
+    """Put the page that draws the pictures and the files that it needs into one folder."""
     site.mkdir(exist_ok=True)
     uplot = node / "node_modules" / "uplot" / "dist"
     for file in (*(HERE / name for name in FILES), uplot / "uPlot.min.css", uplot / "uPlot.iife.min.js"):
@@ -128,7 +130,7 @@ def set_up(site: Path, node: Path) -> None:
 
 
 def main() -> None:
-    """Cause the troubles, run the queries, and draw."""
+    """Cause the troubles, run the queries, and draw the pictures."""
     arguments = _arguments()
     site = arguments.node.resolve() / "site"
     set_up(site, arguments.node)

@@ -1,4 +1,6 @@
-"""Fixtures for the process tests: a master, and a harness that starts workers and pollers without a master."""
+"""Fixtures for the process tests. They provide a master, and a harness that starts workers and pollers without a
+master.
+"""
 
 import os
 from collections.abc import Iterator
@@ -11,7 +13,7 @@ from support.child_harness import ChildHarness
 from support.masters import Mastered
 from support.servers import Server, running_server
 
-# The kinds of servers with which the tests run. If another version of Python is installed, `make test-python` uses the
+# The kinds of server on which the tests run. If another version of Python is installed, `make test-python` uses the
 # kind that `make test` leaves out.
 _KINDS: Final = os.environ.get("PROCESS_SERVERS", "valkey redis").split()
 
@@ -24,8 +26,8 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture
 def fleet(server: Server, namespace: str, tmp_path: Path) -> Iterator[Mastered]:
-    """Yield a master that is not started yet. It has two workers, unless a test writes another number into its
-    configuration file.
+    """Yield a master that has not been started yet. It has two workers, unless a test writes a different number into
+    its configuration file.
     """
     made = Mastered(server, namespace, tmp_path)
     yield made

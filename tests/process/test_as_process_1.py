@@ -1,5 +1,5 @@
-"""A fleet whose master is process 1 of a PID namespace, as in a container. The master itself must reap orphans, and no
-other process forwards signals to it.
+"""A fleet whose master is process 1 of a PID namespace, as in a container. The master itself must reap orphans, because
+there is no init program. Nor does an init program forward signals to the master.
 """
 
 import json
@@ -19,7 +19,7 @@ from support.waiting import DEADLINE_SECONDS, until
 pytestmark = ON_ONE_SERVER
 
 # Each child of this task leaves its own child behind, in a separate session. Process 1 adopts the process that was left
-# behind, which ends soon.
+# behind. That process soon ends.
 ORPHANS = """
 @rota.task
 def daemons(text):
@@ -29,8 +29,8 @@ def daemons(text):
     record(f"left {text}")
 """
 
-# Init programs that are process 1 in many images. Both forward signals to a whole process group: tini with `-g`, and
-# dumb-init by default.
+# Init programs that many images run as process 1. Both can forward signals to a whole process group: tini with `-g`,
+# and dumb-init by default.
 INITS = {
     "none": [],
     "tini": ["tini", "--"],
@@ -41,8 +41,8 @@ INITS = {
 
 
 def unshare() -> list[str]:
-    """Return a command prefix that runs a program as process 1 of a new PID namespace, and kills it when this process
-    ends. Skips the test if this is not permitted.
+    """Return a command prefix that runs a program as process 1 of a new PID namespace, and kills the program when this
+    process ends. Skips the test if this is not permitted.
     """
     words = ["unshare", "--pid", "--mount-proc", "--kill-child"]
     tried = shutil.which("unshare") and subprocess.run([*words, "true"], capture_output=True, check=False)
@@ -52,7 +52,7 @@ def unshare() -> list[str]:
 
 
 def require(*words: str) -> None:
-    """Skip the test if one of these words is an init program that is not installed. In CI, the test fails instead."""
+    """Skip the test if one of these words is an init program that is not installed. In CI, fail the test instead."""
     programs = [word for word in words if word in ("tini", "dumb-init")]
     if missing := [program for program in programs if shutil.which(program) is None]:
         if os.environ.get("CI"):
@@ -67,7 +67,7 @@ def fleet(fleet: Mastered) -> Mastered:
 
 
 def process_1(fleet: Mastered) -> psutil.Process:
-    """Return the master, with the pid that it has outside of its PID namespace."""
+    """Return the master's process, with the pid that it has outside of its PID namespace."""
     (master,) = psutil.Process(fleet.pid).children()
     return master
 
@@ -80,7 +80,7 @@ def test_adopted_orphans_are_reaped(fleet: Mastered) -> None:
     assert fleet.status()["pid"] == 1
 
     def only_its_children() -> bool:
-        # The number of descendants includes zombies, but the number of children does not.
+        # The number of descendants includes zombies, but the count of children does not.
         return len(descendants(master.pid)) == len(fleet.children())
 
     fleet.push("daemons", "a")
@@ -116,7 +116,7 @@ def test_sigterm_to_any_init_program_drains_the_fleet(fleet: Mastered, init: lis
 
 
 def test_sigterm_to_every_process_drains_the_fleet(fleet: Mastered) -> None:
-    """systemd sends SIGTERM to all processes of a unit that has `KillMode=control-group`. The test sends it to the
+    """systemd sends SIGTERM to all processes of a unit with `KillMode=control-group`. This test sends it to the
     children first.
     """
     fleet.start()
@@ -148,15 +148,15 @@ def test_sigterm_during_imports_stops_cleanly(fleet: Mastered) -> None:
 
 
 def test_sigterm_before_the_loop_starts_is_not_lost(fleet: Mastered) -> None:
-    """The signal arrives while the master reads its configuration. The kernel drops a signal to process 1 that the
-    process neither handles nor blocks.
+    """The signal arrives while the master reads its configuration. Process 1 would lose a signal that it neither
+    handles nor blocks, because the kernel drops such a signal.
     """
     config = fleet.folder / "rota.toml"
     text = config.read_text()
     config.unlink()
     os.mkfifo(config)
     fleet.launch()
-    with config.open("w") as pipe:  # the file is a pipe; opening it waits until the master begins to read the file
+    with config.open("w") as pipe:  # the file is a pipe; opening it waits until the master begins to read
         process_1(fleet).send_signal(signal.SIGTERM)
         pipe.write(text)
 
@@ -180,6 +180,6 @@ def test_the_stop_command_in_another_container_waits_until_the_fleet_ended(fleet
         fleet.release()
         said = stop.communicate(timeout=DEADLINE_SECONDS)[0]
         assert fleet.log("fleet.stopped")
-    # This process is outside of the master's PID namespace, so the socket reports 0 as its pid.
+    # This process is outside the master's PID namespace, so the socket reports 0 as its pid.
     assert (stop.returncode, json.loads(said)["pid"]) == (0, 0)
     assert fleet.exit_code() == 0

@@ -1,4 +1,4 @@
-"""`rota export` and `rota import` as separate processes, which are killed at any time, or write to a terminal or a
+"""`rota export` and `rota import` as separate processes. They are killed at any time, or write to a terminal or a
 pipe.
 """
 
@@ -32,7 +32,7 @@ POINTS: Final = (
 
 @pytest.fixture
 def old(server: Server, namespace: str, tmp_path: Path) -> Iterator[Fleet]:
-    """Yield a fleet with many tasks. Commands in the folder `old` use its namespace."""
+    """Yield a fleet with many tasks. Commands that run in the folder `old` use the fleet's namespace."""
     folder = tmp_path / "old"
     folder.mkdir()
     write_configuration(folder, server, namespace)
@@ -49,13 +49,13 @@ def old(server: Server, namespace: str, tmp_path: Path) -> Iterator[Fleet]:
 def test_a_repeatedly_killed_import_can_be_completed(
     server: Server, namespace: str, link: FaultyLink, tmp_path: Path
 ) -> None:
-    """The import is killed while a call or its reply is in transit. A call that was in transit arrives after the
+    """The import is killed while a call or the reply to it is in transit. A call in transit still arrives after the
     process has died.
     """
     new = f"{namespace}-new"
     (tmp_path / "rota.toml").write_text(f'redis_url = "{link.url}"\nnamespace = "{new}"\n')
     assert rota(tmp_path / "old", "export", "../all.jsonl", "--exact").returncode == 0
-    # This import makes the server load all scripts, so the next imports do not send them as text.
+    # This import makes the server load all scripts, so that the next imports do not send the scripts as text.
     assert rota(tmp_path, "import", "all.jsonl", ROTA_NAMESPACE=f"{new}-first").returncode == 0
     assert rota(tmp_path, "import", "--prepare").returncode == 0
     for call, is_reply in POINTS:
@@ -71,7 +71,9 @@ def test_a_repeatedly_killed_import_can_be_completed(
 
 
 def kill_import(link: FaultyLink, folder: Path, at: str, *, is_reply: bool) -> None:
-    """Start an import, and kill it when its first call of this script, or the reply to this call, is in transit."""
+    """Start an import. Kill it when its first call of this script is in transit or, if `is_reply` is set, when the
+    reply to this call is.
+    """
     is_there = Event()
 
     def gate(name: str, is_of_reply: bool, _: int) -> bool:

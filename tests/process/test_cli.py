@@ -1,5 +1,5 @@
 """The command line: exit codes, messages, and standard output. Commands that import tasks run in separate processes.
-Most other commands run in a separate process once. All other calls run in this process, which is many times faster.
+Most other commands run in a separate process once, and otherwise in this process, which is many times faster.
 """
 
 import json
@@ -37,7 +37,7 @@ NO_POOLS = "redis://127.0.0.1:1/0"
 
 
 def call(folder: Path, *arguments: str, **environment: str) -> Ran:
-    """Run `rota` in this folder as a separate process, with an empty standard input."""
+    """Run `rota` as a separate process in this folder, with an empty standard input."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("ROTA_", "REDIS_"))}
     done = subprocess.run(
         [sys.executable, "-P", "-m", "rota_supervisor", *arguments],
@@ -61,7 +61,7 @@ def inside(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Return a folder with a module of tasks, and a configuration whose server is unreachable."""
+    """Return a folder with a tasks module, and a configuration whose server is unreachable."""
     (tmp_path / "tasks.py").write_text(TASKS)
     (tmp_path / "rota.toml").write_text(
         f'redis_url = "{NO_POOLS}"\nimports = ["tasks"]\ntiers = [["default"], ["bulk"]]\n'
@@ -71,20 +71,20 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def at_server(server: Server, namespace: str) -> dict[str, str]:
-    """Return the environment variables with which a command uses the real server."""
+    """Return environment variables that make a command use the real server."""
     return {"ROTA_REDIS_URL": server.url, "ROTA_NAMESPACE": namespace}
 
 
 @pytest.fixture
 def rota(inside: Rota, at_server: dict[str, str]) -> Rota:
-    """Return a function that runs `rota` in this process, in the folder and with the real server."""
+    """Return a function that runs `rota` in this process, with this folder and the real server."""
     return lambda *arguments, **environment: inside(*arguments, **at_server | environment)
 
 
 @pytest.fixture
 def process(folder: Path, at_server: dict[str, str]) -> Rota:
     """Return a function that runs `rota` in a separate process with the real server. Use it for commands that import
-    tasks or deal with processes.
+    tasks or handle processes.
     """
     return lambda *arguments, **environment: call(folder, *arguments, **at_server | environment)
 
@@ -207,7 +207,7 @@ def test_an_unknown_variable_is_a_warning(inside: Rota) -> None:
     assert done.err == "rota: warning: ROTA_PORT_80_TCP in the environment is not a setting of Rota and is ignored\n"
 
 
-# No server and no master
+# Commands without a server and a master
 
 
 @pytest.mark.parametrize(
@@ -601,7 +601,7 @@ def test_tasks_are_listed_by_state(rota: Rota, dead_task: str) -> None:
 
 @pytest.fixture
 def dead_task(server: Server, namespace: str) -> str:
-    """Return the id of a dead task. The text of its error contains control characters."""
+    """Return the id of a dead task whose error text contains control characters."""
     connection = Connection(parse_address(server.url))
     store = Store(namespace)
     queue = pack_tiers([domain_of([QueueShare("default")])])
@@ -621,7 +621,7 @@ def test_dead_tasks_are_listed_shown_and_revived(rota: Rota, dead_task: str) -> 
     assert "\x1b" not in listed.out
     for shown in (rota("dead", "show", dead_task).out, rota("task", "show", dead_task).out):
         assert shown.count("SMTPError") == 1
-        assert "death" not in shown  # the fields of the death record are shown separately
+        assert "death" not in shown  # the fields of the death record are shown individually
     for option, value in (("--queue", "other"), ("--task", "other"), ("--reason", "other")):
         assert rota("dead", "ls", option, value, "--json").json == []
 

@@ -1,5 +1,5 @@
-"""Commands whose output cannot be written, whose input files never end, or that run on machines on which no fleet could
-run.
+"""Commands in difficult environments: the output cannot be written, an input file never ends, or no fleet could run on
+the machine.
 """
 
 import os

@@ -1,5 +1,5 @@
-"""Crash loops in real fleets. The fleet reports them, slows them down, and recovers when the cause is removed. Pools
-without a fault continue to work.
+"""Crash loops in real fleets. The fleet reports and slows down each crash loop, and recovers when the cause is removed.
+Pools without a fault continue to work.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ def start():
 
 
 def fleet_of_two_pools(fleets: Fleets, **restarts: float) -> RunningFleet:
-    """Return a fleet with the pools `mail` and `rest`. A test can make the task and the hook of `mail` fail."""
+    """Return a fleet with the pools `mail` and `rest`. Tests can make the task and the hook of `mail` fail."""
     fleet = fleets.make(
         restarts=QUICK | restarts,
         tiers=[["mail"], ["default"]],
@@ -51,7 +51,7 @@ def fleet_of_two_pools(fleets: Fleets, **restarts: float) -> RunningFleet:
 
 
 def events(fleet: RunningFleet, pool: str) -> list[str]:
-    """Return the names of the events about crash loops that were logged for this pool, in the order of their times."""
+    """Return the names of the crash loop events that were logged for this pool, in order of time."""
     told = ("pool.backoff", "pool.fatal", "pool.back")
     lines = [line for event in told for line in fleet.log(event) if line.get("pool") == pool]
     return [line["event"] for line in sorted(lines, key=lambda line: str(line["timestamp"]))]

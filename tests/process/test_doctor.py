@@ -1,4 +1,4 @@
-"""`rota doctor`: its findings about real servers, limits, control groups and files, and its exit codes."""
+"""`rota doctor`: its exit codes, and its findings about real servers, limits, control groups and files."""
 
 import json
 import os
@@ -38,7 +38,7 @@ def rota(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
 
 @contextmanager
 def running(like: Server, folder: Path, **options: str) -> Iterator[Server]:
-    """Run another server of the same kind with these settings during the block."""
+    """During the block, run another server of the same kind with these settings."""
     place = folder / "server"
     place.mkdir(exist_ok=True)
     own = Server(like.binary, place, **WELL | options).start()
@@ -49,8 +49,8 @@ def running(like: Server, folder: Path, **options: str) -> Iterator[Server]:
 
 
 def found_in(ran: Ran, prefix: str = "") -> dict[str, str]:
-    """Return the text of each finding whose name begins with this prefix. Findings about the kernel of the server's
-    machine are left out.
+    """Return the text of each finding whose name begins with this prefix. Findings about the kernel of the machine are
+    left out.
     """
     return {
         each["id"]: each["seen"]
@@ -79,7 +79,7 @@ def outside(folder: Path, *arguments: str, prefix: tuple[str, ...] = (), **more:
 
 
 class Case(NamedTuple):
-    """Settings of a server, and the finding that `rota doctor` must report for them."""
+    """Settings of a server, and the finding that `rota doctor` must report about these settings."""
 
     options: dict[str, str]
     name: str
@@ -249,7 +249,7 @@ def test_doctor_reports_a_lost_replica(server: Server, namespace: str, tmp_path:
             until(lambda: client.info("replication").get("slave0", {}).get("state") == "online")
             write_configuration(tmp_path, own, namespace)
             well = rota("doctor", "--no-imports", "--json")
-            os.kill(replica.pid, 19)  # send SIGSTOP, so that the replica neither reads data nor acknowledges it
+            os.kill(replica.pid, 19)  # sends SIGSTOP, so that the replica neither reads nor acknowledges any data
             until(lambda: client.info("replication")["slave0"]["lag"] > 10, seconds=40)
             ran = rota("doctor", "--no-imports", "--json")
         replica.stop()
@@ -328,7 +328,7 @@ def test_doctor_reports_accepted_tasks_that_are_missing(
     assert ran.code == 1
 
 
-# The configuration and the code, which `rota check` checks as well
+# The configuration and the code, which `rota check` checks too
 
 
 def test_doctor_reports_every_fault_of_the_configuration(tmp_path: Path, rota: Rota) -> None:
@@ -466,11 +466,11 @@ def test_doctor_compares_a_process_limit_with_the_number_of_workers(folder: Path
 
 
 def _into(made: Path) -> tuple[str, ...]:
-    """Return the beginning of a command line that runs a program in this control group."""
+    """Return the first words of a command line that runs a program in this control group."""
     return ("sh", "-c", f'echo $$ > {made}/cgroup.procs && exec "$@"', "sh")
 
 
-# The archive, if there is no fleet
+# The archive that is written when there is no fleet
 
 
 def test_an_archive_never_overwrites_a_file(tmp_path: Path, rota: Rota) -> None:

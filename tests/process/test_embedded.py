@@ -1,5 +1,5 @@
-"""`--embedded`: the fleet starts and supervises its own Valkey server. Only programs on this machine can reach that
-server.
+"""The option `--embedded`, with which a fleet starts and supervises its own Valkey server. Only programs on the same
+machine can reach this server.
 """
 
 import os

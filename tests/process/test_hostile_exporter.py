@@ -1,4 +1,4 @@
-"""The output of an exporter when the slots of the children hold hostile data."""
+"""The output of an exporter while the slots of the children contain hostile data."""
 
 from collections.abc import Iterator
 

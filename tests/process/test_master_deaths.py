@@ -1,5 +1,5 @@
-"""Deaths of children. The master reports each death once, with everything that it knows. The record of a worker's death
-is kept as long as the task that the worker ran is live.
+"""Deaths of children. The master reports each death once, with everything that it knows about the death. The record of
+a worker's death is kept as long as the worker's last task is live.
 """
 
 import contextlib
@@ -82,7 +82,7 @@ def deaths(fleet: Mastered) -> list[dict[str, Any]]:
 
 
 def stack_files(pid: int) -> int:
-    """Return how many open descriptors of this process belong to stack files."""
+    """Return the number of this process's open descriptors for stack files."""
     names = []
     for entry in Path(f"/proc/{pid}/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):  # the descriptor has been closed since it was listed
@@ -113,7 +113,7 @@ def test_every_finished_task_of_a_killed_worker_is_logged(fleet: Mastered) -> No
     fleet.configure("workers = 1")
     fleet.start()
     texts = [f"short-{number}" for number in range(300)]
-    for text in texts[:200]:  # enough short tasks for the worker to begin to claim many at once
+    for text in texts[:200]:  # so many short tasks that the worker begins to claim several at once
         fleet.push("nothing", text)
     until(lambda: len(fleet.log("task.done")) == 200)
     assert fleet.request("quiet")["ok"]
@@ -134,8 +134,8 @@ def test_a_worker_that_overwrites_its_slot_affects_no_other_process(fleet: Maste
     assert fleet.request("resume")["ok"]
     fleet.push("note", "beside it")
     until(lambda: "beside it" in fleet.ran())
-    # The test kills the worker, because the master may do the same: the slot may look as if a task had exceeded its
-    # time limit.
+    # The test kills the worker itself. The master might kill the worker too, because the slot may look as if a task had
+    # exceeded its time limit.
     with contextlib.suppress(ProcessLookupError):
         os.kill(odd, signal.SIGKILL)
     until(lambda: [line for line in fleet.log("task.done") if line["task_id"] == "odd"])
@@ -164,7 +164,7 @@ def test_each_death_is_logged_once_with_stack_and_limit(fleet: Mastered) -> None
     fleet.signal(signal.SIGTERM)
     assert fleet.exit_code() == 0
     ended = [line["child_pid"] for line in deaths(fleet)]
-    # Three workers died, two more ended at the stop, and so did one child of each other role.
+    # Three workers died during the test. At the stop, the other two workers and one child of each other role ended.
     assert len(ended) == len(set(ended)) >= 8
 
 
@@ -200,7 +200,7 @@ def test_stack_files_are_closed_and_not_inherited_by_tasks(fleet: Mastered) -> N
 
 
 def daemon_of(fleet: Mastered, text: str) -> int:
-    """Let a task fork a daemon and continue to run. Returns the pid of the daemon."""
+    """Let a task fork a daemon and continue to run. Returns the daemon's pid."""
     fleet.push("fork_daemon", text)
     said = until(lambda: [line for line in fleet.ran() if line.startswith(f"daemon {text} ")])[0]
     until(lambda: fleet.starts(text))

@@ -1,5 +1,5 @@
-"""Limits that the master enforces. It interrupts tasks, recycles workers one at a time, and kills workers that do not
-exit.
+"""Limits that the master enforces. To enforce them, it interrupts tasks, recycles workers one at a time, and kills
+workers that do not exit.
 """
 
 from collections import Counter

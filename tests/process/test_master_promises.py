@@ -61,7 +61,8 @@ def test_processes_of_a_task_die_with_its_worker(fleet: Mastered) -> None:
     worker = next(row["pid"] for row, task in fleet.running() if task["task"]["id"] == "a")
     os.kill(worker, signal.SIGKILL)
     until(lambda: not any(map(is_alive, left)), "group, session and marked daemon are gone")
-    # Stop the fleet, because the task is running again. If the master was killed, the daemon of this run would survive.
+    # Stop the fleet, because the task is running again. If the master had been killed instead, the daemon of this run
+    # would survive.
     fleet.signal(signal.SIGQUIT)
     fleet.exit_code()
 

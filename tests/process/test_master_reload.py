@@ -1,5 +1,5 @@
-"""Reloads by HUP. A reload applies the changes of the file and affects nothing else. A file that cannot be used changes
-nothing.
+"""Reloads by SIGHUP. A reload applies the changes in the configuration file, and affects nothing else. A file that is
+not valid changes nothing.
 """
 
 import contextlib
@@ -75,7 +75,7 @@ def test_reload_without_the_file_changes_nothing(fleet: Mastered) -> None:
     assert fleet.status()["generation"] == told["generation"]
 
 
-# For each kind of broken code, the module that is imported, and the message with which the reload is refused.
+# For each kind of broken code, the module that is imported and the message of the refused reload.
 BROKEN = {
     "raises": ("raise RuntimeError('no')", "imports: raises: RuntimeError: no"),
     "leaves": ("raise SystemExit(5)", "imports: leaves: SystemExit: 5"),
@@ -163,7 +163,8 @@ def test_reload_replaces_only_affected_workers(fleet: Mastered) -> None:
     until(lambda: len(fleet.children("worker")) == 3)
     assert _pids_of_pool(fleet, "rest") == before["rest"]
     assert _pids_of_pool(fleet, "mail").isdisjoint(before["mail"])
-    assert fleet.pids() - fleet.pids("worker") == others  # the same processes, so the code was not loaded again
+    # These are the same processes as before, so the code was not loaded again.
+    assert fleet.pids() - fleet.pids("worker") == others
     fleet.push("note", "by mail", queue="mail")
     until(lambda: "by mail" in fleet.ran())
 
@@ -205,7 +206,7 @@ def test_the_reload_option_of_development_loads_only_code_that_works(fleet: Mast
     fleet.start("--reload")
     first = fleet.until_workers(2)
     until(lambda: _watched_folders(fleet.pid))
-    for number in range(3):  # several files are saved quickly one after the other, which causes only one restart
+    for number in range(3):  # several files are saved in quick succession, which causes only one restart
         (fleet.folder / f"more{number}.py").write_text("")
     (fleet.folder / "tasks.py").write_text(TASKS.replace("record(text)", "record('new ' + text)"))
     until(lambda: fleet.log("config.reloaded"))
@@ -222,12 +223,12 @@ def test_the_reload_option_of_development_loads_only_code_that_works(fleet: Mast
 
 
 def _watched_folders(pid: int) -> bool:
-    """Whether this process watches a folder for changes, according to the kernel."""
+    """Whether this process watches a folder for changes. The kernel reports this."""
     return any("inotify wd:" in _text_of(info) for info in Path(f"/proc/{pid}/fdinfo").iterdir())
 
 
 def _text_of(info: Path) -> str:
-    """Return the kernel's text about a descriptor, or "" if the descriptor has been closed since it was listed."""
+    """Return the kernel's description of a descriptor, or "" if the descriptor has been closed since it was listed."""
     with contextlib.suppress(FileNotFoundError):
         return info.read_text()
     return ""
@@ -243,7 +244,7 @@ def test_reloads_work_during_the_first_load_and_not_while_draining(fleet: Master
     assert fleet.reload()["result"] == "failure"
     (fleet.folder / "broken.py").write_text("import os; os._exit(1)\n")
     fleet.configure('workers = 1\nimports = ["broken"]')
-    # Although this configuration fails too, the master does not exit, and it returns to the first configuration.
+    # This configuration fails too. Nevertheless, the master does not exit, and returns to the first configuration.
     assert fleet.reload()["result"] == "failure"
     fleet.configure('workers = 2\nimports = ["slow", "tasks"]\n[limits]\nmax_tasks = 1000')
     fleet.signal(signal.SIGHUP)

@@ -1,4 +1,4 @@
-"""The end of a fleet: after a drain, at once, while the fleet starts, and before it has started."""
+"""Stops of a fleet: after a drain, at once, while the fleet starts, and before the fleet has started."""
 
 import os
 import signal
@@ -23,7 +23,7 @@ def test_task_unfinished_after_the_drain_is_released_without_blame(fleet: Master
     assert fleet.inflight() == []
     (entry,) = fleet.lane()
     fields = entry.split()
-    # The fields 5 to 8 count failures, crashes, losses and releases.
+    # The fields 5 to 8 of an entry count failures, crashes, losses and releases.
     assert (fields[0], fields[5:9]) == (b"a", [b"0", b"0", b"0", b"1"])
 
 
@@ -63,7 +63,8 @@ def test_a_stop_during_the_start_is_not_lost(fleet: Mastered, module: str) -> No
     if module:
         until(lambda: fleet.log("fleet.starting"))
     else:
-        # The master blocks the signals before it imports large modules. Before that, a signal simply ends the process.
+        # The master blocks the signals before it imports large modules. A signal that arrives even earlier ends the
+        # process.
         until(lambda: "SigBlk:\t0000000000000000" not in Path(f"/proc/{fleet.pid}/status").read_text())
     fleet.signal(signal.SIGTERM)
     assert fleet.exit_code() == 0

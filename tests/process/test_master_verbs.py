@@ -1,5 +1,5 @@
-"""Signals and commands to a running fleet, and their effects on its real processes. Signals that have no meaning for
-Rota have no effect.
+"""Signals and commands to a running fleet, and their effects on the fleet's processes. Signals that Rota does not use
+have no effect.
 """
 
 import functools
@@ -29,14 +29,14 @@ def until_quiet(fleet: Mastered, count: int) -> None:
 
 
 def until_all_ready(fleet: Mastered) -> None:
-    """Wait until the children of all roles are ready. The fleet itself is ready earlier, as soon as its workers are
-    ready.
+    """Wait until all children of each role are ready. The fleet itself counts as ready earlier, as soon as its workers
+    are ready.
     """
     until(lambda: all(row["state"] == "ready" for row in fleet.children()))
 
 
 def held_by(fleet: Mastered, text: str) -> int:
-    """Let a worker run the task `hold`. Returns the pid of the worker."""
+    """Let a worker run the task `hold`. Returns the worker's pid."""
     fleet.push("hold", text)
     return until(lambda: fleet.starts(text))[0]
 
@@ -49,8 +49,8 @@ def keys_on_the_page() -> dict[str, set[str]]:
 
 
 def the_pool(fleet: Mastered) -> tuple[object, ...]:
-    """Return how many workers the pool should have, the origin of this number, and the number in the configuration
-    file.
+    """Return the number of workers that the pool should have, the origin of this number, and the number in the
+    configuration file.
     """
     (row,) = fleet.status()["pools"]
     return row["desired"], row["origin"], row["configured"]
@@ -83,7 +83,7 @@ def test_tstp_quiets_a_fleet_and_cont_resumes_it(fleet: Mastered) -> None:
     fleet.signal(signal.SIGTSTP)
     until_quiet(fleet, 1)
     fleet.push("note", "b")
-    fleet.request("scale", more=1)  # the additional worker is quiet from its start
+    fleet.request("scale", more=1)  # the additional worker is quiet from the start
     until_quiet(fleet, 2)
     fleet.release()
     until(lambda: "end a" in fleet.ran())
@@ -122,13 +122,13 @@ def test_usr1_logs_the_status_and_every_stack(fleet: Mastered) -> None:
     worker = held_by(fleet, "a")
     until_all_ready(fleet)
     everybody = {row["pid"] for row in fleet.children()}
-    for _ in range(3):  # a signal that arrives while a report is written causes no second report
+    for _ in range(3):  # a signal that arrives while a report is being written causes no second report
         fleet.signal(signal.SIGUSR1)
     until(lambda: len(fleet.log("worker.stack")) >= len(everybody))
     stacks = fleet.log("worker.stack")
     assert {line["child_pid"] for line in stacks} == everybody
     (stack,) = [line["stack"] for line in stacks if line["child_pid"] == worker]
-    # If the task is calling another function at that moment, `hold` is not the last function of the stack.
+    # If the task is inside another function at that moment, the last function of the stack is not `hold`.
     assert "hold" in {frame.split(" ")[0] for frame in stack.split(" < ")}
     assert all(".py:" in line["stack"] for line in stacks)
     (status,) = fleet.log("fleet.status")
@@ -158,17 +158,19 @@ def test_usr2_replaces_every_worker_with_fresh_code(fleet: Mastered) -> None:
 def test_unrelated_signals_do_not_affect_children(fleet: Mastered) -> None:
     fleet.start()
     held_by(fleet, "a")
-    until_all_ready(fleet)  # a process that is not ready yet has no signal handlers
+    until_all_ready(fleet)  # a process that is not ready yet may not have installed its signal handlers
     before = {row["pid"] for row in fleet.children()}
     for pid in before:
         # `systemctl kill` and `pkill` may send such signals to all processes of a fleet.
         for number in STRAY:
             os.kill(pid, number)
             os.killpg(pid, number)
-    group = os.getpgid(fleet.pid)  # this group has only one process, the master, because each child has its own session
+    # This process group has only one process, the master, because each child has its own session.
+    group = os.getpgid(fleet.pid)
     for number, event in (
         (signal.SIGTSTP, "fleet.quiet"),
-        # Send CONT only after TSTP has taken effect, because the kernel drops both if they are pending together.
+        # CONT is sent only after TSTP has taken effect, because TSTP and CONT discard each other while they are
+        # pending.
         (signal.SIGCONT, "fleet.resumed"),
         (signal.SIGTTIN, "fleet.scaled"),
         (signal.SIGUSR1, "fleet.status"),

@@ -1,6 +1,6 @@
-"""A hundred mistakes, part two: mistakes on the command line and in rota.toml, and the messages about them. Each row
-has a command line, or a configuration for `rota check`, and the expected exit code. It also has words that the command
-must print to standard error: the problem, its place, and the remedy.
+"""The second part of a hundred mistakes: mistakes on the command line and in rota.toml, and the messages about these
+mistakes. Each row has a command line, or a configuration for `rota check`, and the expected exit code. It also has
+words that the command must print to standard error: the problem, its place, and the remedy.
 """
 
 import json
@@ -129,8 +129,8 @@ IMPORTED: list[Row] = [
 
 @pytest.fixture(name="run_rota")
 def _run_rota(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Rota:
-    """Return a function that runs `rota` in a folder with a configuration and a task. That function returns the exit
-    code, standard output and standard error.
+    """Return a function that runs `rota` in a folder with a configuration and a task. The returned function returns the
+    exit code, standard output and standard error.
     """
     monkeypatch.setattr(default_registry, "_tasks", {})
     monkeypatch.syspath_prepend(str(tmp_path))

@@ -1,5 +1,5 @@
-"""Poller processes. They promote tasks in time, give back the tasks of lost owners, and continue after faults of the
-server.
+"""Poller processes. They promote tasks in time, return the tasks of lost owners to the queues, and continue to work
+after faults of the server.
 """
 
 import json
@@ -26,13 +26,13 @@ def _until_parked(harness: ChildHarness) -> None:
 
 
 def _claim(harness: ChildHarness, owner: str) -> list[tuple[int, int]]:
-    """Claim all ready tasks. Returns, for each task, when it was due and when it became ready, in microseconds."""
+    """Claim all ready tasks. Returns for each task when it was due and when it became ready, in microseconds."""
     reply = harness.run(harness.store.turn(owner, TIERS, Turn(500)))
     return [(claim.entry.due_us, claim.entry.ready_us) for claim in reply.claims]
 
 
 def _until_given_back(harness: ChildHarness, owner: str) -> None:
-    # Tasks that are given back after the loss of their owner are put into this lane.
+    # Tasks that are returned because their owner was lost are put into this lane.
     lane = harness.store.keys.delayed_lane("default")
     until(lambda: not harness.inflight(owner) and harness.connection.execute("LLEN", lane))
 
@@ -41,7 +41,7 @@ def test_tasks_are_never_promoted_before_they_are_due(harness: ChildHarness) -> 
     (owner,) = harness.run(harness.store.register(60_000, ["node:1"]))
     harness.start_poller()
     _until_parked(harness)
-    # Each of these tasks is due before all earlier ones, so its enqueue must ring the doorbell of the poller.
+    # Each of these tasks is due before all earlier ones, so its enqueue must ring the poller's doorbell.
     for milliseconds in range(300, 0, -20):
         harness.enqueue("note", "a", due=f"+{milliseconds * 1000}")
     seen: list[tuple[int, int]] = []

@@ -1,5 +1,5 @@
-"""A poller adopts items from legacy lists. The server notifies this poller of pushed items, and the poller knows when
-scheduled items are due. If it ends, another poller takes over.
+"""A poller adopts items from legacy lists. The server notifies the poller of pushed items, and the poller knows when
+scheduled items are due. If the poller ends, another one takes over.
 """
 
 import json
@@ -17,12 +17,12 @@ from support.masters import ON_ONE_SERVER
 from support.waiting import until
 
 _BELL = re.compile(rb" name=rota:poller:\d+:bell .* flags=\w*B\w* .* cmd=blpop ")
-LATE_SECONDS = 2.0  # a generous limit; if an adoption takes longer, no poller was notified of it
+LATE_SECONDS = 2.0  # a generous limit; an adoption without a notification takes longer
 
 
 @pytest.fixture
 def sources(harness: ChildHarness) -> tuple[LegacySource, LegacySource]:
-    """Return a list and a sorted set as sources. Their names are unique to this test."""
+    """Return a list and a sorted set as sources, with names that only this test uses."""
     return LegacySource(f"queue:{harness.namespace}", "default"), LegacySource(f"delayed:{harness.namespace}")
 
 
@@ -35,14 +35,16 @@ def push(harness: ChildHarness, source: LegacySource, label: str) -> None:
 
 
 def schedule(harness: ChildHarness, source: LegacySource, label: str, seconds: float) -> float:
-    """Add an item to the sorted set by ZADD. Returns the time at which it is due."""
+    """Add an item to the sorted set with ZADD. Returns the time at which the item is due."""
     due_at = round(time.time() + seconds, 6)
     harness.connection.execute("ZADD", source.key, repr(due_at), item(label))
     return due_at
 
 
 def has_listener(harness: ChildHarness) -> bool:
-    """Whether the server reports changed keys to a poller. If so, a connection of the poller has the flag `B`."""
+    """Whether a poller has asked the server for notifications about changed keys. If so, a connection of the poller has
+    the flag `B`.
+    """
     return any(_BELL.search(line) for line in harness.connection.execute("CLIENT", "LIST").splitlines())
 
 
@@ -51,7 +53,7 @@ def until_listening(harness: ChildHarness) -> None:
 
 
 def until_ready(harness: ChildHarness, label: str) -> float:
-    """Wait until this item is a ready task. Returns how many seconds that took."""
+    """Wait until this item has become a ready task. Returns the number of seconds that this took."""
     began = time.monotonic()
     until(lambda: harness.state(label) == "ready", label)
     return time.monotonic() - began

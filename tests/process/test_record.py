@@ -1,4 +1,6 @@
-"""A run of a master is recorded. When the recording is replayed through the core, it causes the same effects."""
+"""The events of a master are recorded. When the recording is replayed through the core, the core returns the same
+effects.
+"""
 
 import json
 import os

@@ -38,7 +38,7 @@ def seen_in(samples: Samples) -> Seen:
 
 
 class Watcher(threading.Thread):
-    """A thread that reads the metrics repeatedly and records every decrease."""
+    """A thread that repeatedly reads the metrics and records every decrease of a value."""
 
     def __init__(self, memory: SlotMemory) -> None:
         super().__init__()
@@ -89,7 +89,8 @@ def kill_once_it_counts(memory: SlotMemory, watcher: Watcher, life: int) -> None
     before = watcher.starts()
     arguments = [sys.executable, "-c", WRITER, str(memory.fd), str(life)]
     with subprocess.Popen(arguments, pass_fds=[memory.fd], env=os.environ) as writer:
-        # Each process is killed after a different number of starts, and therefore at a different point of its code.
+        # Each process is killed after a different number of starts, so that it is killed at a different point in its
+        # code.
         counted = before + 200 + 37 * life
         until(lambda: watcher.starts() >= counted or writer.poll() is not None)
         assert writer.poll() is None

@@ -1,5 +1,5 @@
-"""`rota run` as a command: the configurations that it refuses, and the output of `status`, `reload` and `stop` about
-its fleet.
+"""The command `rota run`: the configurations that it refuses, and the output of `status`, `reload` and `stop` for its
+fleet.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ def nap(seconds): time.sleep(seconds)
 
 
 class Place(FleetProcess):
-    """A folder with the files of a fleet, and the environment variables for the fleet and its commands."""
+    """A folder with the files of a fleet, and the environment variables of the fleet and of commands in this folder."""
 
     def __init__(self, folder: Path, redis_url: str, namespace: str) -> None:
         super().__init__(folder)
@@ -43,12 +43,12 @@ class Place(FleetProcess):
         self.write('imports = ["tasks"]\nworkers = 1\n[http]\nlisten = "127.0.0.1:0"\n')
 
     def call(self, *arguments: str, **variables: str) -> "subprocess.CompletedProcess[str]":
-        """Run this command, and wait until it has ended."""
+        """Run this command and wait until it has ended."""
         return self.rota(*arguments, **(self.environment | variables))
 
     @contextlib.contextmanager
     def fleet(self, *arguments: str) -> Iterator[None]:
-        """Run a fleet during the block, and kill it afterwards if it is still running."""
+        """Run a fleet during the block. Kill it afterwards if it is still running."""
         process = self.launch(*arguments).process
         assert process is not None
         with process:
@@ -62,14 +62,14 @@ class Place(FleetProcess):
 
 @pytest.fixture
 def place(tmp_path: Path, server: Server, namespace: str) -> Place:
-    """Return the folder of a fleet that uses a real server."""
+    """Return the folder for a fleet that uses a real server."""
     return Place(tmp_path, server.url, namespace)
 
 
 @dataclass(frozen=True, slots=True)
 class Unfit:
-    """A fleet that cannot run: its module `tasks` and its environment variables, and the exit code and the error with
-    which `rota run` must end.
+    """A fleet that cannot run. It has the text of the module `tasks` and the environment variables, and the exit code
+    and the error with which `rota run` must end.
     """
 
     module: str
@@ -222,7 +222,7 @@ def test_stop_now_does_not_wait_for_tasks(place: Place) -> None:
 
 
 def pids_of_server(place: Place) -> list[int]:
-    """Return the pids of the embedded servers of this place. The title of such a process contains the port."""
+    """Return the pids of the embedded servers of this place. The process title of such a server contains its port."""
     title = place.environment["ROTA_REDIS_URL"].removeprefix("redis://").partition("/")[0].encode()
     found = []
     for entry in Path("/proc").iterdir():
@@ -281,7 +281,7 @@ def test_an_embedded_server_dies_with_a_killed_master(tmp_path: Path) -> None:
 
 @contextlib.contextmanager
 def default_port_taken() -> Iterator[None]:
-    """Occupy the default port during the block. If another program already occupies it, do nothing."""
+    """During the block, occupy the default port. If another program already occupies the port, do nothing."""
     host, _, port = Config().http.listen.rpartition(":")
     with contextlib.ExitStack() as held:
         with contextlib.suppress(OSError):
@@ -290,15 +290,15 @@ def default_port_taken() -> Iterator[None]:
 
 
 def unset_listen(place: Place) -> None:
-    """Remove the listen address from the configuration, so that the fleet uses the default port or one of the ports
-    after it.
+    """Remove the listen address from the configuration. The fleet then uses the default port or one of the ports after
+    it.
     """
     place.write('imports = ["tasks"]\nworkers = 1\n')
 
 
 def moved(place: Place) -> str:
-    """Return the address at which a fleet listens because the default port is taken. The log and the master must report
-    the same address.
+    """Return the address at which a fleet listens when the default port is taken. Check that the log and the master
+    report the same address.
     """
     [warning] = [line for line in place.log("config.warning") if line.get("path") == "http.listen"]
     [starting] = place.log("fleet.starting")

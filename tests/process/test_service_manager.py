@@ -1,4 +1,4 @@
-"""A fleet under a service manager. A real `rota run` sends its state to the notify socket of the manager."""
+"""A fleet under a service manager. A real `rota run` reports its state to the manager's notify socket."""
 
 import signal
 import socket
@@ -22,7 +22,7 @@ KNOWN = {"READY", "RELOADING", "STOPPING", "STATUS", "WATCHDOG", "MAINPID", "MON
 
 
 class Manager:
-    """The service manager's end of the socket. It checks that each message is permitted by the protocol."""
+    """The service manager's end of the notify socket. It checks that the protocol permits each message."""
 
     def __init__(self, path: Path) -> None:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -30,7 +30,7 @@ class Manager:
         self.socket.settimeout(DEADLINE_SECONDS)
 
     def receive(self) -> dict[str, str]:
-        """Return the fields of the next datagram, each line of which is NAME=VALUE."""
+        """Receive the next datagram and return its fields. Each line of the datagram is NAME=VALUE."""
         lines = self.socket.recv(4096).decode().split("\n")
         fields = dict(line.split("=", 1) for line in lines)
         assert len(fields) == len(lines)
@@ -38,14 +38,14 @@ class Manager:
         return fields
 
     def wait_for(self, name: str, value: str = "") -> dict[str, str]:
-        """Wait for the next datagram that has this field, and whose value contains this text. Returns its fields."""
+        """Wait for a datagram in which this field contains this text. Returns the fields of the datagram."""
         while name not in (fields := self.receive()) or value not in fields[name]:
             continue
         return fields
 
     def wait_for_reload(self) -> int:
-        """Wait until a reload has begun and ended. Returns the time at which it began, as the fleet reported it, in
-        microseconds.
+        """Wait until a reload has begun and ended. Returns the time at which it began, in microseconds, as reported by
+        the fleet.
         """
         begun = self.wait_for("RELOADING")
         assert begun["RELOADING"] == "1"
@@ -76,10 +76,10 @@ def test_only_the_master_notifies_the_service_manager(fleet: Mastered, manager: 
     manager.wait_for("STATUS", "2 of 2 workers, 0 busy, generation 1, quiet")
     assert fleet.request("resume")["ok"]
 
-    fleet.configure("workers = 3")  # a change that is applied at once
+    fleet.configure("workers = 3")  # this change is applied at once
     fleet.signal(signal.SIGHUP)
     first = manager.wait_for_reload()
-    fleet.configure("workers = 'three'")  # a change that is refused
+    fleet.configure("workers = 'three'")  # this change is refused
     fleet.signal(signal.SIGHUP)
     second = manager.wait_for_reload()
     # For this change, the workers are replaced one by one.

@@ -1,5 +1,6 @@
-"""The start of a fleet on a machine. A configuration has at most one running fleet, and the titles of the processes
-name the fleet. It starts in any state that the parent process has left, for example with closed descriptors.
+"""The start of a fleet on a machine. Only one fleet at a time can run with a given configuration, and the titles of its
+processes name the fleet. A fleet can start in any state that it inherits from its parent process, for example with
+closed descriptors.
 """
 
 import contextlib
@@ -27,7 +28,7 @@ def fleet(fleet: Mastered) -> Mastered:
 
 
 def another_start(fleet: Mastered, *arguments: str) -> "subprocess.Popen[str]":
-    """Start another `rota run` in the folder of this fleet, with its configuration."""
+    """Start a second `rota run` in the folder of this fleet, with the same configuration."""
     return subprocess.Popen(
         [ROTA, "run", *arguments], cwd=fleet.folder, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     )
@@ -50,7 +51,7 @@ def test_of_many_simultaneous_starts_exactly_one_runs(fleet: Mastered) -> None:
         assert pid_file.exists()
         fleet.start("--pid-file", "rota.pid")
         assert pid_file.read_text() == f"{fleet.pid}\n"
-        # This start has no pid file, so only the control socket shows that the fleet already runs.
+        # This start has no pid file, so only the control socket shows that the fleet is already running.
         without = another_start(fleet)
         assert f"another master, pid {fleet.pid}, has the control socket" in without.communicate(timeout=30)[1]
         assert without.returncode == 73
@@ -109,7 +110,7 @@ def test_start_works_without_standard_descriptors_or_home(fleet: Mastered, setup
     assert not fleet.has_ended(), fleet.log_text()
     fleet.push("note", "a")
     assert until(fleet.ran) == ["a"]
-    # The pid file contains only the pid, and no line of the log.
+    # The pid file contains only the pid, and no log line.
     assert (fleet.folder / "rota.pid").read_text() == f"{fleet.pid}\n"
     fleet.signal(signal.SIGTERM)
     assert fleet.exit_code() == 0
@@ -119,8 +120,8 @@ def test_start_works_without_standard_descriptors_or_home(fleet: Mastered, setup
 def test_colors_of_the_log_and_of_commands_can_be_turned_off(
     fleet: Mastered, flag: str, variable: str, colored: bool
 ) -> None:
-    """Without colors, neither the log of the master and its children nor the tables and errors of commands contain
-    escape sequences.
+    """If colors are turned off, neither the log of the master and its children nor the tables and errors of commands
+    contain escape sequences.
     """
     ours, theirs = pty.openpty()
     flags = [flag] if flag else []
@@ -139,7 +140,7 @@ def test_colors_of_the_log_and_of_commands_can_be_turned_off(
 
 
 def read_until(fd: int, *words: str) -> str:
-    """Read the output from a terminal until it contains all of these words. Returns the output."""
+    """Read the output from a terminal until it contains all of these words, and return the output."""
     said = ""
     while not all(word in said for word in words):
         said += os.read(fd, 4096).decode()

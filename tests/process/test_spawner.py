@@ -1,4 +1,4 @@
-"""The spawner, which starts the children of the master. It keeps one process ready in advance."""
+"""The spawner, which starts the master's children. It keeps one process ready for the next start."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""What `rota top` reports if there is no fleet."""
+"""The output of `rota top` when there is no fleet."""
 
 from pathlib import Path
 

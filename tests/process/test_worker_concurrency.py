@@ -1,4 +1,4 @@
-"""A worker process that runs several tasks at once: its end, its connections, the processes that its tasks fork, and
+"""A worker process that runs several tasks at once: its exit, its connections, the processes that its tasks fork, and
 its lifetime.
 """
 
@@ -26,20 +26,20 @@ def start(harness: ChildHarness, slot: int = 1, **changes: object) -> Child:
 
 
 def fill(harness: ChildHarness, go: Path) -> list[str]:
-    """Occupy all places of the worker with tasks that run until this file exists. Returns the ids of the tasks."""
+    """Occupy all of the worker's places with tasks that run until this file exists. Returns the ids of the tasks."""
     held = [harness.enqueue("wait_in_loop", str(go)) for _ in range(PLACES)]
     until(lambda: harness.ran().count("waiting") == PLACES)
     return held
 
 
 def claim_for(worker: Child, harness: ChildHarness, held: list[str], picks: int, queue: str = "default") -> None:
-    """Claim tasks in the name of this worker, but without its knowledge."""
+    """Claim tasks on behalf of this worker, but without its knowledge."""
     tiers = pack_tiers(settings_for(harness.server, harness.namespace, queue).tiers)
     assert len(harness.run(harness.store.turn(worker.owner, tiers, Turn(1, held, picks=picks))).claims) == picks
 
 
 def until_parked(worker: Child, harness: ChildHarness) -> None:
-    """Wait until the worker has made a turn for each ring of its doorbells, and waits for the next ring."""
+    """Wait until the worker has made a turn for each time that its doorbells rang, and is waiting for the next ring."""
     name = f" name=rota:worker:{worker.owner}:bell ".encode()
 
     def is_parked() -> bool:
@@ -112,7 +112,7 @@ def test_claims_beyond_the_concurrency_are_returned(harness: ChildHarness, tmp_p
     held = [harness.enqueue("wait_in_loop", str(path)) for path in (first, others, others)]
     until(lambda: harness.ran().count("waiting") == PLACES)
     more = [harness.enqueue("wait_in_loop", str(others)) for _ in range(2)]
-    claim_for(worker, harness, held, 2)  # simulates a turn whose settlements the server has lost
+    claim_for(worker, harness, held, 2)  # simulates a turn that claimed tasks, but whose settlements were lost
     first.touch()
 
     def has_started_the_next() -> bool:
@@ -145,8 +145,8 @@ def test_a_worker_whose_slot_was_overwritten_settles_and_starts_no_task(harness:
         harness.enqueue("wait_in_loop", str(tmp_path / "never")),
     ]
     until(lambda: harness.ran().count("waiting") == len(held))
-    # Below, the test claims a task in the name of the worker. If the worker still made turns, it would learn of that
-    # claim from a reply. Therefore wait until it makes no more turns.
+    # Below, the test claims a task on behalf of the worker. If the worker still made turns, it would learn of this
+    # claim from a reply. Therefore the test waits until the worker makes no more turns.
     until_parked(worker, harness)
     harness.enqueue("note", "never", queue="other")
     claim_for(worker, harness, held, 1, "other")  # simulates a turn whose reply was lost
@@ -218,7 +218,7 @@ def test_a_task_whose_wake_up_reached_a_stopping_worker_runs_elsewhere(harness: 
     worker = start(harness)
     until(lambda: b"cmd=blpop" in harness.connection.execute("CLIENT", "LIST"))
     worker.process.send_signal(signal.SIGSTOP)
-    task_id = harness.enqueue("once_in_loop")  # the server sends the token of this task to a stopped process
+    task_id = harness.enqueue("once_in_loop")  # the server delivers the token of this task to a stopped process
     worker.terminate()
     worker.process.send_signal(signal.SIGCONT)
     assert worker.exit_code() == 0

@@ -1,6 +1,6 @@
 """A worker sends its next turn while it still runs the last tasks of a claim, or its only task. Whatever happens to the
-worker in the meantime, each outcome counts once, and each task that this turn claims runs once, in this worker or in
-another one.
+worker in the meantime, each outcome counts exactly once. Each task claimed by the turn runs exactly once, in this
+worker or in another one.
 """
 
 import dataclasses
@@ -27,8 +27,8 @@ from support.waiting import DEADLINE_SECONDS, until
 
 pytestmark = [ON_ONE_SERVER, pytest.mark.timeout(300)]
 
-# The machine may delay a worker in the middle of a claim. The worker then gives the rest of the claim back and
-# pipelines no turn, so the test tries again.
+# The machine may delay a worker in the middle of a claim. The worker then returns the rest of the claim and pipelines
+# no turn, so the test tries again.
 PIPELINED_WITHIN_SECONDS = 4 * DEADLINE_SECONDS
 RECALLED_AFTER_NS = 25_000_000
 TIERS = pack_tiers([domain_of([QueueShare("default")])])
@@ -36,9 +36,9 @@ TIERS = pack_tiers([domain_of([QueueShare("default")])])
 
 @dataclasses.dataclass(frozen=True)
 class _Kind:
-    """The kind of the tasks in a test. The test enqueues the number `tasks` of them at once, and some of them must be
-    left after `turns` turns. `seen_ns` is the run time that the worker counts for each task. It is fixed, because real
-    run times vary: on a busy machine, they would be too long for any turn to be pipelined, and on a fast machine, five
+    """The kind of tasks in a test. The test enqueues `tasks` of these tasks at once, and some of them must be left
+    after `turns` turns. `seen_ns` is the run time that the worker counts for each task. It is fixed, because real run
+    times vary: on a busy machine, they would be too long for any turn to be pipelined, and on a fast machine, five
     turns would claim all tasks.
     """
 
@@ -48,14 +48,14 @@ class _Kind:
     seen_ns: int
 
 
-SEVERAL_A_CLAIM = _Kind("note_in_file", 500, 4, 250_000)  # for such short tasks, a claim grows up to 20 tasks
+SEVERAL_A_CLAIM = _Kind("note_in_file", 500, 4, 250_000)  # these tasks are so short that a claim grows up to 20 tasks
 ONE_A_CLAIM = _Kind("note_in_file_slowly", 120, 12, 7_500_000)
 
 
 @dataclasses.dataclass
 class _Gate:
-    """A gate of the link. It lets `after` turns pass, and then holds back the next turn or the reply to it. If `hold`
-    is given, the gate creates that file at the same moment.
+    """A gate of the link. It lets `after` turns pass, and then holds back the next turn or the reply to that turn. If
+    `hold` is given, the gate creates this file at the same moment.
     """
 
     after: int
@@ -76,7 +76,7 @@ class _Gate:
 
 @dataclasses.dataclass
 class _Draining:
-    """A worker that runs tasks and is connected through a link. Each task appends a text to the file `journal`. `texts`
+    """A worker that is connected through a link and runs tasks. Each task appends a text to the file `journal`. `texts`
     has the text of each task, by task id.
     """
 
@@ -105,13 +105,13 @@ class _Draining:
 
     @property
     def scripts_run(self) -> int:
-        """Return how many scripts the server has run until now."""
+        """Return the number of scripts that the server has run so far."""
         (calls,) = re.findall(rb"cmdstat_evalsha:calls=(\d+)", self.harness.connection.execute("INFO", "commandstats"))
         return int(calls)
 
     def until_a_turn_is_under_way(self, *, holds_a_task: bool, holds_request: bool = False) -> TaskInSlot | None:
-        """Enqueue tasks until a turn is under way, that is, the link holds back the turn or its reply, while a task is
-        held or has ended. Returns the task that the worker is running.
+        """Enqueue tasks until a turn is under way while a task is held or has ended. A turn is under way while the link
+        holds back the turn or its reply. Returns the task that the worker is running.
         """
         slot = self.worker.slot
         deadline = time.monotonic() + PIPELINED_WITHIN_SECONDS
@@ -122,7 +122,7 @@ class _Draining:
             until(lambda: self.held.exists() or slot.phase is Phase.IDLE, "the worker waits")
             if self.held.exists() if holds_a_task else self._has_ended_meanwhile():
                 return slot.record(0).current()
-            self.go_on()  # this turn was not pipelined: the last task of its claim had already ended
+            self.go_on()  # this turn was not pipelined, because the last task of its claim had already ended
             until(lambda: self.live == 0, "the end of the round")
         raise AssertionError("no turn was pipelined")
 
@@ -132,14 +132,14 @@ class _Draining:
         self.link.heal()
 
     def check_each_ran_once(self, *, but: str = "") -> None:
-        """Check that each task has run exactly once. `but` is the id of a task that is not checked, because its worker
-        was killed and may have written the text of the task before that.
+        """Check that each task has run exactly once. `but` is the id of a task that is not checked: its worker was
+        killed, and may or may not have written the task's text before.
         """
         until(lambda: self.live == 0, "the end of all tasks")
         ran = self.ran
         assert not {text for task_id, text in self.texts.items() if ran[text] != 1 and task_id != but}
-        # If the first reply was lost, the outcome is reported a second time. The log line about that has the level
-        # info.
+        # If the first reply was lost, the outcome is reported a second time. The log line about the second report has
+        # the level info.
         assert not [line for line in self.harness.events("task.stale") if line["level"] != "info"]
 
     def held_by_owner(self) -> list[str]:
@@ -212,7 +212,7 @@ def test_a_quiet_worker_returns_tasks_of_a_claim_still_in_flight(draining: _Drai
 
 
 def test_a_worker_on_a_slow_link_still_claims_its_next_tasks_in_time(draining: _Draining) -> None:
-    # The delay applies to each direction. It is longer than the time that is left for the turn to claim.
+    # The delay applies in each direction. It is longer than the time in which the turn may still claim.
     draining.link.delay(0.012)
     before = draining.scripts_run
     draining.enqueue()

@@ -1,4 +1,4 @@
-"""A worker process: its start, its end, and its behavior when other parts of the fleet end."""
+"""A worker process: its start, its exit, and its behavior when other parts of the fleet end."""
 
 import dataclasses
 import os
@@ -24,7 +24,7 @@ def test_a_stop_signal_wakes_a_sleeping_worker_at_once(harness: ChildHarness) ->
     before_ns = boottime_ns()
     worker.terminate()
     assert worker.exit_code() == 0
-    # The BLPOP would have lasted for 2 s. The limit is only a little lower, because a process may exit slowly on a busy
+    # The BLPOP would have lasted for 2 s. The limit is only slightly lower, because a process may exit slowly on a busy
     # machine.
     assert boottime_ns() - before_ns < 1_900_000_000
     assert harness.ran() == ["worker start", "worker stop"]
@@ -100,8 +100,8 @@ def test_the_slot_of_a_killed_worker_names_its_unfinished_task(harness: ChildHar
 
 def test_a_worker_runs_a_task_whose_claim_reply_was_lost(harness: ChildHarness) -> None:
     worker = harness.start(settings_for(harness.server, harness.namespace, "served")).until_phase(Phase.IDLE)
-    # This turn claims a task for the owner of the worker, without the worker's knowledge. It simulates a turn whose
-    # reply was lost.
+    # This turn claims a task for the worker's owner without the worker's knowledge. It simulates a turn whose reply was
+    # lost.
     harness.enqueue("note", "taken over", queue="elsewhere")
     elsewhere = pack_tiers([domain_of([QueueShare("elsewhere")])])
     claimed = harness.run(harness.store.turn(worker.owner, elsewhere, Turn(1)))
@@ -163,7 +163,7 @@ def test_worker_at_max_tasks_waits_for_its_replacement(harness: ChildHarness) ->
     ids = [harness.enqueue("note", str(number)) for number in range(8)]
     worker = harness.start(settings_for(harness.server, harness.namespace, max_tasks=6, max_tasks_jitter=0.0))
     until(lambda: worker.slot.recycle_reason is RecycleReason.MAX_TASKS)
-    # The worker gives the other claimed tasks back, so that other workers may run them.
+    # The worker returns the other claimed tasks, so that other workers may run them.
     until(lambda: harness.inflight(worker.owner) == 0)
     assert [harness.state(task_id) for task_id in ids] == ["done"] * 6 + ["ready"] * 2
     assert worker.slot.phase is Phase.IDLE
@@ -218,7 +218,7 @@ def test_quieting_wakes_a_sleeping_worker_and_leaves_tasks_to_others(harness: Ch
     _request_quiet(worker, quiet=True)
     worker.until_phase(Phase.QUIET)
     assert boottime_ns() - before_ns < 1_900_000_000
-    # The worker has made another turn, and no longer waits at a doorbell.
+    # The worker has made another turn, and is no longer waiting at a doorbell.
     until(lambda: b"cmd=evalsha" in _client_of(harness, worker.owner))
     harness.enqueue("note", "by the other")
     harness.start(settings_for(harness.server, harness.namespace), slot=2)
@@ -229,7 +229,7 @@ def test_quieting_wakes_a_sleeping_worker_and_leaves_tasks_to_others(harness: Ch
 
 def test_a_worker_that_is_quieted_finishes_its_task_and_returns_the_others(harness: ChildHarness) -> None:
     worker = harness.start(settings_for(harness.server, harness.namespace)).until_phase(Phase.IDLE)
-    # After these short tasks, the worker claims several tasks at once.
+    # These tasks are so short that the worker then claims several tasks at once.
     for number in range(100):
         harness.enqueue("note", str(number))
     until(lambda: len(harness.ran()) == 101)
@@ -297,7 +297,7 @@ def test_a_doorbell_key_of_the_wrong_type_does_not_mix_up_replies(harness: Child
 def test_a_worker_woken_for_a_queue_passes_the_wake_up_on_if_it_claims_from_another(harness: ChildHarness) -> None:
     worker = harness.start(settings_for(harness.server, harness.namespace, "high", "low")).until_phase(Phase.IDLE)
     until(lambda: b"cmd=blpop" in _client_of(harness, worker.owner))
-    # The two items are pushed together. When the token of `low` wakes the worker, its turn finds `high` first.
+    # The two items are pushed together. The token of `low` wakes the worker, but the worker's turn finds `high` first.
     harness.connection.execute("RPUSH", harness.store.keys.ready_lane("high"), '["hold", ["first"]]')
     harness.connection.execute("SADD", harness.store.keys.ready, "high")
     harness.enqueue("note", "second", queue="low")
@@ -307,11 +307,11 @@ def test_a_worker_woken_for_a_queue_passes_the_wake_up_on_if_it_claims_from_anot
     until(lambda: "second" in harness.ran())
 
 
-# Turns that are sent directly behind the BLPOP
+# Turns that are sent directly behind a BLPOP
 
 
 def _hold_doorbell_replies(link: FaultyLink) -> None:
-    """Let the link forward all requests, but hold back the next reply to a BLPOP and all replies after that."""
+    """Let the link forward all requests, but hold back the next reply to a BLPOP and all replies after it."""
     link.gate = lambda name, is_reply, _port: not (name == "blpop" and is_reply)
 
 

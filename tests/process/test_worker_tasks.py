@@ -219,7 +219,7 @@ def test_a_process_started_by_a_task_can_be_terminated_at_once(harness: ChildHar
     harness.enqueue("stop_a_process")
     worker = harness.start(settings_for(harness.server, harness.namespace))
     until(lambda: f"process {-signal.SIGTERM}" in harness.ran())
-    harness.enqueue("note", "after")  # the task sent the signal to another process, so the worker must continue
+    harness.enqueue("note", "after")  # the task signalled a different process, so this worker must continue
     until(lambda: "after" in harness.ran())
     assert worker.process.poll() is None
 
@@ -272,7 +272,7 @@ def test_result_is_kept_for_its_ttl(harness: ChildHarness) -> None:
         assert each.ended is not None
         run = each.ended.run
         assert (each.ended.owner, run.pid, run.name, run.refused) == (worker.owner, worker.process.pid, "answer", "")
-        assert each.ended.entry.due_us <= run.start_us  # a task is never reported to have started before it was due
+        assert each.ended.entry.due_us <= run.start_us  # no task is ever reported to have started before it was due
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
-"""The soft time limit and cancellation in a worker process. They end the task and harm nothing else. The test sends the
-signal in place of the master.
+"""Soft time limits and cancellations in a worker process. They end the task and have no other effect. The test sends
+the signal in place of the master.
 """
 
 import os
@@ -19,7 +19,7 @@ from support.waiting import DEADLINE_SECONDS, until
 
 
 def _interrupt(harness: ChildHarness, worker: Child) -> None:
-    """Send the signal after the soft deadline in the slot has passed, as the master does."""
+    """Send the signal when the soft deadline in the slot has passed, as the master does."""
     until(lambda: "staying" in harness.ran())
     task = worker.slot.record(0).current()
     assert task is not None
@@ -69,8 +69,8 @@ def test_a_short_soft_time_limit_wakes_the_master_when_the_task_starts(harness: 
 
 
 def _rain(worker: Child, is_over: Callable[[], bool], cancel: Callable[[], None] = lambda: None) -> int:
-    """Send a few thousand signals per second, at random times, until `is_over` returns true. With more signals, the
-    worker could do nothing else. Returns how many signals were sent.
+    """Send a few thousand signals per second, at random times, until `is_over` returns true. If there were more
+    signals, the worker could do nothing else. Returns the number of signals that were sent.
     """
     sent, deadline = 0, time.monotonic() + DEADLINE_SECONDS
     while time.monotonic() < deadline and (sent % 200 or not is_over()):
@@ -82,12 +82,12 @@ def _rain(worker: Child, is_over: Callable[[], bool], cancel: Callable[[], None]
 
 
 def _check_cancels(answers: dict[str, CancelStatus], ended: int, cancelled: list[dict[str, Any]]) -> None:
-    """Check how the cancelled tasks ended. Tasks that were running ended in their attempt, and tasks that were waiting
-    ended without one.
+    """Check how the cancelled tasks ended. A task that was running must have ended with an attempt, and a task that was
+    waiting must have ended without one.
     """
     named, waited = _ids_with(answers, CancelStatus.RUNNING), _ids_with(answers, CancelStatus.CANCELLED)
     assert len(waited) <= ended <= len(waited) + len(named)
-    # If a claim drops a cancelled task, the log line about that task has no attempt.
+    # If a claim drops a cancelled task, the log line about the task has no attempt.
     attempts = [line for line in cancelled if "attempt" in line]
     assert {line["task_id"] for line in attempts} <= named
     assert {line["task_id"] for line in cancelled if line not in attempts} <= waited
@@ -117,7 +117,7 @@ def test_cancelled_running_task_does_not_affect_the_next_one(harness: ChildHarne
     assert sum(line.startswith("lingering") for line in harness.ran()) == 3
 
 
-# Thousands of signals
+# Thousands of interrupts per second
 
 
 def test_many_signals_end_tasks_but_never_corrupt_connections(
@@ -127,13 +127,13 @@ def test_many_signals_end_tasks_but_never_corrupt_connections(
         settings_for(harness.server, harness.namespace, "hurried", log=LogSettings(tasks="failures"))
     )
     worker.until_phase(Phase.IDLE)
-    harness.start_poller()  # so that tasks are promoted for their next attempt
+    harness.start_poller()  # the poller promotes the tasks that wait for their next attempt
     ids = [harness.enqueue("hurry", str(number), queue="hurried") for number in range(400)]
     answers: dict[str, CancelStatus] = {}
 
     def cancel_some() -> None:
         """Cancel every fifth task while it runs, as the master does. When the call arrives, the task may already be
-        done, or it may wait for its next attempt. In that case it ends at once.
+        done, or may wait for its next attempt. A waiting task ends at once.
         """
         running = worker.slot.held_up()
         if running is None or running.task.id in answers or ids.index(running.task.id) % 5:
@@ -156,6 +156,7 @@ def test_many_signals_end_tasks_but_never_corrupt_connections(
     assert {line["error"].partition(":")[0] for line in retried} == {"TimeLimit"}
     assert len(retried) > 20, sent
     _check_cancels(answers, audit.ended["cancelled"], harness.events("task.cancelled"))
-    # The worker logs no other events: it lost no connection, settled no task twice, and forgot no claimed task.
+    # There are no other events, because the worker lost no connection, settled no task twice, and forgot no claimed
+    # task.
     said = {line["event"] for line in harness.events() if line["slot"] == 1}
     assert said == {"worker.started", "task.retried", "task.cancelled"}

@@ -1,8 +1,7 @@
 """The best controller that knows the trace. In each block of 10 s, it uses the smallest number of workers with which
-enough tasks start in time.
-
-It starts workers in advance, so that they are ready when needed. It is not the optimum of all schedules, but no rule
-that depends on measurements can expect to need fewer workers. `delayed` adds the shrink delay that the rule must obey.
+enough tasks start in time. It starts workers in advance, so that they are ready when they are needed. There may be a
+better plan, but no rule that depends on measurements can expect to need fewer workers. `delayed` adds the shrink delay
+that the rule must obey.
 """
 
 from typing import Final
@@ -14,7 +13,7 @@ BLOCK_SECONDS: Final = 10.0
 
 
 def best_counts(trace: Trace) -> list[int]:
-    """Return the smallest sufficient number of workers for each block of 10 s of the trace."""
+    """Return the smallest number of workers that suffices in each block of 10 s of the trace."""
     workers = Workers(trace)
     workers.resize(trace.least, 0.0)
     counts: list[int] = []
@@ -30,7 +29,7 @@ def best_counts(trace: Trace) -> list[int]:
 def _fewest(workers: Workers, end: float, guess: int) -> int:
     trace = workers.trace
     count = guess
-    most = min(trace.most, trace.saturates_at or trace.most)  # More workers would not help.
+    most = min(trace.most, trace.saturates_at or trace.most)  # more workers would not help
     while count < most and not _holds(workers, end, count):
         count += 1
     while count > max(trace.least, 1) and _holds(workers, end, count - 1):
@@ -48,7 +47,7 @@ def _holds(workers: Workers, end: float, count: int) -> bool:
 
 
 def delayed(counts: list[int], delay: float = SHRINK_SECONDS, step: float = SHRINK_STEP_SECONDS) -> list[int]:
-    """Return the numbers of workers if workers leave only after the delay, and only one per step."""
+    """Return the numbers of workers if workers may leave only after the delay, and only one worker per step."""
     found: list[int] = []
     blocks = round(delay / BLOCK_SECONDS)
     for at, count in enumerate(counts):

@@ -1,4 +1,4 @@
-"""Controllers of the number of workers in a simulation: the rule of Rota, and the rules of other systems."""
+"""Controllers that set the number of workers in a simulation: Rota's rule, and the rules of other systems."""
 
 import math
 from collections import deque
@@ -9,15 +9,15 @@ from scaling.pool_model import Node
 
 
 class Controller(Protocol):
-    """A rule that decides once per round."""
+    """A rule that decides the number of workers once per round."""
 
     def wanted(self, node: Node) -> int:
-        """Return the number of workers from now on."""
+        """Return the number of workers that should run from now on."""
         ...
 
 
 class Rota:
-    """The rule of Rota."""
+    """Rota's rule."""
 
     def __init__(self) -> None:
         self.history = PoolScaling()
@@ -25,28 +25,28 @@ class Rota:
         self.granted: int | None = None
 
     def wanted(self, node: Node) -> int:
-        """Return the number of workers from now on."""
+        """Return the number of workers that should run from now on."""
         inputs = PoolInputs("default", (node.load(self.granted),), node.backlog())
         self.history, self.decision = decide(self.history, inputs, node.workers.now)
         return self.decision.wanted
 
 
 class Planned:
-    """A plan that is made in advance, with a number of workers for each block of time."""
+    """A plan made in advance, with a number of workers for each block of time."""
 
     def __init__(self, counts: list[int], block_seconds: float) -> None:
         self._counts = counts
         self._block_seconds = block_seconds
 
     def wanted(self, node: Node) -> int:
-        """Return the number of workers from now on."""
+        """Return the number of workers that should run from now on."""
         block = int(node.workers.now / self._block_seconds)
         return self._counts[min(block, len(self._counts) - 1)]
 
 
 class Celery:
-    """`celery worker --autoscale`: one process for each reserved request. The number shrinks only after 30 s without
-    growth.
+    """`celery worker --autoscale`, which runs one process for each reserved request. The number of processes shrinks
+    only after 30 s without growth.
 
     A worker reserves four messages for each process (`worker_prefetch_multiplier`).
     """
@@ -55,7 +55,7 @@ class Celery:
         self._grown_at = -math.inf
 
     def wanted(self, node: Node) -> int:
-        """Return the number of workers from now on."""
+        """Return the number of workers that should run from now on."""
         workers, trace = node.workers, node.workers.trace
         reserved = min(workers.ready + workers.running, 4 * max(1, workers.count))
         needed = min(trace.most, max(trace.least, reserved))
@@ -78,7 +78,7 @@ class Horizon:
         self._moved_at = -math.inf
 
     def wanted(self, node: Node) -> int:
-        """Return the number of workers from now on."""
+        """Return the number of workers that should run from now on."""
         workers, trace = node.workers, node.workers.trace
         if workers.now - self._moved_at < 3:
             return workers.count
@@ -90,8 +90,8 @@ class Horizon:
 class Keda:
     """KEDA's list scaler with the HPA's defaults: one pod for every five waiting tasks, checked every 15 s.
 
-    The HPA ignores differences of up to a tenth. Each time, it doubles the pods or adds four at most. It shrinks to the
-    largest number that was needed in the last five minutes.
+    The HPA ignores differences of up to a tenth. In one step, it at most doubles the number of pods or adds four pods,
+    whichever is more. It shrinks to the largest number that was needed in the last five minutes.
     """
 
     LIST_LENGTH = 5
@@ -101,7 +101,7 @@ class Keda:
         self._recent: deque[tuple[float, int]] = deque()
 
     def wanted(self, node: Node) -> int:
-        """Return the number of workers from now on."""
+        """Return the number of workers that should run from now on."""
         workers, trace = node.workers, node.workers.trace
         if workers.now - self._looked_at < 15:
             return workers.count
@@ -118,8 +118,8 @@ class Keda:
 
 
 class Judoscale:
-    """Judoscale: one worker more if the oldest task has waited longer than a threshold, and one less if below another
-    threshold.
+    """Judoscale, which adds a worker if the oldest task has waited longer than one threshold, and removes a worker if
+    it has waited less than another.
 
     It checks every 10 s. It grows at most once per 10 s and shrinks at most once per minute. The thresholds are half
     and a twentieth of an objective.
@@ -129,7 +129,7 @@ class Judoscale:
         self._looked_at = self._moved_at = -math.inf
 
     def wanted(self, node: Node) -> int:
-        """Return the number of workers from now on."""
+        """Return the number of workers that should run from now on."""
         workers, trace = node.workers, node.workers.trace
         if workers.now - self._looked_at < 10:
             return workers.count

@@ -1,4 +1,6 @@
-"""A model of a pool's workers with one first-in, first-out queue, and of a node's measurements of them."""
+"""A model of a pool: its workers, its single first-in, first-out queue, and the measurements that a node makes of
+them.
+"""
 
 import heapq
 import math
@@ -17,7 +19,7 @@ HELD_SECONDS: Final = 60.0
 
 @dataclass(frozen=True)
 class Trace:
-    """The tasks of a pool in the order of their arrival, and the pool that runs them."""
+    """The tasks of a pool in the order of their arrival, and the properties of the pool that runs them."""
 
     name: str
     seconds: float
@@ -28,18 +30,19 @@ class Trace:
     least: int = 1
     most: int = 16
     start_seconds: float = 0.5
-    saturates_at: int = 0  # beyond this number of busy workers, more workers only make tasks slower
-    outage: tuple[float, float] = (0.0, 0.0)  # the time when Redis is away: no task starts, and nothing is decided
-    failing: tuple[float, float] = (0.0, 0.0)  # the time in which every arriving task fails
+    saturates_at: int = 0  # beyond this number of busy workers, additional workers only make the tasks slower
+    # The period in which Redis is unavailable: no task starts, and nothing is decided.
+    outage: tuple[float, float] = (0.0, 0.0)
+    failing: tuple[float, float] = (0.0, 0.0)  # the period in which every arriving task fails
     attempts: int = 8  # the number of attempts of a failing task
 
     def is_away(self, now: float) -> bool:
-        """Whether Redis is away."""
+        """Whether Redis is unavailable at this time."""
         return self.outage[0] <= now < self.outage[1]
 
 
 class Sample(NamedTuple):
-    """The work of the workers in one round."""
+    """The work that the workers did in one round."""
 
     starts: int = 0
     occupied: float = 0.0
@@ -55,12 +58,12 @@ class Workers:
 
     trace: Trace
     now: float = 0.0
-    started: int = 0  # the number of started tasks, which is the index of the oldest waiting task
+    started: int = 0  # the number of tasks started so far, which is also the index of the oldest waiting task
     late: int = 0
-    # A heap with two times for each worker: when it is free, and when its last task started.
+    # A heap with two times for each worker: when the worker is free, and when its last task started.
     idle: list[tuple[float, float]] = field(default_factory=list)
-    booting: list[float] = field(default_factory=list)  # the times when starting workers are ready
-    leaving: list[float] = field(default_factory=list)  # the times when the last tasks of leaving workers end
+    booting: list[float] = field(default_factory=list)  # the times at which the starting workers will be ready
+    leaving: list[float] = field(default_factory=list)  # the times at which the last tasks of the leaving workers end
 
     @property
     def count(self) -> int:
@@ -72,8 +75,8 @@ class Workers:
         return Workers(self.trace, self.now, self.started, self.late, [*self.idle], [*self.booting], [*self.leaving])
 
     def resize(self, count: int, start_seconds: float) -> None:
-        """Start workers, or let some leave. Starting workers leave first, then idle workers. A busy worker finishes its
-        task.
+        """Start workers, or let some workers leave. Workers that are still starting leave first, followed by idle
+        workers. A busy worker finishes its task before it leaves.
         """
         for _ in range(count - self.count):
             self.booting.append(self.now + start_seconds)
@@ -84,8 +87,8 @@ class Workers:
                 self.leaving.append(heapq.heappop(self.idle)[0])
 
     def advance(self, until: float, arrived_before: float | None = None) -> Sample:
-        """Start the tasks that can start before `until` and have arrived before `arrived_before`, which may be an
-        earlier time.
+        """Start the tasks that can start before `until` and that arrived before `arrived_before`. `arrived_before` may
+        be earlier than `until`.
         """
         self._boot(until)
         arrivals, durations, idle = self.trace.arrivals, self.trace.run_seconds, self.idle
@@ -123,7 +126,7 @@ class Workers:
         return Sample(task - first, max(0.0, occupied), measured, squares, *self._failures(first, task))
 
     def _boot(self, until: float) -> None:
-        """Let those workers serve that are ready by this time."""
+        """Let the workers serve that have finished starting by this time."""
         for ready_at in [at for at in self.booting if at <= until]:
             self.booting.remove(ready_at)
             heapq.heappush(self.idle, (ready_at, ready_at))
@@ -146,7 +149,7 @@ class Workers:
 
     @property
     def oldest_seconds(self) -> float:
-        """How long the oldest task has been waiting."""
+        """The time for which the oldest task has been waiting."""
         return self.now - self.trace.arrivals[self.started] if self.ready else 0.0
 
     @property
@@ -156,7 +159,7 @@ class Workers:
 
 
 class Node:
-    """A node with one pool, and its measurements as the workers leave them in their slots."""
+    """A node with one pool. It measures the pool by the values that workers leave in their slots."""
 
     def __init__(self, workers: Workers) -> None:
         self.workers = workers
@@ -165,7 +168,7 @@ class Node:
         self._short_sum = self._long_sum = Sample()
 
     def round(self, until: float) -> None:
-        """Let the workers work until the next round, and measure them."""
+        """Let the workers work until this time, the end of the round, and measure them."""
         sample = self.workers.advance(until)
         self._short_sum = _shifted(self._short_sum, self._short, sample)
         self._long_sum = _shifted(self._long_sum, self._long, sample)
@@ -196,7 +199,7 @@ class Node:
         )
 
     def backlog(self) -> tuple[QueueBacklog, ...]:
-        """Return the backlog of the queue, if it has waiting tasks."""
+        """Return the backlog of the queue, or nothing if the queue has no waiting tasks."""
         workers, trace = self.workers, self.workers.trace
         if not workers.ready:
             return ()

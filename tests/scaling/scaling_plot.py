@@ -1,4 +1,4 @@
-"""The plot of docs/scaling.md as an SVG: the number of workers of each rule on the same traces."""
+"""The plot of docs/scaling.md as an SVG. It shows the number of workers under each rule on the same traces."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
@@ -12,7 +12,7 @@ CELL_HEIGHT: Final = 96
 LEFT: Final = 96
 TOP: Final = 78
 GAP: Final = 24
-PIXEL_SECONDS: Final = 10  # the width of a pixel; it shows lateness at any time within it
+PIXEL_SECONDS: Final = 10  # the width of a pixel in seconds; a pixel shows lateness if there was any within this time
 RULE_COLOR: Final = "#1f6feb"
 BEST_COLOR: Final = "#8b949e"
 LATE_COLOR: Final = "#d1242f"
@@ -26,7 +26,7 @@ LEGEND: Final = (
 
 
 class Column(NamedTuple):
-    """A trace with the outcome of each rule and of the best controller."""
+    """A trace, with the outcome of each rule and of the best controller."""
 
     trace: Trace
     best: Outcome
@@ -79,7 +79,7 @@ def _cell(x: int, y: int, column: Column, outcome: Outcome) -> Iterator[str]:
 
 
 def _late(outcome: Outcome) -> Iterator[tuple[float, float]]:
-    """Yield the periods in which the oldest waiting task is late."""
+    """Yield the periods in which the oldest waiting task had already waited for longer than its objective."""
     rounds = round(PIXEL_SECONDS / ROUND_SECONDS)
     begin = None
     for at in range(0, len(outcome.is_late), rounds):
@@ -94,7 +94,7 @@ def _late(outcome: Outcome) -> Iterator[tuple[float, float]]:
 
 
 def _line(x: int, y: int, trace: Trace, outcome: Outcome, color: str) -> str:
-    """Return the number of workers as a line of steps."""
+    """Return the number of workers over time as a stepped line."""
     heights = [f"{y + CELL_HEIGHT * (1 - count / trace.most):.1f}" for _, count in outcome.steps]
     path = f"M{x} {heights[0]}"
     for (at, _), height in zip(outcome.steps[1:], heights[1:], strict=True):

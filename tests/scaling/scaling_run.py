@@ -1,4 +1,4 @@
-"""One trace under one controller, from its first round to its last."""
+"""The run of one trace with one controller, from the first round to the last."""
 
 import dataclasses
 from itertools import pairwise
@@ -11,21 +11,21 @@ from scaling.pool_model import ROUND_SECONDS, Node, Trace, Workers
 
 
 class Outcome(NamedTuple):
-    """The outcome of a trace under a controller."""
+    """The result of running a trace with a controller."""
 
     worker_seconds: float
-    late_share: float  # the share of tasks that started after their objective
-    steps: tuple[tuple[float, int], ...]  # the times and the new numbers of workers
-    is_late: tuple[bool, ...]  # whether the oldest waiting task was late, for each round
+    late_share: float  # the share of tasks that started later than their objective allows
+    steps: tuple[tuple[float, int], ...]  # the times at which the number of workers changed, with the new numbers
+    is_late: tuple[bool, ...]  # for each round, whether the oldest waiting task was late
 
     @property
     def late_seconds(self) -> float:
-        """The total time in which the oldest waiting task was late."""
+        """The total time during which the oldest waiting task was late."""
         return sum(self.is_late) * ROUND_SECONDS
 
     @property
     def turns(self) -> list[tuple[float, int]]:
-        """The times at which the number of workers changed its direction, each with the new direction."""
+        """The times at which the number of workers changed direction, each with the new direction."""
         found = []
         direction = 0
         for (_, before), (at, after) in pairwise(self.steps):
@@ -37,7 +37,7 @@ class Outcome(NamedTuple):
 
     @property
     def hasty(self) -> list[tuple[float, int]]:
-        """The turns less than a minute after the previous turn."""
+        """The changes of direction that came less than a minute after the previous one."""
         return [turn for before, turn in pairwise(self.turns) if turn[0] - before[0] < 60]
 
     def most_workers(self, begin: float, end: float) -> int:
@@ -48,7 +48,7 @@ class Outcome(NamedTuple):
 
 
 class PoolRun:
-    """A pool under a controller, round by round."""
+    """A run of a pool with a controller, round by round."""
 
     def __init__(self, trace: Trace, controller: Controller) -> None:
         self.controller = controller
@@ -65,7 +65,7 @@ class PoolRun:
         self.node.round(workers.now + ROUND_SECONDS)
         self._worker_seconds += (workers.count + len(workers.leaving)) * ROUND_SECONDS
         if trace.is_away(workers.now):
-            self._is_late.append(False)  # No task can start.
+            self._is_late.append(False)  # no task can start, so the outage does not count as lateness
             return
         self._is_late.append(workers.oldest_seconds > trace.objective_seconds)
         wanted = self.controller.wanted(self.node)
@@ -75,14 +75,14 @@ class PoolRun:
 
     @property
     def outcome(self) -> Outcome:
-        """The outcome so far."""
+        """The outcome of the rounds so far."""
         workers, tasks = self.workers, len(self.workers.trace.arrivals)
         late = workers.late + tasks - workers.started
         return Outcome(self._worker_seconds, late / tasks, tuple(self._steps), tuple(self._is_late))
 
 
 def run(trace: Trace, controller: Controller) -> Outcome:
-    """Run a trace."""
+    """Run a trace with a controller."""
     pool = PoolRun(trace, controller)
     while pool.workers.now < trace.seconds:
         pool.round()
@@ -90,22 +90,22 @@ def run(trace: Trace, controller: Controller) -> Outcome:
 
 
 class Best(NamedTuple):
-    """The outcome of a trace under the best controller."""
+    """The result of running a trace with the best controller."""
 
     outcome: Outcome
-    # The worker seconds if workers leave only after the shrink delay, which every rule here must obey.
+    # The worker seconds if workers may leave only after the shrink delay, which the other rules must obey too.
     delayed_worker_seconds: float
 
 
 def best(trace: Trace) -> Best:
-    """Return the outcome under the best controller, which knows the trace."""
+    """Run a trace with the best controller, which knows the whole trace."""
     counts = best_counts(trace)
     outcome = run(dataclasses.replace(trace, start_seconds=0.0, least=counts[0]), Planned(counts, BLOCK_SECONDS))
     return Best(outcome, sum(delayed(counts)) * BLOCK_SECONDS)
 
 
 def run_together(traces: tuple[Trace, ...], budget: int) -> tuple[list[Outcome], int]:
-    """Run pools that share a node's budget. Return their outcomes and the largest total number of workers."""
+    """Run pools that share a node's budget. Return their outcomes, and the largest total number of workers."""
     rules = [Rota() for _ in traces]
     pools = [PoolRun(trace, rule) for trace, rule in zip(traces, rules, strict=True)]
     most = 0

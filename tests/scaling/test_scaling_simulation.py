@@ -30,14 +30,14 @@ while tasks fail.
 
 
 class Case(NamedTuple):
-    """A trace, and the outcome of the rule on it."""
+    """A trace, and the outcome of Rota's rule on it."""
 
     make: Callable[[int], Trace]
     seed: int
     outcome: Outcome
 
 
-# Because of the module scope, pytest runs all tests of a case one after another, so each trace is simulated only once.
+# The scope is the module, so pytest runs all tests of a case one after another, and each trace is simulated only once.
 @pytest.fixture(scope="module", params=CASES, ids=lambda case: f"{case[0].__name__}-{case[1]}")
 def case(request: pytest.FixtureRequest) -> Case:
     make, seed = request.param
@@ -50,21 +50,21 @@ def test_objective_is_held_with_few_workers(case: Case, record_property: Callabl
     record_property("cost", round(cost, 3))
     record_property("late_share", round(outcome.late_share, 5))
     assert cost <= MOST_COST.get(case.make, 1.3)
-    if case.make is not poisoned:  # The rule does not grow for failing tasks, so it may miss the objective.
+    if case.make is not poisoned:  # the rule does not grow for failing tasks, so it may miss the objective
         is_held = outcome.late_share <= 1 - trace.target
         assert is_held or outcome.late_seconds <= 2 * optimum.outcome.late_seconds
 
 
 def test_number_changes_direction_at_most_once_a_minute(case: Case) -> None:
-    # Within a minute of a change of direction, the number may only turn to grow, and only if tasks would be late
-    # otherwise.
+    # Within a minute after a change of direction, the number may change direction again only to grow, and only if tasks
+    # would otherwise be late.
     assert [at for at, direction in case.outcome.hasty if direction < 0] == []
 
 
 def test_workers_leave_one_by_one(case: Case) -> None:
     steps = [count for _, count in case.outcome.steps]
     shrinks = {before - after for before, after in pairwise(steps) if after < before}
-    # In these traces, growth without a gain is reversed at once.
+    # In these traces, growth that brought no gain is reversed at once.
     assert shrinks <= {1} or case.make in (saturated, poisoned)
 
 

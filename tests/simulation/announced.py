@@ -1,4 +1,4 @@
-"""The announcements of the masters, as the simulated server stores them: nodes, served queues, conditions and closed
+"""What the masters have announced, as the simulated server stores it: nodes, served queues, conditions and closed
 queues.
 """
 
@@ -17,21 +17,23 @@ FAILS: Final = "attempt to perform arithmetic on a nil value"
 
 
 def fault_of(chunk: str) -> str | None:
-    """Return None if the condition opens its queue. If it closes the queue, return its error, or "" if it has none."""
+    """Return None if the condition opens its queue. If the condition closes the queue, return the error in the
+    condition, or "" if there is no error.
+    """
     return {SHUT: "", BROKEN: FAILS, "": UNDEFINED}.get(chunk)
 
 
 @dataclass(slots=True)
 class Announcements:
-    """The announcements, each with the time in us until which it is valid. A queue with a condition always counts as if
-    it had waiting tasks.
+    """The announcements of the masters. Each has the time in us until which it is valid. A queue with a condition
+    always counts as if it had waiting tasks.
     """
 
     nodes: dict[str, int] = field(default_factory=dict)
     domains: dict[str, int] = field(default_factory=dict)
     shares: dict[str, tuple[int, str]] = field(default_factory=dict)  # the condition of each queue, by name
     conditions: dict[str, tuple[int, str]] = field(default_factory=dict)  # the Lua chunk of each condition, by name
-    closed: dict[str, int] = field(default_factory=dict)  # when each closed queue was closed
+    closed: dict[str, int] = field(default_factory=dict)  # the time at which each closed queue was closed
 
     def announce(self, now: int, node: str, until: int, announced: Announced) -> int:
         """Store the announcements of a node, and return the number of nodes."""
@@ -42,7 +44,7 @@ class Announcements:
         return len(self.nodes)
 
     def check_conditions(self, now: int, until: int, conditions: Iterable[QueueCondition]) -> tuple[ClosedQueue, ...]:
-        """Define these conditions, and return the queues that a condition closes."""
+        """Define these conditions, and return the queues that they close."""
         self.conditions |= {each.name: (until, each.text) for each in conditions}
         self.conditions = {name: known for name, known in self.conditions.items() if known[0] >= now}
         rows = [row for queue in self.shares if (row := self._closed_row(queue, now))]

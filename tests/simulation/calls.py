@@ -1,5 +1,5 @@
 """The boundary between the product's code and the simulated server. The store returns calls, and a simulated connection
-executes them on the model of the server.
+executes these calls on the model of the server.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ STILL_ALIVE: Final = Reaped(True, 0, (), ())
 
 @dataclass(frozen=True, slots=True)
 class Call(ScriptCall[T]):
-    """A command that the model of the server executes, in place of a script."""
+    """A command that the model of the server executes instead of a script."""
 
     execute: Callable[[Server], T]
 
@@ -46,15 +46,15 @@ def _parse_nothing(raw: Any) -> Any:
 
 
 def _outcomes_in(settlements: Packed) -> dict[str, str]:
-    """Return the verb of each outcome, by task id. A settlement has four arguments, the first two of which are the
-    entry and the verb.
+    """Return the verb of each outcome, by task id. Each settlement has four arguments, and the first two are the entry
+    and the verb.
     """
     texts = settlements.data.decode().split("\r\n")[1::2]
     return {entry.partition(" ")[0]: verb for entry, verb in zip(texts[::4], texts[1::4], strict=True)}
 
 
 class Calls(Store):
-    """The transitions that masters and pollers call, as calls to the model of the server."""
+    """The transitions that masters and pollers request, as calls to the model of the server."""
 
     def register(self, lease_ms: int, node_slots: Sequence[str]) -> ScriptCall[tuple[str, ...]]:
         return _call(lambda server: tuple(server.register(lease_ms, list(node_slots))))
@@ -111,7 +111,7 @@ class Calls(Store):
 
 
 class ScheduleCalls(ScheduleStore):
-    """The calls for schedules that masters and pollers make, as calls to the model of the server."""
+    """The schedule operations that masters and pollers request, as calls to the model of the server."""
 
     def declare(self, ttl_ms: int, declared: Sequence[DeclaredSchedule]) -> ScriptCall[list[DeclareStatus]]:
         return _call(lambda server: [server.declare(ttl_ms, *each) for each in declared])
@@ -125,16 +125,19 @@ SCHEDULE_CALLS: Final = ScheduleCalls("simulated")
 
 
 class MasterConnection(AioConnection):
-    """The master's connection, over the simulated network."""
+    """The master's connection, which uses the simulated network."""
 
     def __init__(self, caller: Caller, network: Network, server: Server) -> None:
         self._caller = caller
         self._network = network
         self._server = server
-        self.silent_since = math.inf  # no reply is outstanding; the master reads this attribute of its real connection
+        # `inf` means that the master is waiting for no reply; the master reads this attribute of its real connection.
+        self.silent_since = math.inf
 
     async def execute(self, *args: object, seconds: float | None = None) -> Any:  # noqa: ARG002 - as above
-        """Return the time of the server's clock. TIME is the only command that a master sends without a script."""
+        """Return the current time of the server's clock. TIME is the only command that a master sends without a
+        script.
+        """
         assert args == ("TIME",), args
         return await self.run(_call(lambda server: divmod(server.now_us, MICROSECONDS)))
 
@@ -157,7 +160,7 @@ class MasterConnection(AioConnection):
 
 
 class PollerConnection(Connection):
-    """The connection of a poller for one step that has reached the server. If `reply_arrives` is False, the calls are
+    """A poller's connection during one step that has reached the server. If `reply_arrives` is False, the calls are
     executed, but their replies are lost.
     """
 
@@ -174,7 +177,7 @@ class PollerConnection(Connection):
 
 
 class SilentReport(PollerReport):
-    """A report of a poller that discards everything that is reported, except refusals, which it raises."""
+    """A poller's report that raises refusals and discards everything else that is reported."""
 
     def __init__(self) -> None:
         pass

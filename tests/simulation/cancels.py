@@ -1,4 +1,4 @@
-"""The connection on which a master receives cancellations. The product's `Orders` uses it over the simulated
+"""The connection on which a master receives cancellations. The product's class `Orders` uses it over the simulated
 network.
 """
 
@@ -15,7 +15,7 @@ from simulation.server import Server
 
 
 class OrdersLine(AioConnection):
-    """The connection of a master that blocks until the list of its node has an order."""
+    """A connection of a master. Its call blocks until there is an order in the list of the master's node."""
 
     def __init__(self, caller: Caller, network: Network, server: Server) -> None:
         self._caller = caller

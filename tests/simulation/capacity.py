@@ -1,5 +1,5 @@
-"""The check that the master never reduces the READY workers of a pool below a floor. Their number may be lower only
-after deaths, or after the configured number has risen.
+"""The check that the master never reduces the READY workers of a pool below a floor. The number of READY workers may be
+below the floor only after deaths, or after the configured number has been raised.
 """
 
 from typing import TYPE_CHECKING
@@ -24,8 +24,8 @@ class Capacity:
         self._excused: set[str] = set()
 
     def drained(self, child: Child, still_there: list[Child]) -> None:
-        """Check that enough READY workers remain when this worker is ordered to drain. The workers in `still_there` are
-        drained later in the same step, so they still count.
+        """Check that enough READY workers remain when this worker is ordered to drain. The workers in `still_there`
+        still count, because they are ordered to drain later in the same step.
         """
         counts = self._wanted()
         if child.pool not in counts:
@@ -68,7 +68,7 @@ class Capacity:
         state = self._node.state
         children = self._node.state.children
         generation = state.rollout.in_force
-        # A zygote whose stack was requested is about to be killed, so it forks no worker.
+        # A zygote that was asked for its stack is about to be killed, so it forks no worker.
         dumped_after = self._node.boottime() - DUMP_SECONDS
         zygotes = {
             each.generation for each in children.of(Role.ZYGOTE, ChildState.READY) if each.dumped_at < dumped_after

@@ -1,4 +1,4 @@
-"""The conditions that must hold at every moment of a simulation. A violation ends the run."""
+"""The conditions that must hold at every moment of a simulation. A violation ends the simulation."""
 
 import math
 from typing import TYPE_CHECKING, Final
@@ -34,12 +34,15 @@ if TYPE_CHECKING:
     from simulation.node import Node
 
 ROUNDING_SECONDS: Final = 0.001
-SLACK_SECONDS: Final = 0.1  # a tolerance, for example because the master needs a moment from its wake-up to its step
+# A tolerance, for example because the master needs a moment between its wake-up and its step.
+SLACK_SECONDS: Final = 0.1
 _NOTED: Final = {Order.LEAVE: "Drain", Order.INTERRUPT: "Interrupt", Order.WRITE_STACK: "Dump", Order.KILL: "Kill"}
 
 
 class Checks:
-    """Checks of all effects of an event before they are carried out, and of the state after each step."""
+    """Checks of the master's effects and state. The effects of an event are checked before they are carried out, and
+    the state is checked after each step.
+    """
 
     def __init__(self, node: "Node") -> None:
         self._node = node
@@ -52,7 +55,7 @@ class Checks:
     # Effects
 
     def check(self, effects: list[Effect]) -> None:
-        """Check the effects that are about to be carried out."""
+        """Check the effects of an event before they are carried out."""
         for number, effect in enumerate(effects):
             match effect:
                 case Register(places):
@@ -104,8 +107,8 @@ class Checks:
             require(not early, f"a {child.role} is ordered to leave before the workers have left")
 
     def _drained_later(self, pool: str, later: list[Effect]) -> list[Child]:
-        """Return the pool's workers that were READY and are drained by a later effect of the same step. Their records
-        already say that they drain.
+        """Return the pool's workers that were READY and are ordered to drain by a later effect of the same step. The
+        records of these workers are already marked as draining.
         """
         told = [each.child for each in later if isinstance(each, SignalChild) and each.order is Order.LEAVE]
         children = [self._node.state.children.in_slot(child.slot) for child in told]
@@ -113,7 +116,7 @@ class Checks:
 
     def _check_free(self, slot: int) -> None:
         if any(child.slot == slot for child in self._node.state.children):
-            return  # the record of the child is gone; if its process still starts, the slot refuses it
+            return  # the child's record is gone; if the process still starts, it cannot take the slot
         owner = self._reaped.pop(slot, "")
         registered = owner in self._node.world.server.owners
         require(not registered, f"slot {slot} is free, and its owner {owner} is not reaped")
@@ -127,7 +130,7 @@ class Checks:
 
     def _check_announced(self, effect: RenewLeases) -> None:
         """Check that the announced queues and conditions are those of the configuration in force. Consumers and sweeps
-        rely on the announcement.
+        rely on this.
         """
         config = self._node.state.config
         told = {share.name: share.condition for share in effect.announced.shares}
@@ -138,8 +141,8 @@ class Checks:
         )
 
     def _note_declared(self) -> None:
-        """Record the schedules that the master must declare. Until the code in force is loaded, the master must declare
-        the previous schedules.
+        """Record the schedules that the master must declare. Until the code of the configuration in force is loaded,
+        the master must still declare the previous schedules.
         """
         state = self._node.state
         if state.code_of(state.rollout.in_force.code).is_loaded:
@@ -156,8 +159,8 @@ class Checks:
         self._node.world.note(self._node.name, what, f"{child.role} {child.slot}.{child.nonce} {child.why or ''}")
 
     def signalled_at(self, child: Child) -> float:
-        """Return when the child was ordered to leave, in seconds of the node's clock, or `inf` if it was not ordered to
-        leave.
+        """Return when the child was ordered to exit, in seconds of the node's clock, or `inf` if it was not ordered to
+        exit.
         """
         return self._signalled_at.get(child.nonce, math.inf)
 
@@ -201,8 +204,8 @@ class Checks:
             require(late <= DUMP_SECONDS + SLACK_SECONDS, f"slot {child.slot} is killed {late:.2f} s too late")
 
     def _is_unresponsive(self, child: Child, process: Process | None, now: float) -> bool:
-        """Whether the child did not respond to the order to leave, although it had enough time. A worker that still
-        runs the task in which the order arrived does not have to respond.
+        """Whether the child has not responded to the order to exit although it had enough time. A worker does not have
+        to respond while it still runs the task during which the order arrived.
         """
         signalled_at = self.signalled_at(child)
         if isinstance(process, Worker) and process.running and process.began_at <= signalled_at:
@@ -233,7 +236,7 @@ class Checks:
 
 
 def runs_a_task(process: Process) -> bool:
-    """Whether the child is killed by the time limit of its task instead of the heartbeat limit."""
+    """Whether the time limit of the process's task applies to the process, instead of the heartbeat limit."""
     return isinstance(process, Worker) and process.running and not process.several
 
 

@@ -1,6 +1,4 @@
-"""The children that a master spawns: the exporter, the poller and the zygote. The poller runs the sweeps of the
-product.
-"""
+"""The children that a master spawns: the exporter, the poller and the zygote. The poller runs the product's sweeps."""
 
 import contextlib
 from collections import deque
@@ -23,7 +21,7 @@ from simulation.workers import Worker, settings_of
 
 
 class Exporter(Process):
-    """An exporter, which serves until it receives the order to leave."""
+    """An exporter, which runs until it is ordered to exit."""
 
     role = Role.EXPORTER
 
@@ -36,7 +34,7 @@ class Exporter(Process):
 
 
 class Poller(Process):
-    """A poller, which sweeps and reaps owners with the product's `SweepRound`."""
+    """A poller, which sweeps with the product's `SweepRound`, and reaps owners."""
 
     role = Role.POLLER
 
@@ -110,13 +108,13 @@ class Zygote(Process):
             self._serve()
 
     def request_worker(self, child: Child, owner: str, settings: str) -> None:
-        """Send the zygote a packet that requests a worker."""
+        """Send the zygote a packet that requests a new worker."""
         self._requests.append((child, owner, settings))
         if self.was_ready:
             self.later(0.0, self._serve)
 
     def receive_term(self) -> None:
-        """Leave soon after the order, once all workers that were requested earlier are forked."""
+        """Exit soon after the order, but fork all workers that were requested earlier first."""
         if self.was_ready:
             self.later(self.world.random.uniform(0.001, 0.01), self._leave)
 
@@ -143,7 +141,7 @@ class Zygote(Process):
 
 
 class Line:
-    """The channel from a zygote to the master, at the master's end. It closes shortly before or after the zygote is
+    """The channel from a zygote to the master, as the master sees it. It closes shortly before or after the zygote is
     reaped.
     """
 
@@ -153,12 +151,12 @@ class Line:
         self._waiting: deque[messages.Message | None] = deque()
 
     def send(self, message: messages.Message | None) -> None:
-        """Send the master a packet, or None to end the channel."""
+        """Send a packet to the master, or close the channel if `message` is None."""
         self._waiting.append(message)
         self.zygote.node.ring()
 
     def read(self) -> Iterator[messages.Message | None]:
-        """Yield the packets that arrived, and None once the channel has ended."""
+        """Yield the packets that have arrived, and then None if the channel is closed."""
         while self.is_open and self._waiting:
             message = self._waiting.popleft()
             self.is_open = message is not None

@@ -1,4 +1,4 @@
-"""The faults of the simulation. Each fault is a function that causes it and plans its end."""
+"""The faults of the simulation. For each fault, a function causes the fault and plans its end."""
 
 from typing import Final
 
@@ -167,7 +167,7 @@ def let_boots_hang(nemesis: Nemesis) -> None:
     kill_all_workers(nemesis)
 
 
-# Server and network
+# Faults of the server and the network
 
 
 def server_down(nemesis: Nemesis) -> None:
@@ -263,7 +263,7 @@ NETWORK: Final[tuple[Fault, ...]] = (
     start_slowly,
 )
 FILES: Final[tuple[Fault, ...]] = (*ORDERS, block_signals_of_one, have_one_wish_to_go, have_all_wish_to_go)
-# Faults that may cost a node its leases, so that the fences of its workers are needed.
+# These faults may cost a node its leases, so that the workers need their fences.
 AT_STAKE: Final[tuple[Fault, ...]] = (
     cut_off,
     cut_off,

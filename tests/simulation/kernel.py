@@ -1,5 +1,5 @@
-"""The layer between a master and its children. It applies the master's effects to simulated processes, and reports what
-happens to them.
+"""The simulated operating system between a master and its children. It applies the master's effects to simulated
+processes, and reports to the master what happens to them.
 """
 
 import json
@@ -138,7 +138,7 @@ class SimulatedKernel:
     # Events for the master
 
     def receive(self) -> Iterator[Event]:
-        """Yield the messages of zygotes and intermediates, and the ends of channels, as events."""
+        """Yield an event for each message of a zygote or an intermediate, and for each channel that has closed."""
         for ref, generation, line in list(self._lines):
             for message in line.read():
                 yield from self._events_of(ref, generation, message)
@@ -161,8 +161,8 @@ class SimulatedKernel:
             yield ZygoteReported(0, messages.Spawned(number, nonce, slot.pid))
 
     def reap(self, _now: float, listen: Callable[[Child | None], None]) -> None:
-        """Report the children that have stopped, continued or died to the master. `listen` is called around each death,
-        as the product does.
+        """Report children that have stopped, continued or died to the master. As in the product, `listen` is called
+        twice before each death is reported: first with None, and then with the child that died.
         """
         while self.reports:
             pid, status = self.reports.popleft()

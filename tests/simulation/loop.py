@@ -1,4 +1,6 @@
-"""An asyncio loop without descriptors, threads or its own clock. The master's coroutines run on it unchanged."""
+"""An asyncio event loop without descriptors, threads, or a clock of its own. The master's coroutines run on it
+unchanged.
+"""
 
 import asyncio
 from asyncio import events
@@ -12,8 +14,8 @@ T = TypeVar("T")
 
 
 class Loop:
-    """A loop that runs due callbacks when it is called. It has the methods of an event loop that the master's
-    coroutines use.
+    """An event loop that runs due callbacks when `turn` is called. It has those methods of an asyncio loop that the
+    master's coroutines use.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -27,7 +29,7 @@ class Loop:
 
     @property
     def next_at(self) -> float | None:
-        """The time of the next callback by the loop's clock, or None if there is none."""
+        """The time of the next callback, by the loop's clock, or None if no callback is planned."""
         while self._timers and self._timers[0][2].cancelled():
             heappop(self._timers)
         if self._ready:
@@ -47,7 +49,7 @@ class Loop:
             events._set_running_loop(None)
 
     def run(self, action: Callable[[], None]) -> None:
-        """Call a function while this loop counts as running, so that the function can start asyncio tasks."""
+        """Call a function as if from within this loop, so that the function can start asyncio tasks."""
         events._set_running_loop(self._itself)
         try:
             action()
@@ -61,12 +63,12 @@ class Loop:
         return bool(self._ready)
 
     def close(self) -> None:
-        """Cancel every asyncio task and run it to its end. The loop must not be used after that."""
+        """Cancel every asyncio task, and let it run to its end. The loop must not be used afterwards."""
         for task in list(self._tasks):
             task.cancel()
         self.turn()
 
-    # The methods of an event loop that asyncio calls
+    # The methods of an event loop that asyncio itself calls
 
     def time(self) -> float:
         return self._clock()
@@ -88,7 +90,7 @@ class Loop:
         return handle
 
     def _timer_handle_cancelled(self, _: asyncio.TimerHandle) -> None:
-        pass  # a cancelled handle stays in the heap, and is skipped when it is due
+        pass  # a cancelled handle stays in the heap until it is due, and is skipped then
 
     def create_future(self) -> "asyncio.Future[Any]":
         return asyncio.Future(loop=self._itself)

@@ -18,13 +18,13 @@ from simulation.world import World
 Fault = Callable[["Nemesis"], None]
 
 SPELLS: Final = (0.05, 0.5, 1.5, 3.0, 6.0)  # the possible durations of a fault in seconds
-LARGE: Final = 17  # a number of workers so large that the master may replace two of them at once
+LARGE: Final = 17  # a number of workers that is large enough for the master to replace two of them at once
 # Each pair is a lease and its renewal interval, in seconds.
 LEASES: Final = ((1.0, 0.25), (2.0, 0.5), (4.0, 1.0), (8.0, 4.0))
 
 
 def draw_config(random: Random) -> Config:
-    """Draw a configuration with short times, so that everything happens within a minute of simulated time."""
+    """Draw a random configuration with short times, so that everything happens within a minute of simulated time."""
     limits = Limits(
         time_limit_seconds=random.choice([1.0, 2.0]),
         drain_seconds=random.choice([0.0, 1.0, 3.0]),
@@ -51,7 +51,7 @@ def draw_config(random: Random) -> Config:
 
 
 class Nemesis:
-    """The source of all faults. It adds each fault to the trace. `busy_until` is the time at which the last planned
+    """The source of all faults. It records each fault in the trace. `busy_until` is the time at which the last planned
     fault ends.
     """
 
@@ -99,17 +99,17 @@ class Nemesis:
         return self.random.choice(found) if found else None
 
     def next_version(self) -> int:
-        """Return a version number for new code."""
+        """Return the next version number for new code."""
         self._version += 1
         return self._version
 
     def excuse(self, *names: str) -> None:
-        """Allow these nodes to lose their leases from now on, because a fault may be the cause."""
+        """Allow these nodes to lose their leases from now on, because a fault may cause the loss."""
         self.world.excused.update(names)
 
     def heal(self) -> None:
-        """End all remaining faults. Children that are stopped stay stopped, because the master must kill them at their
-        deadline.
+        """End all remaining faults. Children that are stopped stay stopped, because the master must kill them when
+        their deadline has passed.
         """
         world = self.world
         world.network.set_up(Up.UP)

@@ -17,8 +17,8 @@ SLOW_SECONDS: Final = 0.3
 
 
 class Up(Enum):
-    """The state of the server. While it is DOWN, it refuses connections. While it is STALLED, it accepts requests and
-    replies to them later.
+    """The state of the server. While the server is DOWN, it refuses connections. While it is STALLED, it accepts
+    requests but does not reply until it continues.
     """
 
     UP = auto()
@@ -27,14 +27,16 @@ class Up(Enum):
 
 
 class Caller(Protocol):
-    """A process that calls the server. It receives replies only while it runs."""
+    """A process that calls the server. It receives replies only while it is not stopped."""
 
     @property
     def location(self) -> str:
         """The name of the node on which the process runs."""
 
     def later(self, seconds: float, action: Action) -> None:
-        """Plan an action after this number of seconds. A stopped process runs it when it continues."""
+        """Plan an action after this number of seconds. If the process is stopped at that time, the action runs when the
+        process continues.
+        """
 
 
 @dataclass(slots=True)
@@ -46,7 +48,7 @@ class _Question(Generic[T]):
     is_done: bool = False
 
     def receive(self, reply: T | ServerError) -> None:
-        """Accept a reply or a timeout. Only the first of them has an effect."""
+        """Accept a reply or a timeout. If both arrive, only the first one has an effect."""
         if not self.is_done:
             self.is_done = True
             self.done(reply)
@@ -54,8 +56,8 @@ class _Question(Generic[T]):
 
 @dataclass(slots=True)
 class Network:
-    """The network with its current faults. `cut` has the names of the nodes whose packets are lost, and `slow` those of
-    the nodes with a slow link. `losing` is the share of replies that are lost, and `late` is the longest additional
+    """The network with its current faults. `cut` has the names of the nodes whose packets are lost, and `slow` has the
+    names of the nodes with a slow link. `losing` is the share of replies that are lost, and `late` is the longest extra
     delay of a reply in seconds. `was_away` is set if the server was ever unavailable.
     """
 
@@ -70,8 +72,8 @@ class Network:
     _stalled: list[Action] = field(default_factory=list)
 
     def set_up(self, up: Up) -> None:
-        """Change the state of the server. Calls that arrive while the server is STALLED are executed when it continues
-        or goes DOWN.
+        """Change the state of the server. Calls that arrived while the server was STALLED are executed when it
+        continues or goes DOWN.
         """
         self.up = up
         self.was_away |= up is not Up.UP
@@ -84,7 +86,7 @@ class Network:
     def call(self, caller: Caller, execute: Callable[[bool], T], done: Callable[[T | ServerError], None]) -> None:
         """Execute a call on the server. The caller receives the reply, or an error if there is no reply.
 
-        The argument of `execute` is whether the reply will be received.
+        `execute` is called with True if the caller will receive the reply, and with False otherwise.
         """
         if self.up is Up.DOWN:
             caller.later(REFUSED_SECONDS, lambda: done(ConnectionLost("refused", "network")))
@@ -95,7 +97,7 @@ class Network:
             self.timeline.after(self._seconds(caller), lambda: self._arrive(question))
 
     def reply(self, caller: Caller, action: Action) -> None:
-        """Let the caller run an action when a reply has reached it, unless the reply is lost."""
+        """Let the caller run an action when the reply has arrived. If the reply is lost, the action does not run."""
         seconds = self._seconds_home(caller)
         if seconds is not None:
             caller.later(seconds, action)

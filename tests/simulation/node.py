@@ -1,4 +1,6 @@
-"""One node of a simulated fleet. It runs the product's master, and applies its effects to simulated processes."""
+"""One node of a simulated fleet. It runs the product's master, and applies the master's effects to simulated
+processes.
+"""
 
 import asyncio
 import math
@@ -50,11 +52,11 @@ _AWAKE_WITHIN: Final = 0.005  # the longest time from a wake-up to the master's 
 
 
 def _ignore(_: Any) -> None:
-    pass  # only people read the status messages
+    pass  # the simulation ignores status messages, which only people read
 
 
 class CheckedInbox(Inbox):
-    """The master's inbox, with checks of the effects before they are carried out."""
+    """The master's inbox. It checks the effects before they are carried out."""
 
     def __init__(self, state: MasterState, node: "Node") -> None:
         super().__init__(state)
@@ -66,16 +68,18 @@ class CheckedInbox(Inbox):
 
 
 class ReloadRequest:
-    """A requested reload and its result. `config` is the requested configuration, or None if the file is invalid."""
+    """A requested reload with its result. `config` is the requested configuration, or None if the configuration file is
+    invalid.
+    """
 
     def __init__(self, config: Config | None) -> None:
         self.config = config
-        self.result = ""  # `success` or `failure` once the reload has ended
+        self.result = ""  # `success` or `failure` after the reload has ended, and "" before
 
 
 class Node:
-    """One life of a node, from the start of its master to its end. A reload reads `file`. If `file` is None, the file
-    is invalid.
+    """One life of a node, from the start of its master to the end of its master. `file` is the configuration that a
+    reload reads, or None if the configuration file is invalid.
     """
 
     def __init__(self, world: "World", name: str, config: Config) -> None:
@@ -151,7 +155,7 @@ class Node:
 
     @property
     def ready_workers(self) -> list[Child]:
-        """Return the workers that can claim."""
+        """Return the workers that are READY and can claim."""
         return self.state.children.of(Role.WORKER, ChildState.READY)
 
     # Time
@@ -161,11 +165,11 @@ class Node:
         return round((self.world.timeline.now - self.booted_at) * NANOSECONDS) / NANOSECONDS
 
     def enter(self) -> None:
-        """Make this node's clock the current one. Call this before code of the node runs."""
+        """Make this node's clock the current one. Call this before any code of the node runs."""
         self.world.clock.booted_at = self.booted_at
 
     def nudge(self, seconds: float | None = None) -> None:
-        """Plan a run of the master's loop, soon or after this number of seconds."""
+        """Plan that the master's loop runs soon, or after this number of seconds."""
         delay = self.world.random.uniform(0, _AWAKE_WITHIN) if seconds is None else max(0.0, seconds)
         at = self.world.timeline.now + delay
         if self._turn_at is None or at < self._turn_at:
@@ -183,7 +187,7 @@ class Node:
         if self.inbox.wake.is_set() or self.boottime() >= self._tick_at:
             self.loop.run(self.master.step)
             self._check_step()
-            self.loop.turn()  # run the asyncio tasks that the step has started
+            self.loop.turn()  # runs the asyncio tasks that the step has started
         if self.loop.errors:
             raise AssertionError(f"an exception that no code handled: {self.loop.errors}")
         if self.alive:
@@ -204,8 +208,8 @@ class Node:
         self.lose()
 
     def later(self, seconds: float, action: Action) -> None:
-        """Plan that data reaches the master after this number of seconds. Its kernel accepts the data even while the
-        master is stopped.
+        """Plan that data reaches the master after this number of seconds. The simulated kernel accepts the data even
+        while the master is stopped.
         """
         self.world.timeline.after(seconds, lambda: self._reach(action))
 
@@ -217,7 +221,7 @@ class Node:
 
     @property
     def location(self) -> str:
-        """The name of the node. The network asks every caller for its location."""
+        """The name of the node. The network needs the location of each caller."""
         return self.name
 
     # The kernel
@@ -230,7 +234,7 @@ class Node:
 
     def ended(self, process: Process, status: int) -> None:
         """Record that a process has ended with this wait status, and report its end to the master. The channel of a
-        zygote ends a little before or after that.
+        zygote closes a little earlier or later.
         """
         del self.processes[process.pid]
         self.world.gone(process, status)
@@ -239,7 +243,7 @@ class Node:
             self._zombie(process.pid, status)
         elif (
             self.world.random.random() < self.world.trouble.channel_ends_first
-        ):  # the kernel closes the files of a process before the process can be reaped
+        ):  # the kernel closes the files of a process before another process can reap it
             process.line.send(None)
             self.world.timeline.after(lingers, lambda: self._zombie(process.pid, status))
         else:  # an intermediate or a new worker still has a copy of the channel
@@ -251,7 +255,7 @@ class Node:
         self.ring()
 
     def note_stop(self, pid: int, *, stopped: bool) -> None:
-        """Report to the master that a process was stopped or continued, as SIGCHLD does."""
+        """Report to the master, as SIGCHLD does, that a process was stopped or continued."""
         self.kernel.reports.append((pid, stopped))
         self.ring()
 
@@ -264,7 +268,9 @@ class Node:
     # Requests and faults
 
     def reload(self, config: Config | None, *, fresh: bool = False) -> None:
-        """Write this configuration to the file and request a reload, or a restart with `fresh` code."""
+        """Write this configuration to the file and request a reload. If `fresh` is set, request a restart with fresh
+        code instead.
+        """
         self.file = config
         if self.state.stop.is_requested:
             return
@@ -273,15 +279,15 @@ class Node:
         self._request(RequestKind.RESTART if fresh else RequestKind.RELOAD, reload_request)
 
     def adjust(self, more: int) -> None:
-        """Request one more worker or one fewer, as the signals TTIN and TTOU do."""
+        """Request one worker more or one worker fewer, as the signals TTIN and TTOU do."""
         self._request(RequestKind.MORE if more > 0 else RequestKind.LESS)
 
     def quiet(self, *, on: bool) -> None:
-        """Request that the node becomes quiet or resumes, as TSTP and CONT do."""
+        """Request that the node becomes quiet, as TSTP does, or that it resumes, as CONT does."""
         self._request(RequestKind.QUIET if on else RequestKind.RESUME)
 
     def stop(self, *, at_once: bool = False) -> None:
-        """Request a drain, or a stop at once, as TERM and QUIT do."""
+        """Request a drain, as TERM does, or a stop at once, as QUIT does."""
         self._request(RequestKind.STOP_NOW if at_once else RequestKind.DRAIN)
 
     def _request(self, request: RequestKind, reload_request: ReloadRequest | None = None) -> None:
@@ -292,7 +298,7 @@ class Node:
         self.nudge()
 
     def freeze(self) -> None:
-        """Freeze all processes of the node, including the master. Its clock continues."""
+        """Freeze all processes of the node, including the master. The clock of the node continues."""
         self.enter()
         for process in self.processes.values():
             if process.is_beating:
@@ -300,7 +306,9 @@ class Node:
         self.frozen = True
 
     def thaw(self) -> None:
-        """Let the master and all processes continue, except those that were stopped before."""
+        """Let the master and all other processes continue, except those that were stopped before the node was
+        frozen.
+        """
         self.frozen = False
         self.awake_since = self.boottime()
         self.nudge()

@@ -1,5 +1,5 @@
-"""The actions of operators on a fleet, one function for each. They come at random times, and some of them are
-mistakes.
+"""The actions of the operators of a fleet, one function for each. The actions come at random times, and some of them
+are mistakes.
 """
 
 from typing import Final
@@ -42,7 +42,7 @@ def reload_lease(nemesis: Nemesis) -> None:
 
 
 def reload_serving(nemesis: Nemesis) -> None:
-    """Reload a node with a random choice of patterns, conditions and schedules."""
+    """Reload a node with randomly chosen patterns, conditions and schedules."""
     node = nemesis.node()
     node.reload(draw_serving(nemesis.random, node.file or node.state.config))
 

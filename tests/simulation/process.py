@@ -1,4 +1,4 @@
-"""The processes of the simulation, which can be started, stopped, continued and killed."""
+"""The simulated processes, which can be started, stopped, continued and killed."""
 
 from collections import deque
 from enum import StrEnum
@@ -19,7 +19,7 @@ FIRST_BEAT_WITHIN: Final = 0.02  # the longest time from a SIGCONT to the next h
 
 
 class Code(StrEnum):
-    """The behavior of the application, which the first name in the configuration's `imports` selects."""
+    """The behavior of the application. The first module in `imports` of the configuration selects it."""
 
     GOOD = "good"
     RAISES = "raises"
@@ -31,7 +31,7 @@ class Code(StrEnum):
 
 
 def tick_of(module: str) -> str:
-    """Return the text of the schedule that each module declares."""
+    """Return the text of the schedule that this module declares."""
     return f"as {module} says"
 
 
@@ -41,7 +41,9 @@ def code_of(imports: tuple[str, ...] | list[str]) -> Code:
 
 
 class Process:
-    """A process of a node. It acts only through `later` and `act`, so that it does nothing while it is stopped."""
+    """A process of a node. All its actions go through `later` and `act`, so that it does nothing while it is
+    stopped.
+    """
 
     role: Role
 
@@ -70,7 +72,7 @@ class Process:
 
     @property
     def is_beating(self) -> bool:
-        """Whether the main thread is responsive, so that the heartbeat in the slot is current."""
+        """Whether the main thread responds, so that the heartbeat in the slot is up to date."""
         if not self.alive or self.hung or self.stopped_since is not None or self.node.frozen:
             return False
         if self.boottime() < self.silent_until:
@@ -79,18 +81,18 @@ class Process:
         return True
 
     def boottime(self) -> float:
-        """Return the time of the node's clock."""
+        """Return the current time of the node's clock."""
         return self.node.boottime()
 
     def later(self, seconds: float, action: Action) -> None:
-        """Run an action after this number of seconds. If the process is stopped at that time, it runs the action when
-        it continues.
+        """Run an action after this number of seconds. If the process is stopped at that time, the action runs when the
+        process continues.
         """
         self.world.timeline.after(seconds, lambda: self.act(action))
 
     def act(self, action: Action) -> None:
-        """Run an action now, or when this process continues if it is stopped. A process that has ended or hangs never
-        runs it.
+        """Run an action now, or when the process continues if it is stopped. If the process has ended or hangs, the
+        action never runs.
         """
         if not self.alive or self.hung:
             return
@@ -113,7 +115,7 @@ class Process:
             self.later(0.0, self.receive_term)
 
     def receive_term(self) -> None:
-        """Leave at once, as a child does that has no work to finish."""
+        """Exit at once, like a child that has no work to finish."""
         self.later(0.001, lambda: self.exit(EXIT_DRAINED))
 
     def stop(self) -> None:
@@ -130,8 +132,8 @@ class Process:
             self.go_on()
 
     def go_on(self) -> None:
-        """Continue after a stop: run the actions that became due in the meantime. The first heartbeat comes a moment
-        later.
+        """Continue after a stop, and run the actions that became due in the meantime. The first heartbeat follows a
+        moment later.
         """
         self.silent_until = self.boottime() + self.world.random.uniform(0.0, FIRST_BEAT_WITHIN)
         waiting = self._held_up
@@ -140,7 +142,7 @@ class Process:
             self.later(0.0, action)
 
     def enter_slot(self) -> bool:
-        """Take the slot and return True. If the slot belongs to another process now, exit and return False."""
+        """Take the slot and return True. If the slot now belongs to another process, exit and return False."""
         if self.slot.enter_slot(self):
             self.has_moved_in = True
             return True

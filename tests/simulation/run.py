@@ -1,4 +1,4 @@
-"""The simulation of one seed: fleets start, suffer faults, must recover, and are stopped."""
+"""The simulation of one seed. Fleets start, suffer faults, must recover, and are stopped."""
 
 import random as the_random_module
 from collections.abc import Iterator
@@ -30,11 +30,12 @@ FIRST_BOOT_FAILS: Final = 0.03
 SIGNAL_HEARD_WITHIN: Final = 0.05
 SERVER_AWAY: Final = 0.2  # the share of runs in which the server is unavailable when the fleet is stopped
 ENCORES: Final = 0.3
-ENCORE_SECONDS: Final = 0.15  # enough for two or three failed starts
+ENCORE_SECONDS: Final = 0.15  # long enough for two or three failed starts
 FLAPS: Final = 0.005
 LOOK_SECONDS: Final = 0.25
 FLAPPING_SECONDS: Final = 20.0
-# This is the sum of at most 0.3 s for an import, 0.5 s for the workers, and 0.3 s for failed starts, plus a reserve.
+# The limit is the sum of at most 0.3 s for an import, 0.5 s for the workers and 0.3 s for failed starts, plus a
+# reserve.
 KILLS_MENDED_WITHIN: Final = 1.5
 TASKS_ENDED_WITHIN: Final = 120.0
 FORGOTTEN_WITHIN: Final = 2 * max(seconds for seconds, _ in LEASES) + 2.0
@@ -42,7 +43,7 @@ FORGOTTEN_WITHIN: Final = 2 * max(seconds for seconds, _ in LEASES) + 2.0
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The result of a seed. `fault` describes the violation, or is "" if there was none."""
+    """The result of simulating a seed. `fault` describes the violation, or is "" if there was none."""
 
     seed: int
     fault: str
@@ -50,13 +51,13 @@ class Run:
 
     @property
     def report(self) -> str:
-        """Return the seed, the command that replays it, and the trace up to the fault."""
+        """Return a report with the seed, the command that replays it, and the trace up to the violation."""
         replay = f"SIMULATION_FIRST_SEED={self.seed} SIMULATION_SEEDS=1 pytest tests/simulation"
         return "\n".join([f"seed {self.seed}: {self.fault}", f"replay: {replay}", *self.trace])
 
 
 class _Log(log.Logger):
-    """A logger that adds the product's log to the trace."""
+    """A logger that adds the product's log lines to the trace."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -75,7 +76,7 @@ class _Log(log.Logger):
 
 @contextmanager
 def simulated(world: World, seed: int) -> Iterator[None]:
-    """Let the product use the world's clock and log, and random numbers from the seed, for a block of code."""
+    """Run a `with` block in which the product uses the world's clock and log, and random numbers from the seed."""
     logger = _Log(world)
     drawn = the_random_module.getstate()
     the_random_module.seed(seed)
@@ -90,7 +91,7 @@ def simulated(world: World, seed: int) -> Iterator[None]:
 
 
 def simulate(seed: int) -> Run:
-    """Simulate one seed."""
+    """Run the simulation of one seed."""
     world = World(seed)
     fault = ""
     with simulated(world, seed):
@@ -105,7 +106,7 @@ def simulate(seed: int) -> Run:
 
 
 class _Story:
-    """The events of one simulation, and the checks at its end."""
+    """The sequence of events in one simulation, and the checks at its end."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -113,11 +114,11 @@ class _Story:
         self._nemesis = Nemesis(world)
         self._profile = self._random.choice(PROFILES)
         self._config = draw_config(self._random)
-        if self._profile is KILLS:  # workers that drain at the end of their life would need more time
+        if self._profile is KILLS:  # workers that exit at the end of their life would need more time
             world.trouble.life_length = 0
 
     def write(self) -> None:
-        """Run the whole simulation, from the first start of a node to the last stop."""
+        """Run the whole simulation, from the start of the first node to the stop of the last one."""
         draw = self._random.random()
         if draw < FIRST_BOOT_FAILS:
             self._run_failing_first_boot()
@@ -176,7 +177,7 @@ class _Story:
         world.note("faults", "whole", f"after {world.timeline.now - since:.2f} s")
 
     def _start_missing_nodes(self) -> None:
-        """Start those nodes again whose master gave up because too many processes were killed during its start. If no
+        """Start the nodes again whose master gave up because too many processes were killed during its start. If no
         node is left, start all nodes again.
         """
         for node in list(self._world.nodes.values()):
@@ -184,13 +185,13 @@ class _Story:
                 self._world.start(node.name, self._config)
 
     def _fail_once_more(self) -> None:
-        """Check that a fleet that is whole again recovers at once from new failures, because it has forgotten the
-        earlier failures.
+        """Check that a fleet that has completely recovered also recovers at once from new failures, because it has
+        forgotten the earlier ones.
         """
         world = self._world
         node = self._random.choice(self._world.living)
         if any(not process.is_beating for process in node.processes.values()):
-            return  # a process without a heartbeat is replaced only after its deadline
+            return  # if a process has no heartbeat, it is replaced only after its deadline
         world.trouble.boots_die = 1.0
         kill_all_workers_of(node)
         self._run(ENCORE_SECONDS)
@@ -200,8 +201,8 @@ class _Story:
         require(not why, f"not whole {KILLS_MENDED_WITHIN} s after a failure as those that were over: {why}")
 
     def _whole_within(self) -> float:
-        """Return within how many seconds after the last fault all nodes must be whole. Killed processes are replaced at
-        once. After other faults, each deadline and one back-off may have to pass first.
+        """Return the number of seconds after the last fault within which all nodes must be complete again. Killed
+        processes are replaced at once. After other faults, each deadline and one back-off may have to pass first.
 
         A back-off doubles its delay as long as the problem lasts, so its last delay is about as long as the problem.
         """
@@ -237,23 +238,23 @@ class _Story:
                 require(node.state.config == node.reload_requests[-1].config, "the last configuration does not win")
 
     def _check_what_is_announced(self) -> None:
-        """Wait until every node has announced its last configuration, and check the announcements. If the reply to a
-        heartbeat was lost, the next heartbeat comes only after the timeout.
+        """Wait until every node has announced its last configuration, and then check the announcements. If the reply to
+        a heartbeat was lost, the next heartbeat is sent only after the timeout.
         """
         world = self._world
         renew_seconds = max(node.state.config.lease.renew_seconds for node in world.living)
         self._run(PATIENCE_SECONDS + renew_seconds + LOOK_SECONDS)
         check_schedules(world)
         if world.clock_moved_at is not None:
-            return  # after the clock went back, an announcement may stay valid for longer
+            return  # if the clock was set back, an announcement may stay valid for longer
         if seconds := longest_declaration(world):
             self._run(seconds + renew_seconds + LOOK_SECONDS)
             check_serving(world)
         self._wait_until_forgotten()
 
     def _wait_until_forgotten(self) -> None:
-        """Wait until schedules that no node declares are removed. This takes one lease and one sweep after their last
-        declaration.
+        """Wait until schedules that no node declares have been removed. This takes one lease and one sweep after their
+        last declaration.
         """
         world = self._world
         since = self._world.timeline.now
@@ -294,5 +295,5 @@ class _Story:
 
 
 def is_good(config: Config | None) -> bool:
-    """Whether a reload with this configuration must succeed if nothing else fails."""
+    """Whether a reload with this configuration must succeed unless something else fails."""
     return config is not None and config.imports[0].startswith("good")

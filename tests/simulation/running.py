@@ -1,4 +1,4 @@
-"""The running tasks of a simulated worker, by task index."""
+"""The running tasks of a simulated worker, by their index in the worker."""
 
 import math
 from collections.abc import Callable
@@ -20,7 +20,7 @@ _RETRIES: Final = 1
 
 
 def kill_policy_of(task: Task) -> KillPolicy:
-    """Return the kill policy that the worker writes into its slot for a task that starts."""
+    """Return the kill policy that the worker writes into its slot before it starts this task."""
     if task.once:
         return KillPolicy()
     return KillPolicy(True, 0 if task.failures < _RETRIES else None, task.crash_limit)
@@ -28,7 +28,7 @@ def kill_policy_of(task: Task) -> KillPolicy:
 
 @dataclass(slots=True, eq=False)
 class Hand:
-    """A running task. Times are in seconds of the node's clock. `interrupted_for` is the last soft deadline for which
+    """A running task. Times are in seconds of the node's clock. `interrupted_for` is the last soft deadline at which
     the task was interrupted.
     """
 
@@ -42,7 +42,9 @@ class Hand:
     give_up: Callable[[], None] = field(default=lambda: None)
 
     def extend(self, from_ns: int, limit_seconds: float) -> tuple[int, int]:
-        """Set the deadlines at a start or a heartbeat of the task. Return the hard and the soft deadline."""
+        """Set the deadlines when the task starts or records a heartbeat. Return the hard deadline and the soft
+        deadline.
+        """
         self.read_at = from_ns / NANOSECONDS
         soft_ns = from_ns + round(self.soft_seconds * NANOSECONDS) if self.soft_seconds else 0
         self.soft_until = soft_ns / NANOSECONDS if soft_ns else math.inf
@@ -60,31 +62,31 @@ class Running(Process):
 
     @property
     def several(self) -> bool:
-        """Whether the process runs several tasks at once."""
+        """Whether the process can run several tasks at once."""
         return self.settings.concurrency > 1
 
     @property
     def running(self) -> bool:
-        """Whether the process runs a task."""
+        """Whether the process is running a task."""
         return bool(self.hands)
 
     @property
     def read_at(self) -> float:
-        """The time at which the task with the first deadline was started or recorded its last heartbeat, or 0 if no
+        """The time at which the task with the earliest deadline was started or recorded its last heartbeat, or 0 if no
         task runs.
         """
         return min((hand.read_at for hand in self.hands.values()), default=0.0)
 
     @property
     def began_at(self) -> float:
-        """The time at which the running task began, or `inf` if the process can run several. A worker with one task
-        does not respond to an order to leave until the task ends.
+        """The time at which the running task began, or `inf` if the process can run several tasks. A worker with one
+        task does not respond to an order to exit until the task ends.
         """
         return math.inf if self.several else min((hand.began_at for hand in self.hands.values()), default=0.0)
 
     @property
     def soft_until(self) -> float:
-        """The earliest soft deadline for which no running task was interrupted yet."""
+        """The earliest soft deadline of the running tasks that have not been interrupted for it yet."""
         return min(
             (hand.soft_until for hand in self.hands.values() if hand.interrupted_for != hand.soft_until),
             default=math.inf,
@@ -92,7 +94,7 @@ class Running(Process):
 
     @property
     def runs_cancelled(self) -> bool:
-        """Whether a running task was cancelled."""
+        """Whether a running task has been cancelled."""
         return any(hand.record.is_cancelled() for hand in self.hands.values())
 
     @property

@@ -1,4 +1,4 @@
-"""A model of the server: owners, leases, grace and in-flight tasks, as in the scripts of `rota/lua`.
+"""A model of the server. Its owners, leases, grace period and in-flight tasks behave as in the scripts of `rota/lua`.
 
 The model test of the protocol checks the scripts themselves, and the simulation checks the fleet around them.
 """
@@ -14,14 +14,14 @@ from simulation.announced import Announcements
 MICROSECONDS: Final = 1_000_000
 CRASH_LIMIT: Final = 3
 LOSS_LIMIT: Final = 5
-_READY: Final = 1  # the generation of every entry, because the simulation uses each id once
+_READY: Final = 1  # every entry has this generation, because the simulation uses each id only once
 
 
 @dataclass(slots=True)
 class Task:
     """A task and its counters, which must explain the number of its `starts`. If `once` is set, the task may be started
-    at most once. `is_marked_started` is set from the start mark until the outcome is known. If `crash_limit` is 0, the
-    limit of the fleet applies.
+    at most once. `is_marked_started` is true from the time of the start mark until the outcome is known. If
+    `crash_limit` is 0, the limit of the fleet applies.
     """
 
     id: str
@@ -39,31 +39,31 @@ class Task:
 
     @property
     def text(self) -> bytes:
-        """The entry of the task, as in a slot."""
+        """The task's entry, as it appears in a slot."""
         counters = f"{self.failures} {self.crashes} {self.losses} {self.releases}"
         return f"{self.id} default i {_READY} {_READY} {counters} -".encode()
 
 
 class Witness(Protocol):
-    """A receiver of events that a simulation checks as soon as they happen."""
+    """A receiver of events. The simulation checks these events as soon as they happen."""
 
     def reaped(self, owner: str, *, expired: bool) -> None:
-        """Report that an owner is being reaped."""
+        """Handle the event that an owner is being reaped."""
 
     def registered(self, owner: str) -> None:
-        """Report that an owner was registered."""
+        """Handle the event that an owner was registered."""
 
     def blamed(self, task: Task, crash_limit: int) -> None:
-        """Report that a crash was counted for a task, and that this crash limit was applied to it."""
+        """Handle the event that a crash was counted for a task, with this crash limit."""
 
     def removed(self, schedule: str) -> None:
-        """Report that a schedule was removed."""
+        """Handle the event that a schedule was removed."""
 
 
 @dataclass(slots=True)
 class Parked:
-    """A worker's call that blocks at the doorbells and then takes a turn. `held` has the ids of the tasks that the
-    worker holds. `reply` is called with the status and the claims.
+    """A worker's call that blocks at the doorbells and then takes the worker's turn. `held` has the ids of the tasks
+    that the worker holds. `reply` is called with the status and the claims.
     """
 
     owner: str
@@ -77,7 +77,7 @@ class Server:
 
     clock: Callable[[], float]
     witness: Witness
-    ahead: float = 0.0  # by how many seconds the clock is ahead, because it was moved
+    ahead: float = 0.0  # the number of seconds by which the clock is ahead, because it was moved
     lives: int = 0
     owners: dict[str, int] = field(default_factory=dict)
     inflight: dict[str, list[Task]] = field(default_factory=dict)
@@ -90,8 +90,8 @@ class Server:
     parked: list[Parked] = field(default_factory=list)
     orders: dict[str, list[bytes]] = field(default_factory=dict)
     lines: dict[str, Callable[[bytes], None]] = field(default_factory=dict)
-    # For each schedule, by name: its text, its rank (the higher one wins), and the time in us until which it is
-    # declared.
+    # The state of each schedule, by name: its text, its rank (the highest rank wins), and the time in us until which it
+    # is declared.
     schedules: dict[str, tuple[bytes, int, int]] = field(default_factory=dict)
     announced: Announcements = field(default_factory=Announcements)
 
@@ -107,7 +107,9 @@ class Server:
         self._ring()
 
     def turn(self, owner: str, held: list[str], done: list[str], limit: int) -> tuple[str, list[Task]]:
-        """Settle the tasks in `done` and claim others. Return the status `ok`, `again` or `lost`, and the claims."""
+        """Settle the tasks in `done`, and claim at most `limit` others. Return the status (`ok`, `again` or `lost`) and
+        the claims.
+        """
         for task in self._settle(owner, done):
             task.ended = "cancelled" if task.cancelled else "done"
         if owner not in self.owners:
@@ -121,25 +123,25 @@ class Server:
         return "ok", claims
 
     def release(self, owner: str, released: list[str]) -> None:
-        """Return unstarted tasks to their queue."""
+        """Return tasks that have not been started to their queue."""
         for task in self._settle(owner, released):
             task.releases += 1
             task.is_marked_started = False  # a worker releases only tasks that it has not started
             self._give_back(task, dead=False)
 
     def mark_started(self, owner: str, task: Task) -> bool:
-        """Set the start mark of a task before its only start. Return whether its worker still holds the task."""
+        """Set the start mark of a task before the task's only start. Return whether the worker still holds the task."""
         holds = owner in self.owners and task in self.inflight.get(owner, [])
         task.is_marked_started |= holds
         return holds
 
     def park(self, parked: Parked) -> None:
-        """Let a worker's call block until there is a task, and then take the worker's turn."""
+        """Block a worker's call until there is a task, and then take the worker's turn."""
         self.parked.append(parked)
         self._ring()
 
     def unpark(self, parked: Parked) -> bool:
-        """End a blocking call after its timeout. Return False if the call already got its reply."""
+        """End a blocking call after its timeout. Return False if the call has already received its reply."""
         if parked not in self.parked:
             return False
         self.parked.remove(parked)
@@ -160,8 +162,8 @@ class Server:
     # Cancelling
 
     def cancel(self, task: Task, kill_after: str) -> None:
-        """Cancel a task. A waiting task ends at once. A running task is marked, and the node of its owner gets an order
-        to end it.
+        """Cancel a task. A waiting task ends at once. A running task is marked, and the node of its owner receives an
+        order to end the task.
         """
         task.cancelled = True
         owner = next((owner for owner, held in self.inflight.items() if task in held), None)
@@ -174,7 +176,7 @@ class Server:
         self._serve_line(node)
 
     def wait_for_order(self, node: str, reply: Callable[[bytes], None]) -> None:
-        """Call `reply` with the first order of a node as soon as there is one. The order stays in the list."""
+        """Call `reply` with a node's first order as soon as there is one. The order stays in the list."""
         self.lines[node] = reply
         self._serve_line(node)
 
@@ -183,7 +185,7 @@ class Server:
         return self.lines.get(node) is reply
 
     def take_off(self, node: str, order: object) -> None:
-        """Remove an order from the list of its node, because the master has received it."""
+        """Remove an order from the list of a node, because the node's master has received it."""
         self.orders[node] = [each for each in self.orders.get(node, []) if each != order]
 
     def _serve_line(self, node: str) -> None:
@@ -193,8 +195,8 @@ class Server:
     # Schedules
 
     def declare(self, ttl_ms: int, name: str, text: bytes, age_seconds: float) -> DeclareStatus:
-        """Store a node's declaration of a schedule. If nodes declare different texts, the newest text wins as long as
-        its node repeats the declaration.
+        """Store a node's declaration of a schedule. If nodes declare different texts, the newest text is used as long
+        as its node repeats the declaration.
         """
         until = self.now_us + ttl_ms * 1000
         rank = self.now_us - round(age_seconds * MICROSECONDS)
@@ -211,7 +213,7 @@ class Server:
         return DeclareStatus.CHANGED
 
     def forget(self, name: str, patience_us: int) -> RemoveStatus:
-        """Remove a schedule if its last declaration expired at least this long ago."""
+        """Remove a schedule if its last declaration expired at least `patience_us` ago."""
         if name not in self.schedules:
             return RemoveStatus.UNKNOWN
         if self.schedules[name][2] > self.now_us - patience_us:
@@ -233,8 +235,8 @@ class Server:
         return names
 
     def renew(self, lease_ms: int, owners: Sequence[str]) -> tuple[tuple[str, ...], frozenset[bytes]]:
-        """Renew leases. Return the owners that are no longer registered, and the entries of cancelled tasks that the
-        other owners hold.
+        """Renew the leases of these owners. Return the owners that are no longer registered, and the entries of
+        cancelled tasks that the remaining owners hold.
         """
         expires = self.now_us + lease_ms * 1000
         self._note_lease(lease_ms * 1000)
@@ -263,7 +265,7 @@ class Server:
                 task.crashes += 1
             else:
                 task.releases += 1
-            # If several tasks were running, it is not known which of them crashed the worker.
+            # If several tasks were running, it is unknown which of them crashed the worker.
             is_judged = task.id in blamed and len(blamed) == 1
             if is_judged:
                 self.witness.blamed(task, crash_limit)
@@ -277,8 +279,8 @@ class Server:
             task.ended = verb
 
     def reap_expired(self, owner: str) -> bool:
-        """Reap an owner whose lease has expired. Return False if the owner has renewed its lease after all, or during
-        the grace period.
+        """Reap an owner whose lease has expired. Return False if the owner has renewed its lease in the meantime, or if
+        there is a grace period.
         """
         if self.owners.get(owner, self.now_us + 1) > self.now_us or self.grace_until > self.now_us:
             return False
@@ -300,8 +302,8 @@ class Server:
             self._ring()
 
     def sweep(self, lease_ms: int) -> list[str]:
-        """Return the owners whose lease has expired. During the grace period, return no owners. The grace period
-        follows a time in which no owner could renew its lease.
+        """Return the owners whose lease has expired. During a grace period, return no owners. A grace period follows a
+        time in which no owner could renew its lease.
         """
         now = self.now_us
         lease = lease_ms * 1000
@@ -316,6 +318,7 @@ class Server:
                 self.owners[owner] = now + longest
         if self.grace_until > now:
             return []
-        for name in list(self.schedules):  # a poller does this for the schedules that a sweep finds expired
+        # A poller does this for each schedule whose declaration a sweep finds expired.
+        for name in list(self.schedules):
             self.forget(name, longest)
         return [owner for owner, expires in self.owners.items() if expires <= now]

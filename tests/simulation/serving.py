@@ -1,4 +1,4 @@
-"""Random configurations with conditions, queue patterns and schedules, and checks that the last configuration took
+"""Random configurations with conditions, queue patterns and schedules, and checks that the last configuration has taken
 effect.
 """
 
@@ -28,7 +28,7 @@ _NAMES: Final = ("billing", "tenant-*")
 
 
 def draw_serving(random: Random, config: Config) -> Config:
-    """Return the configuration with a random choice of conditions, patterns and schedules."""
+    """Return this configuration with randomly chosen conditions, patterns and schedules."""
     served = [name for name in _NAMES if random.random() < 0.6]
     under = {name: OFFICE if random.random() < 0.6 else "" for name in served}
     has_schedule = random.random() < 0.6
@@ -42,13 +42,17 @@ def draw_serving(random: Random, config: Config) -> Config:
 
 
 def schedules_of(config: Config) -> dict[str, bytes]:
-    """Return the schedules that a node with this configuration declares: those of the file and that of the code."""
+    """Return the schedules that a node with this configuration declares: those in the configuration file and the one in
+    the code.
+    """
     of_file = schedules_in_force(config, {"work": "default"})
     return {each.name: encode_schedule(each) for each in of_file} | {"tick": tick_of(config.imports[0]).encode()}
 
 
 def longest_declaration(world: "World") -> float:
-    """Return after how many seconds every announcement of queues and patterns has expired, if no node repeats it."""
+    """Return the number of seconds after which all announcements of queues and patterns have expired, unless a node
+    repeats them.
+    """
     announced = world.server.announced
     now = world.server.now_us
     ends = [*(until for until, _ in announced.shares.values()), *announced.domains.values()]
@@ -56,7 +60,7 @@ def longest_declaration(world: "World") -> float:
 
 
 def schedules_declared(world: "World") -> dict[str, set[bytes]]:
-    """Return the texts that the nodes declare for each schedule, by its name."""
+    """Return the texts that the nodes declare, by the name of the schedule."""
     declared: defaultdict[str, set[bytes]] = defaultdict(set)
     for node in world.living:
         for name, text in schedules_of(node.state.config).items():
@@ -82,7 +86,7 @@ def check_serving(world: "World") -> None:
 
 
 def _check_closed(world: "World") -> None:
-    """Check which queues the masters see as closed. If the configurations of two nodes differ for a queue, the queue
+    """Check which queues the masters consider closed. If the configurations of two nodes differ for a queue, the queue
     may be open or closed.
     """
     configs = [node.state.config for node in world.living]

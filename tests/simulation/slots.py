@@ -1,4 +1,4 @@
-"""Slots in plain memory. The master and the children of a simulated node share them."""
+"""Slots in ordinary memory, which the master and the children of a simulated node share."""
 
 import mmap
 from typing import Protocol
@@ -11,7 +11,7 @@ from simulation.timeline import NANOSECONDS
 
 
 class Tenant(Protocol):
-    """The process in a slot."""
+    """The process that occupies a slot."""
 
     pid: int
     nonce: int
@@ -22,12 +22,12 @@ class Tenant(Protocol):
         """Whether the main thread of the process is responsive."""
 
     def boottime(self) -> float:
-        """Return the time of the process's clock."""
+        """Return the current time of the process's clock."""
 
 
 class SimulatedSlot(Slot):
-    """A slot that needs no events for heartbeats. While its process is responsive, the time of the last heartbeat is
-    always the current time.
+    """A slot in which heartbeats need no events. While the process responds, the time of its last heartbeat is always
+    the current time.
     """
 
     tenant: Tenant | None = None
@@ -41,7 +41,7 @@ class SimulatedSlot(Slot):
 
     @property
     def is_lived_in(self) -> bool:
-        """Whether the process that took the slot last is alive and writes to the slot."""
+        """Whether the process that last took the slot is alive and writes to it."""
         return self.tenant is not None and self.tenant.alive
 
     @property

@@ -27,8 +27,8 @@ from simulation.run import simulate
 from support.cores import Core, picture
 
 SEEDS: Final = 30
-MOST_COPIES: Final = 2  # how often each kind of event is checked per seed
-# One event of each kind that does not occur in a simulated fleet.
+MOST_COPIES: Final = 2  # the number of times that each kind of event is checked per seed
+# One event of each kind that never occurs in a simulated fleet.
 OTHERS: Final = (
     ClaimHeldUp(8, 1, HeldUp(TaskInSlot(b"id mail i 1 1 0 0 0 0 -", "send", 1, 0), (0, b""))),
     EvictionPolicySeen("allkeys-lru"),
@@ -67,7 +67,8 @@ def test_applying_events_to_a_copied_state_never_changes_the_original(monkeypatc
 def test_events_not_simulated_never_change_the_original_of_a_copied_state(event: Event) -> None:
     core = Core(Config(workers=1))
     core.child(Role.WORKER, 8)
-    core.state.scaling_rounds.is_exchanging = True  # the event ScalingSeen resets this, so it changes the copy
+    # Set because the event ScalingSeen resets it, so that the event changes the copy.
+    core.state.scaling_rounds.is_exchanging = True
     before = picture(core.state)
     copied = core.state.detached()
     take(copied, event, 1.0)

@@ -1,4 +1,4 @@
-"""The deterministic simulation of whole fleets: thousands of seeds, each with a sequence of faults.
+"""The deterministic simulation of whole fleets. It runs thousands of seeds, each with a sequence of faults.
 
 SIMULATION_SEEDS sets the number of seeds, and SIMULATION_FIRST_SEED sets the first seed.
 """
@@ -19,8 +19,7 @@ SEEDS: Final = int(os.environ.get("SIMULATION_SEEDS", "1000"))
 FIRST_SEED: Final = int(os.environ.get("SIMULATION_FIRST_SEED", "0"))
 SEEDS_A_TEST: Final = 100
 SHOWN_FAILURES: Final = 3
-# Events that the traces of the first seeds must contain. If such events were missing, the other seeds would prove
-# little.
+# Events that must occur in the traces of the first seeds. Without them, the other seeds would prove little.
 MET: Final = (
     "reaped  a:8:1 expired",
     "reaped  a:8:1 exited",
@@ -51,7 +50,7 @@ MET: Final = (
 )
 
 
-# Seeds with rare events: an owner that is given up before its worker starts, and many deaths in a row.
+# Seeds with rare events: an owner that is abandoned before its worker starts, and many deaths in a row.
 RARE: Final = (1252, 861)
 TRACED_SEEDS: Final = frozenset([*range(220), *RARE])
 """The seeds whose traces are searched for these events."""
@@ -59,7 +58,9 @@ _told_before: dict[int, Run] = {}
 
 
 def lived(seed: int) -> Run:
-    """Return the result of a seed. A simulation is slow, so the results of seeds that several tests use are cached."""
+    """Return the result of a seed. Simulations are slow, so this function caches the results, which several tests
+    use.
+    """
     if seed not in TRACED_SEEDS:
         return simulate(seed)
     if seed not in _told_before:

@@ -1,4 +1,4 @@
-"""Direct tests for bugs that the simulation has found. The tests run the product's master over simulated processes."""
+"""Regression tests for bugs that the simulation has found. They run the product's master with simulated processes."""
 
 from rota.child.slots import boottime_ns
 from rota_supervisor.config.model import Config, LeaseConfig

@@ -1,4 +1,4 @@
-"""Simulated time: one timeline of events for the whole world, and the clock that the product's code reads.
+"""Simulated time. There is one timeline of events for the whole world, and a clock that the product's code reads.
 
 Nothing waits in real time. Time is a number that jumps from event to event.
 """
@@ -9,7 +9,7 @@ from heapq import heappop, heappush
 from typing import Final
 
 NANOSECONDS: Final = 1_000_000_000
-MICROSECOND: Final = 1e-6  # added to a wait, so that the time has certainly passed although floats are rounded
+MICROSECOND: Final = 1e-6  # added to a wait, so that the wait is certainly over in spite of rounding errors
 Action = Callable[[], None]
 
 
@@ -36,7 +36,7 @@ class Timeline:
 
 class Clock:
     """A replacement for the module `time` in `rota.child.slots`. It returns the CLOCK_BOOTTIME of the node whose code
-    runs now.
+    is running.
     """
 
     CLOCK_BOOTTIME: Final = time.CLOCK_BOOTTIME

@@ -1,4 +1,4 @@
-"""The temporary faults of simulated processes, as probabilities and times."""
+"""The temporary faults of simulated processes, given as probabilities and durations."""
 
 from dataclasses import dataclass
 from random import Random
@@ -17,15 +17,15 @@ class Trouble:
     slow_starts: float = 0.0
     ignores_term: bool = False
     claim_limit: int = 1
-    life_length: int = 0  # the number of attempts after which a worker stops claiming; 0 means never
+    life_length: int = 0  # the number of attempts after which a worker stops claiming, or 0 for no limit
     soft_limits: float = 0.0  # the share of tasks with a soft limit
     swallowed: float = 0.0  # the share of interrupts and cancellations that a task ignores
-    beats: float = 0.0  # the share of tasks that record one heartbeat
+    beats: float = 0.0  # the share of tasks that record a heartbeat, exactly once
     stacks: float = 1.0  # the share of children that can dump their stack
     boot_seconds: float = 0.05  # the longest time until a worker's first turn
     import_seconds: float = 0.3  # the longest time until a zygote is ready
     channel_ends_first: float = 0.5
-    channel_lingers: float = 0.003  # the longest time between the end of a zygote's channel and its death
+    channel_lingers: float = 0.003  # the longest time by which the death of a zygote follows the end of its channel
 
     def seconds_to_boot(self, random: Random, role: Role) -> float:
         """Return the time until a spawned child is ready."""

@@ -1,4 +1,4 @@
-"""The error that ends a run."""
+"""The error that ends a simulation."""
 
 
 class Violation(AssertionError):

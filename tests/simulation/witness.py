@@ -1,4 +1,4 @@
-"""Checks of leases, task starts, limits and restarts, which are made as soon as an event happens."""
+"""Checks of leases, task starts, limits and restarts. Each check is made as soon as its event happens."""
 
 import math
 from collections import defaultdict, deque
@@ -18,10 +18,10 @@ from simulation.workers import START_WITHIN_SHARE, Worker
 if TYPE_CHECKING:
     from simulation.world import World
 
-FENCE_MARGIN_SHARE: Final = 0.1  # no task starts in this last share of a lease
+FENCE_MARGIN_SHARE: Final = 0.1  # no task starts in the last part of a lease; this is the share of that part
 ROUNDING_SECONDS: Final = 0.001
 MINUTE: Final = 60.0
-Key = tuple[str, str, int]  # node, pool and generation
+Key = tuple[str, str, int]  # the node, the pool and the generation
 
 
 class Witness:
@@ -39,7 +39,7 @@ class Witness:
         require(owner not in self._world.workers, f"the owner {owner} begins a second life")
 
     def reaped(self, owner: str, *, expired: bool) -> None:
-        """Check that an owner may be reaped. Its worker must have ended, or must be unable to start any more tasks."""
+        """Check that an owner may be reaped. Its worker must have ended, or must be unable to start another task."""
         worker = self._world.workers.get(owner)
         self._world.note("server", "reaped", f"{owner} {'expired' if expired else 'exited'}")
         if not expired:
@@ -61,8 +61,8 @@ class Witness:
         require(crash_limit == limit, f"{task.id} is judged by {crash_limit} crashes, and its limit is {limit}")
 
     def removed(self, schedule: str) -> None:
-        """Check that no node declares a schedule that was removed. Nodes whose declarations may have expired because of
-        a fault do not count.
+        """Check that no node declares the schedule that was removed. A node is ignored if a fault may have made its
+        declarations expire.
         """
         world = self._world
         world.note("server", "removed", schedule)
@@ -75,8 +75,8 @@ class Witness:
             require(not is_declared, f"{schedule} is removed, and {node.name} declares it")
 
     def allowed(self, worker: Worker, task: Task) -> None:
-        """Check that a worker whose fence permits a start was not ordered to be quiet and still has its lease, with the
-        margin that the fence keeps.
+        """Check a worker whose fence permits a start. The worker must not have been ordered to be quiet, and must still
+        have its lease, with the margin that the fence keeps.
         """
         is_quiet = worker.slot.quiet_requested or worker.node.state.quiet.is_requested
         # A task with a start mark is started even by a quiet worker, because no other worker may start it.
@@ -89,17 +89,17 @@ class Witness:
         require(expires is not None, f"{worker.owner} is allowed to start {task.id}, and it was reaped")
         assert expires is not None
         if self._world.clock_moved_at is not None:
-            # After a jump of the clock, leases end sooner or later than planned. The grace period makes up for that.
+            # If the clock was moved, leases end sooner or later than planned. The grace period compensates for this.
             return
         left = (expires - server.now_us) / MICROSECONDS
         margin = worker.settings.lease_seconds * FENCE_MARGIN_SHARE - ROUNDING_SECONDS
         require(left >= margin, f"{worker.owner} is allowed to start {task.id} {left:.3f} s before its lease ends")
 
     def started(self, worker: Worker, task: Task, read_ns: int) -> None:
-        """Check that a worker still has its lease when it calls a task's function."""
+        """Check that a worker still has its lease when it calls the function of a task."""
         took = worker.boottime() - read_ns / NANOSECONDS
         if took > worker.settings.lease_seconds * START_WITHIN_SHARE + ROUNDING_SECONDS:
-            # The worker was stopped after it had read the clock and before the call. No client can prevent that.
+            # The worker was stopped between reading the clock and calling the function. No client can prevent that.
             self._world.note(worker.location, "starts late", task.id)
             return
         require(
@@ -126,15 +126,15 @@ class Witness:
     # Restarts
 
     def has_died_early(self, worker: Process) -> None:
-        """Check that repeated deaths soon after READY slow further starts."""
+        """Check that further starts are slowed if workers repeatedly die soon after READY."""
         times = self._remember(self._flapped, worker)
         probes = _probes_a_minute(worker.node.state.config.restarts)
-        # Several workers that die together count as one death for the back-off.
+        # For the back-off, several workers that die together count as one death.
         most = (TOLERATED + 1) * _counted(worker) + 2 * probes
         require(len(times) <= most, f"{len(times)} sudden deaths within a minute, more than {most}")
 
     def failed_to_boot(self, worker: Process) -> None:
-        """Check that starts are slowed after a child died by itself before it was READY."""
+        """Check that further starts are slowed after a child has died by itself before it was READY."""
         times = self._remember(self._failed, worker)
         most = _counted(worker) + _probes_a_minute(worker.node.state.config.restarts)
         require(len(times) <= most, f"{len(times)} failed starts within a minute, more than {most}")
@@ -157,8 +157,8 @@ class Witness:
 
 
 def _counted(process: Process) -> int:
-    """Return how many processes of the node may exist at once. All of these processes may die before the first death
-    slows further starts.
+    """Return how many processes of the node may exist at once. All of them may die before the first death slows further
+    starts.
     """
     return sum(process.node.state.wanted.counts.values()) + 2
 

@@ -1,4 +1,6 @@
-"""The simulated worker. It decides with the product's `decide` and `Fence`, and only the actions are simulated."""
+"""The simulated worker. Its decisions come from the product's `decide` and `Fence`, and only its actions are
+simulated.
+"""
 
 from collections import deque
 from collections.abc import Callable
@@ -23,13 +25,14 @@ from simulation.timeline import NANOSECONDS
 PARK_SECONDS: Final = 20.0
 HOLD_SECONDS: Final = 0.2
 FENCED_TURN_NS: Final = 1_000_000_000
-START_WITHIN_SHARE: Final = 0.09  # the longest time from the check of the fence to the start, as a share of the lease
+# The longest time from checking the fence to starting the task, as a share of the lease.
+START_WITHIN_SHARE: Final = 0.09
 settings_of = lru_cache(maxsize=64)(worker_settings_from_json)
 
 
 class Worker(Running):
     """A worker process. It decides on its next step, takes the step, and decides again. A worker that runs several
-    tasks also decides while they run, and when one of them ends.
+    tasks at once also decides while they run, and whenever one of them ends.
     """
 
     role = Role.WORKER
@@ -40,13 +43,13 @@ class Worker(Running):
         self.fence = Fence(self.slot, settings.lease_seconds)
         self.code = code
         self._waiting: deque[Task] = deque()
-        self._finished: list[tuple[str, int]] = []  # task ids, and the size of each outcome in bytes
+        self._finished: list[tuple[str, int]] = []  # the task ids, each with the size of the outcome in bytes
         self._lost = self._idle = False
         self._last_turn_ns = 0
         self._short_limits = ShortLimits(self.slot, self.node.ring)
         self._attempts = 0
         self.unresponsive = False
-        # The share of its life after which the worker requests to be replaced.
+        # The worker requests to be replaced after this share of its life.
         self._wishes_after = self.world.random.uniform(0.5, 1.0)
         self._parked: Parked | None = None
         self._backoff = Backoff(0.05, 2.0, self.world.random.uniform)
@@ -129,7 +132,7 @@ class Worker(Running):
     # Replacement
 
     def wish(self, wish: RecycleReason) -> None:
-        """Request in the slot that the worker is replaced, for this reason. The worker continues to work until the
+        """Write a request into the slot to replace the worker for this reason. The worker continues to work until the
         master replaces it.
         """
         if self.slot.recycle_reason is RecycleReason.NONE:
@@ -200,17 +203,17 @@ class Worker(Running):
         self._take_turn()
 
     def receive_term(self) -> None:
-        """Let a worker that sleeps decide at once. Any other worker decides when its current step ends."""
+        """Let a worker that sleeps decide at once. A worker that does not sleep decides when its current step ends."""
         self.look_up()
 
     def look_up(self) -> None:
-        """Decide again if the worker sleeps, for example because the master has written to its slot."""
+        """Decide again if the worker sleeps, for example after the master has written to the worker's slot."""
         if self._parked is not None:
             self._patience_over(self._parked)
 
     def leave_the_bells(self) -> None:
-        """End the worker's blocking call on the server, because the worker ends. If the worker's node is cut off, the
-        server cannot notice the end.
+        """End the worker's blocking call on the server, because the worker exits. If the worker's node is cut off, the
+        server cannot notice this.
         """
         if self._parked is not None and self.location not in self.world.network.cut:
             self.world.server.unpark(self._parked)
@@ -242,8 +245,8 @@ class Worker(Running):
             self._take_turn()
 
     def _mark_started(self, hand: Hand, _read_ns: int) -> None:
-        """Set the start mark in Redis of a task that may be started at most once. If that succeeds and the fence still
-        permits it, start the task.
+        """Set the start mark of a task that may be started at most once. If that succeeds and the fence still permits a
+        start, start the task.
         """
         server = self.world.server
         task = hand.task
@@ -267,18 +270,18 @@ class Worker(Running):
             self.later(self.settings.time_limit_seconds / 2, lambda: self._heartbeat(hand))
         hand.give_up = lambda: self._end_task(hand)
         self.later(hand.task.seconds, hand.give_up)
-        self.receive_cancel()  # the order to cancel may have arrived before the start
+        self.receive_cancel()  # a cancellation order may have arrived before the start
 
     def _runs(self, hand: Hand) -> bool:
         return self.hands.get(hand.record.task_index) is hand
 
     def _heartbeat(self, hand: Hand) -> None:
-        """Record a heartbeat of the task, which starts its time limits again."""
+        """Record a heartbeat of the task, which restarts the task's time limits."""
         if self._runs(hand):
             hand.record.extend(*hand.extend(boottime_ns(), self.settings.time_limit_seconds))
 
     def interrupt(self) -> None:
-        """Interrupt the tasks whose soft limit has expired, because the master has requested it. Some tasks ignore the
+        """Interrupt the tasks whose soft limit has expired, as the master has requested. Some tasks ignore the
         interrupt.
         """
         self.world.witness.interrupted(self)

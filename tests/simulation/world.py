@@ -1,4 +1,4 @@
-"""The simulated world: nodes, a server, the network between them, and a common timeline."""
+"""The simulated world: the nodes, a server, the network between them, and a common timeline."""
 
 from random import Random
 
@@ -31,10 +31,10 @@ class World:
         self.server = Server(lambda: 1e6 + self.timeline.now, self.witness)
         self.network = Network(self.timeline, self.random)
         self.nodes: dict[str, Node] = {}
-        # Nodes that may lose leases because they were frozen, stopped, or badly connected.
+        # Nodes that may lose leases because they were frozen, stopped, or poorly connected.
         self.excused: set[str] = set()
         self.clock_moved_at: float | None = None
-        # Separate random numbers for cancels, so that cancels do not change the rest of a seed's simulation.
+        # Cancellations draw from their own random numbers, so that they do not change the rest of a seed's simulation.
         self._cancels = Random(~seed)
         self._cancelled_share = self._cancels.choice([0.0, 0.0, 0.5])
 
@@ -54,7 +54,7 @@ class World:
         return [node for node in self.nodes.values() if node.alive]
 
     def gone(self, process: Process, status: int) -> None:
-        """Record that a process has ended, and check the deaths that must slow further starts."""
+        """Record that a process has ended. If its death must slow further starts, check that it does."""
         node = process.node
         self.note(node.name, "ended", f"{process.role} {process.slot_number}.{process.nonce} status {status}")
         if isinstance(process, Worker):
@@ -66,8 +66,8 @@ class World:
             self.witness.has_died_early(process)
 
     def enqueue(self, seconds: float) -> None:
-        """Enqueue a task that takes this long unless it is cancelled. Some tasks may be started at most once, and some
-        have their own crash limit.
+        """Enqueue a task that takes this long unless it is cancelled. Some of the tasks may be started at most once,
+        and some have their own crash limit.
         """
         once, crash_limit = self.random.choice([(False, 0), (False, 0), (True, 0), (False, 1), (False, 5)])
         task = Task(f"t{len(self.server.tasks)}", seconds, once, crash_limit)
@@ -80,8 +80,8 @@ class World:
     # Checks
 
     def not_whole(self, *nodes: Node) -> str:
-        """Return how one of these nodes differs from its configuration, or "" if none does. By default, check all
-        living nodes.
+        """Return how one of these nodes differs from its configuration, or "" if none differs. Without arguments, check
+        all living nodes.
         """
         return next((f"{node.name}: {why}" for node in nodes or self.living if (why := _not_whole(node))), "")
 
@@ -114,8 +114,8 @@ def _not_whole(node: Node) -> str:
     wanted.append((Role.ZYGOTE, f"generation-{generation.code}", generation.code, 1))
     wanted.append((Role.POLLER, "pollers", state.wanted.versions.pollers, rollout.in_force.config.pollers))
     wanted.append((Role.EXPORTER, "exporter", state.wanted.versions.exporter, 1))
-    # Code whose workers die is accepted by a reload if no worker was configured at that time. Workers that are added
-    # later are in back-off.
+    # A reload accepts code whose workers die if no worker was configured at that time. Workers that are added later are
+    # in back-off.
     is_hopeless = code_of(rollout.in_force.config.imports) is Code.WORKERS_DIE
     for role, pool, number, count in wanted:
         if is_hopeless and role is Role.WORKER:

@@ -1,7 +1,7 @@
 """The soak, `make soak`: run a fleet under faults for a given time, and prove that nothing was lost.
 
-The seed determines which faults happen and when. Their effects depend on the machine, so a second run repeats the
-faults but not every step.
+The seed determines which faults happen and when. A second run with the same seed repeats the faults but not every step,
+because the effects of the faults depend on the machine.
 """
 
 import argparse
@@ -69,7 +69,7 @@ def main() -> None:
 
 
 def print_result(evidence: Evidence, ran: Ran) -> bool:
-    """Check the evidence and print the verdict. Return whether the run passed."""
+    """Check the evidence, print the verdict, and return whether the run passed."""
     result = judge(evidence)
     odd = [f"ODD: {each}" for each in ran.oddities]
     for line in (*faults_by_kind(evidence), *held(ran), *report(evidence, result), *odd):
@@ -96,8 +96,8 @@ def faults_by_kind(evidence: Evidence) -> list[str]:
 
 
 def held(ran: Ran) -> Iterator[str]:
-    """Yield a line for each role, with the most descriptors and the most memory that a process of this role held before
-    the first task and in the quiet window.
+    """Yield a line for each role. The line has the most descriptors and the most memory that any process of this role
+    held, once before the first task and once in the quiet window.
     """
     for role in ROLES:
         then = ran.at_start.most(role)

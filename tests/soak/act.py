@@ -1,5 +1,5 @@
-"""The steps that the nemesis takes for one fault. The steps are chosen first, so that the fault can be recorded before
-it begins.
+"""The steps that the nemesis takes for one fault. The nemesis chooses the steps first, so that it can record the fault
+before the fault begins.
 """
 
 import contextlib
@@ -15,19 +15,19 @@ def nothing() -> None:
 
 
 def at_once() -> bool:
-    """Return True. This is the default of `is_over`, for faults whose effects end as soon as they are undone."""
+    """Return True. Faults whose effects end as soon as they are undone use this as `is_over`."""
     return True
 
 
 def no_words() -> str:
-    """Return "". This is the default of `odd`, for faults that need no check."""
+    """Return "". Faults that need no check use this as `odd`."""
     return ""
 
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """The steps of a fault. `do` begins the fault, `again` is repeated while it lasts, and `undo` ends it. The effects
-    of the fault last until `is_over` returns True.
+    """The steps of a fault. `do` begins the fault, `again` is called repeatedly while the fault lasts, and `undo` ends
+    the fault. The effects of the fault last until `is_over` returns True.
 
     `odd` is called before the fault is undone. It returns a description of anything that is wrong, or "". `pids` has
     the processes that are killed or stopped.
@@ -59,8 +59,8 @@ def living(pids: Iterable[int]) -> list[psutil.Process]:
 
 
 def lives(process: psutil.Process) -> bool:
-    """Whether the process is still alive. A zombie is not alive, and neither is a process whose pid now belongs to
-    another one.
+    """Whether the process is still alive. A zombie does not count as alive, and neither does another process that now
+    has the same pid.
     """
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE

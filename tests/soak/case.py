@@ -1,4 +1,4 @@
-"""The case that all checks of a soak examine: the evidence, and values that are derived from it."""
+"""The case that all checks of a soak examine. It consists of the evidence and of values derived from the evidence."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from soak.histories import History, histories_of
 
 @dataclass(frozen=True)
 class Case:
-    """The evidence of a soak, and values that are computed from it only once for all checks."""
+    """The evidence of a soak, and values derived from it. Each value is computed once, and all checks share it."""
 
     evidence: Evidence
 
@@ -28,7 +28,7 @@ class Case:
 
     @cached_property
     def settled(self) -> frozenset[tuple[str, int]]:
-        """The runs whose outcome the worker has logged, as pairs of task id and pid. A worker logs an outcome only
+        """The runs whose outcome was logged by the worker, as pairs of task id and pid. A worker logs an outcome only
         after it has written the outcome into its slot.
         """
         return frozenset(
@@ -52,19 +52,19 @@ class Case:
         return returns
 
     def given_back(self, task_id: str, since: float, until: float) -> float:
-        """Return when a task was first returned to its lane between these times, as a master or a poller logged it, or
-        `until` if that was not logged.
+        """Return when a master or a poller logged that a task was returned to its lane, for the first time between
+        `since` and `until`. Return `until` if neither logged it.
         """
         return min((boot for boot in self._returns.get(task_id, []) if since <= boot <= until), default=until)
 
     @cached_property
     def last_seen_of(self) -> dict[int, list[float]]:
-        """The times at which each process wrote to the tasks' journal, by pid."""
+        """The times at which each process wrote to the journal of the tasks, by pid."""
         seen: dict[int, list[float]] = {}
         for mark in self.evidence.ran:
             seen.setdefault(mark.pid, []).append(mark.boot)
         return seen
 
     def logged(self, *names: str) -> Iterator[Logged]:
-        """Return the log lines of these events, from all nodes."""
+        """Return the log lines of all nodes with these event names."""
         return (line for line in self.evidence.logged if line.event in names)

@@ -1,5 +1,5 @@
-"""The recorded faults as possible causes of an event. Each fault is a span of time, with the processes, the node or the
-link that it hit.
+"""The recorded faults as possible causes of an event. Each fault is a span of time during which it affected certain
+processes, a node or a link.
 """
 
 import math
@@ -16,8 +16,8 @@ from soak.histories import Run
 KILLS = frozenset({Fault.KILL_WORKER, Fault.KILL_SEVERAL, Fault.KILL_WORKERS, Fault.KILL_CHILDREN})
 ENDS_NODE = frozenset({Fault.KILL_MASTER, Fault.KILL_NODE, Fault.LOSE_HOST})
 LEAVES = frozenset({Fault.TERM_NODE, Fault.UPGRADE, Fault.ROLL_BACK})
-# Faults that make workers leave. A worker that does not leave in time is killed, and its tasks are returned without a
-# crash being counted.
+# Faults that make workers exit. A worker that does not exit in time is killed, and its tasks are returned without
+# counting a crash.
 DRAINS = LEAVES | {Fault.RESIZE, Fault.HUP_STORM, Fault.BAD_TOML, Fault.BAD_IMPORT, Fault.SCALE, Fault.RESTART}
 # Faults that prevent a node from renewing its leases while other nodes can reap its owners.
 SILENCES = frozenset(
@@ -31,11 +31,12 @@ SILENCES = frozenset(
         Fault.PARTITION,
     }
 )
-# Faults of the connection between a node and the server.
+# Faults that affect the connection between a node and the server.
 ON_THE_WAY = frozenset({Fault.PARTITION, *(fault for fault, kind in KINDS.items() if kind.scope is FaultScope.LINK)})
 OUTAGES = frozenset({Fault.PAUSE_WRITES, Fault.SERVER_SLEEP, Fault.KILL_SERVER, Fault.LONG_OUTAGE, Fault.KILL_CLIENTS})
-CONNECTED_SECONDS = 3.0  # after an outage, all processes are connected again within this time
-MARGIN_SECONDS = 1.0  # how far off a recorded time may be, because the journal is written before and after the event
+CONNECTED_SECONDS = 3.0  # all processes are connected again this long after an outage
+# How far a recorded time may be from the true time, because the journal is written before and after the event.
+MARGIN_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,9 @@ class Span:
     lost_seconds: float
 
     def overlaps(self, begin: float, end: float, after: float = 0.0) -> bool:
-        """Whether any of the time from `begin` to `end` is within the fault or at most `after` seconds after it."""
+        """Whether the time from `begin` to `end` overlaps with the fault or with the `after` seconds that follow the
+        fault.
+        """
         return self.begin <= end and begin <= self.end + after
 
     def __str__(self) -> str:
@@ -74,7 +77,7 @@ def _span(begin: Strike, end: Strike | None) -> Span:
 
 
 class Causes:
-    """The recorded faults, and searches for a fault that explains an event. A search returns None if no recorded fault
+    """The recorded faults. The methods search for a fault that explains an event, and return None if no recorded fault
     explains it.
     """
 
@@ -92,7 +95,7 @@ class Causes:
         return (span for span in self.spans if span.fault in faults)
 
     def node_in_force(self, target: str, boot: float) -> str:
-        """Return the name under which the node `target` ran at a time, or "" if it was not started yet. A node gets a
+        """Return the name that the node `target` had at this time, or "" if it had not been started yet. A node gets a
         new name at each start.
         """
         lives = self._lives.get(target, [])
@@ -100,16 +103,16 @@ class Causes:
         return lives[at - 1][1] if at else ""
 
     def target_of(self, node: str) -> str:
-        """Return the target by which the journal of faults names this node, or "" if no node had that name."""
+        """Return the target name that the journal of faults uses for this node, or "" if no node had that name."""
         for target, lives in self._lives.items():
             if any(name == node for _, name in lives):
                 return target
         return ""
 
-    # Causes for another start of a task
+    # Reasons why a task was started again
 
     def of_death(self, run: Run, until: float) -> str | None:
-        """Return the cause that killed the process of a run before `until`."""
+        """Return the fault that killed the process of a run before `until`."""
         pid = run.start.pid
         began = run.began
         for span in self.spans:
@@ -140,24 +143,24 @@ class Causes:
         return None
 
     def of_lost_lease(self, run: Run, until: float) -> str | None:
-        """Return the fault that cost a run its lease before `until`."""
+        """Return the fault because of which the owner of a run lost its lease before `until`."""
         latest = self._latest(run, until)
         for span in self.of(Fault.DELETE_OWNERS):
             if span.begin <= latest and run.began <= span.end + MARGIN_SECONDS:
                 return str(span)
         for silence in self.silences(self.target_of(run.start.node), until):
-            # A node that returns just before its lease expires may renew the lease too late, and may start a task
-            # before it notices that.
+            # A node that resumes just before its lease expires may renew the lease too late. It may start a task before
+            # it notices the loss.
             if silence.begin <= latest and run.began <= silence.end + 2 * MARGIN_SECONDS:
                 return str(silence)
         return None
 
     def _latest(self, run: Run, until: float) -> float:
-        """Return the time by which a run's outcome was settled for certain. A fault after this time cannot be the
-        reason why the task was started again.
+        """Return the time by which a run's outcome was certainly settled. A fault after this time cannot be the reason
+        why the task was started again.
 
-        The worker's next turn settles the outcome, or the master does so if another task of the claim takes long. Both
-        may have to wait while the server cannot be reached, replies are lost, or the master is stopped.
+        The outcome is settled by the worker's next turn, or by the master if another task of the same claim takes long.
+        Either may be delayed while the server cannot be reached, replies are lost, or the master is stopped.
         """
         if run.finished is None:
             return until
@@ -171,8 +174,8 @@ class Causes:
         return min(until, latest)
 
     def silences(self, target: str, until: float) -> Iterator[Span]:
-        """Yield the times before `until` in which a node could not renew its leases for so long that it may have lost
-        them.
+        """Yield the periods before `until` in which a node was unable to renew its leases for so long that it may have
+        lost them.
         """
         enough = self._setup.lease_seconds - self._setup.renew_seconds - MARGIN_SECONDS
         for silence in self._silences(target):
@@ -180,14 +183,14 @@ class Causes:
                 yield silence
 
     def away_seconds(self, begin: float, end: float) -> float:
-        """Return for how many seconds the server was unavailable between these times. A lost lease is only noticed when
-        the server is back.
+        """Return for how many seconds the server was unavailable between these times. While the server is unavailable,
+        no process notices that a lease has been lost.
         """
         return sum(max(0.0, min(span.end, end) - max(span.begin, begin)) for span in self.of(*OUTAGES))
 
     def _silences(self, target: str) -> Iterator[Span]:
-        """Yield the times in which a node could not renew its leases. Times that follow each other closely are joined,
-        together with short outages of the server between them.
+        """Yield the periods in which a node was unable to renew its leases. Periods that follow each other closely are
+        joined, together with short outages of the server between them.
 
         An outage of the server that lasts half a lease or longer does not count, because it is followed by a grace
         period of one lease.
@@ -212,7 +215,7 @@ class Causes:
         return not between and piece.begin <= end + self._setup.renew_seconds + MARGIN_SECONDS
 
     def of_lost_writes(self, began: float, until: float, margin: float = MARGIN_SECONDS) -> str | None:
-        """Return the kill of the server after which writes between these times may be lost."""
+        """Return the fault that killed the server and so may have lost the writes made between `began` and `until`."""
         for span in self.spans:
             if span.lost_seconds and span.begin - span.lost_seconds - margin <= until and began <= span.begin + margin:
                 return str(span)
@@ -220,7 +223,7 @@ class Causes:
 
 
 def _outside(span: Span, others: list[Span]) -> list[Span]:
-    """Return the parts of a span that none of the other spans covers."""
+    """Return the parts of a span that are covered by none of the other spans."""
     pieces = [(span.begin, span.end)]
     for other in others:
         before = [(begin, min(end, other.begin)) for begin, end in pieces]
@@ -247,5 +250,5 @@ def _lives_of(logged: Iterable[Logged]) -> dict[str, list[tuple[float, str]]]:
 
 
 def is_of_processes(fault: Fault) -> bool:
-    """Whether the fault ends at once and hits only single processes."""
+    """Whether the fault ends at once and affects single processes only."""
     return KINDS[fault].scope is FaultScope.PROCESSES and not KINDS[fault].longest_seconds

@@ -1,8 +1,8 @@
 """The checker of a soak's evidence: `python -m soak.checker FOLDER` prints the findings, and fails if there are any.
 
-The checker knows the requests, the runs, the faults and the logs, and uses nothing that is stored in Redis. A promise
-may allow an exception after a fault. The checker accepts the exception only if the fault is recorded for the time and
-the process or node in question.
+The checker reads the recorded requests, runs, faults and logs, and nothing that is stored in Redis. Some promises have
+exceptions after a fault. The checker accepts an exception only if such a fault is recorded at that time for the process
+or node in question.
 """
 
 import sys
@@ -40,15 +40,15 @@ _SHOWN: Final = 20
 
 
 def judge(evidence: Evidence) -> CheckResult:
-    """Run all checks. Return the findings, earliest first, and the numbers."""
+    """Run all checks. Return the findings, earliest first, and the measurements."""
     case = Case(evidence)
     found = [finding for check in CHECKS for finding in check(case)]
     return CheckResult(tuple(sorted(found, key=lambda each: each.boot)), numbers_of(case))
 
 
 def numbers_of(case: Case) -> dict[str, float]:
-    """Return the counts and measurements by name. `forgiven` counts the accepted tasks that never started and that a
-    killed server may have forgotten. The times of recoveries are measured only if no other fault interfered.
+    """Return the counts and measurements by name. `forgiven` is the number of accepted tasks that never started, but
+    that a killed server may have forgotten. A recovery is timed only if no other fault interfered with it.
     """
     histories = case.histories.values()
     again = [pair for history in histories for pair in pairwise(history.runs) if not pair[0].did(RunEvent.RAISED)]
@@ -74,7 +74,7 @@ def numbers_of(case: Case) -> dict[str, float]:
 
 
 def report(evidence: Evidence, result: CheckResult) -> Iterator[str]:
-    """Yield the lines of the verdict: the numbers, the findings, and the timeline of the first affected task."""
+    """Yield the lines of the report: the numbers, the findings, and the timeline of the first affected task."""
     setup = evidence.setup
     yield f"seed {setup.seed}, profile {setup.profile}"
     yield from (f"{value:>10g}  {name}" for name, value in result.numbers.items())
@@ -91,7 +91,7 @@ def report(evidence: Evidence, result: CheckResult) -> Iterator[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Check the evidence in a folder."""
+    """Check the evidence in a folder, print the report, and return the exit code."""
     evidence = read_evidence(Path(arguments[0]))
     result = judge(evidence)
     sys.stdout.writelines(f"{line}\n" for line in report(evidence, result))

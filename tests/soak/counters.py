@@ -1,4 +1,4 @@
-"""Checks of the fleet's counters, of process deaths, of lost leases, and of leftovers at the end."""
+"""Checks of the fleet's counters, of process deaths and lost leases, and of anything left over at the end."""
 
 from collections.abc import Iterator
 
@@ -21,8 +21,8 @@ _STOPS = frozenset({Fault.STOP_WORKER, Fault.STOP_NODE, Fault.STOP_POLLER})
 
 
 def deaths_without_cause(case: Case) -> Iterator[Finding]:
-    """Yield the deaths of children that no fault, no task and no drain explains, and the masters that gave up without a
-    recorded cause.
+    """Yield the deaths of children that neither a fault nor a task nor a drain explains, and the masters that gave up
+    without a recorded cause.
     """
     suicides = {mark.pid for mark in case.evidence.ran if mark.what is RunEvent.DIES}
     for line in case.logged(*log_events.DEATHS):
@@ -38,8 +38,8 @@ def deaths_without_cause(case: Case) -> Iterator[Finding]:
 
 
 def _may_have_kept_away(span: Span, line: Logged) -> bool:
-    """Whether a fault may have kept a starting master from reaching the server. In that case the master exits, and the
-    keeper starts it again.
+    """Whether a fault may have prevented a starting master from reaching the server. In that case the master exits, and
+    the keeper starts it again.
     """
     scope = KINDS[span.fault].scope
     is_own = span.target == line.target and span.fault in _DISTURBS_START
@@ -51,13 +51,14 @@ def _may_have_killed(span: Span, line: Logged) -> bool:
         return False
     if int(line.fields.get("child_pid", 0)) in span.pids and span.fault in KILLS | ENDS_NODE | _HELPERS | _STOPS:
         return True
-    # The master may kill a process that was stopped with the whole node, or that exits too late while the node drains.
+    # The master may kill a process that was stopped together with the whole node, or that exits too late during a drain
+    # of the node.
     is_of_all = span.fault in DRAINS | _STOPS - {Fault.STOP_WORKER} or KINDS[span.fault].scope is FaultScope.NODE
     return is_of_all and span.target == line.target and line.boot <= span.end + 10.0
 
 
 def leases_without_cause(case: Case) -> Iterator[Finding]:
-    """Yield the leases that were lost although no recorded fault prevented the master from renewing them."""
+    """Yield a finding for each lease that was lost although no recorded fault prevented the master from renewing it."""
     for line in case.logged(log_events.WORKER_LOST, log_events.TASK_RECOVERED, log_events.TASK_DEAD):
         owner = str(line.fields.get("owner", ""))
         is_by_lease = line.event == log_events.WORKER_LOST or line.fields.get("role") == "poller"
@@ -67,8 +68,8 @@ def leases_without_cause(case: Case) -> Iterator[Finding]:
 
 
 def _may_have_lost(case: Case, owner: str, boot: float) -> bool:
-    """Whether a recorded fault may have cost an owner its lease. This is so if the owner's node had ended or could not
-    renew the lease for long enough, or if the server forgot the owner.
+    """Whether a recorded fault may have cost an owner its lease. This is possible if the owner's node had ended or was
+    unable to renew the lease for long enough, or if the server forgot the owner.
     """
     causes = case.causes
     node = owner.rpartition(":")[0].rpartition(":")[0]
@@ -90,7 +91,7 @@ def _may_have_lost(case: Case, owner: str, boot: float) -> bool:
 
 def counters_off(case: Case) -> Iterator[Finding]:
     """Compare the server's totals with the evidence. If the server was killed and may have lost writes, check only that
-    the audit misses no task.
+    the audit finds no missing task.
     """
     quiet = case.evidence.quiet
     if quiet is None:
@@ -114,8 +115,8 @@ def counters_off(case: Case) -> Iterator[Finding]:
 
 
 def left_over(case: Case) -> Iterator[Finding]:
-    """Yield findings about the end of the quiet window: anything that is left over, such as tasks or orphans, and
-    anything that is missing, such as ready workers.
+    """Yield a finding for everything that is left over at the end of the quiet window, such as tasks or orphans, and
+    for everything that is missing, such as ready workers.
     """
     quiet = case.evidence.quiet
     if quiet is None:

@@ -1,4 +1,4 @@
-"""Checks of each task's fate: tasks that were lost, and tasks that were started although they must not run."""
+"""Checks of each task's fate. They find tasks that were lost, and tasks that must not have been started."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ from soak.histories import History
 
 
 def lost(case: Case) -> Iterator[Finding]:
-    """Yield the tasks that were accepted or started but did not end in a permitted way."""
+    """Yield a finding for each task that was accepted or started, but did not end in a permitted way."""
     for history in case.histories.values():
         if history.accepted is None and not (history.may_exist and history.runs):
             continue
@@ -23,8 +23,8 @@ def lost(case: Case) -> Iterator[Finding]:
 
 
 def is_dead_by_right(case: Case, history: History) -> bool:
-    """Whether the task had to become dead, because failures, recorded crashes or recorded losses used up its
-    attempts.
+    """Whether it is correct that the task became dead, because failures, recorded crashes or recorded losses had used
+    up its attempts.
     """
     request = history.request
     setup = case.evidence.setup
@@ -40,14 +40,14 @@ def is_dead_by_right(case: Case, history: History) -> bool:
 
 
 def is_dropped(case: Case, history: History) -> bool:
-    """Whether the task was rightly dropped from its chain, because the task before it was never done."""
+    """Whether it is correct that the task was dropped from its chain, because the task before it was never done."""
     before = () if history.request is None else history.request.before
     return len(before) == 1 and not any(case.histories[each].ends for each in before)
 
 
 def has_ended(case: Case, history: History, boot: float) -> bool:
-    """Whether the task may count as ended at that time: it was done or rightly dead by then, it may have been
-    cancelled, or it was never accepted.
+    """Whether the task may count as ended at that time. It counts as ended if it was done or correctly dead by then, if
+    it may have been cancelled, or if it was never accepted.
     """
     if history.accepted is None or _may_be_cancelled(history):
         return True
@@ -85,8 +85,8 @@ def _summary(history: History) -> str:
 
 
 def phantoms(case: Case) -> Iterator[Finding]:
-    """Yield starts of tasks that no producer sent, that were refused, that had used up their attempts, or that were
-    cancelled.
+    """Yield a finding for each start of a task that no producer sent, that was refused, that had used up its attempts,
+    or that was cancelled.
     """
     for history in case.histories.values():
         if not history.runs:
@@ -102,7 +102,7 @@ def phantoms(case: Case) -> Iterator[Finding]:
 
 
 def _after_its_last_attempt(case: Case, history: History) -> Iterator[Finding]:
-    """Yield a start after the last permitted failure. Starts after a success are the subject of `repeats`."""
+    """Yield a finding for a start after the last permitted failure. `repeats` checks starts after a success."""
     request = history.request
     raised = 0
     for run in history.runs:
@@ -131,5 +131,5 @@ def _after_cancel(case: Case, history: History) -> Iterator[Finding]:
 
 
 def _is_excused(causes: Causes, cancelled: float, started: float) -> bool:
-    """Whether the server may have forgotten the cancel, because the server was killed and lost writes."""
+    """Whether the server may have forgotten the cancellation, because it was killed and lost writes."""
     return bool(causes.of_lost_writes(cancelled, cancelled)) and started > cancelled

@@ -1,4 +1,4 @@
-"""All faults of the nemesis, with their targets and lengths, and the profiles that select from them. This module does
+"""All faults of the nemesis with their targets and durations, and the profiles that select from them. This module does
 no I/O.
 """
 
@@ -8,7 +8,7 @@ from typing import Final
 
 
 class Fault(StrEnum):
-    """A fault. If it has a length, it is undone after that time."""
+    """A fault. If it has a duration, it is undone after that time."""
 
     KILL_WORKER = "kill_worker"
     KILL_SEVERAL = "kill_several"  # two workers of a node at once
@@ -40,7 +40,7 @@ class Fault(StrEnum):
     PAUSE_WRITES = "pause_writes"
     SERVER_SLEEP = "server_sleep"
     KILL_SERVER = "kill_server"
-    LONG_OUTAGE = "long_outage"  # the server is killed, and away for longer than two leases
+    LONG_OUTAGE = "long_outage"  # the server is killed, and started again after more than two leases
     FILL_MEMORY = "fill_memory"
     DELETE_DOORBELLS = "delete_doorbells"
     DELETE_SERVED = "delete_served"
@@ -57,16 +57,16 @@ class Fault(StrEnum):
     REPORT = "report"
 
     PARTITION = "partition"  # the link of a host is down
-    LOSE_HOST = "lose_host"  # the link of a host is down, and everything on it is killed
+    LOSE_HOST = "lose_host"  # the link of a host is down, and every process on the host is killed
 
-    UPGRADE = "upgrade"  # a node is stopped and started with this version
-    ROLL_BACK = "roll_back"  # a node is stopped and started with the earlier version
+    UPGRADE = "upgrade"  # a node is stopped, and started with the current version
+    ROLL_BACK = "roll_back"  # a node is stopped, and started with the earlier version
 
 
 class FaultScope(StrEnum):
-    """The kind of thing that a fault hits. Two faults that last for a while never overlap if they have the same scope
-    and target. Only one fault of the scope `VERSION` happens at a time, because nodes change their version one after
-    the other.
+    """The part of the test environment that a fault affects. Two lasting faults never overlap if they have the same
+    scope and target. Only one fault of the scope `VERSION` happens at a time, because nodes change their versions one
+    after the other.
     """
 
     PROCESSES = "processes"  # single processes of a node
@@ -74,9 +74,9 @@ class FaultScope(StrEnum):
     LINK = "link"  # the link of a node or of the producers to the server
     SERVER = "server"
     FILES = "files"  # the `rota.toml` of a node
-    VERBS = "verbs"  # requests from a node's operator
+    VERBS = "verbs"  # requests that an operator makes to a node
     HOST = "host"  # a node's host, which is a network namespace
-    VERSION = "version"  # the version of Rota that a node runs
+    VERSION = "version"  # the version of Rota that runs on a node
 
 
 NODES: Final = ("a", "b")
@@ -98,7 +98,7 @@ _OF_THREE_NODES: Final = (FaultScope.HOST, FaultScope.VERSION)
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """The scope of a kind of fault, its length in seconds, and its relative frequency."""
+    """The scope of a kind of fault, its duration in seconds, and its relative frequency."""
 
     scope: FaultScope
     shortest_seconds: float = 0.0
@@ -106,8 +106,8 @@ class Kind:
     weight: int = 6
 
 
-# The lease is 5 s, and the heartbeat limit is 3 s. A soak needs faults that are shorter than both, and faults that are
-# longer than both.
+# The lease is 5 s, and the heartbeat limit is 3 s. Some faults are shorter than both times, and some are longer than
+# both.
 KINDS: Final = {
     Fault.KILL_WORKER: Kind(FaultScope.PROCESSES, weight=24),
     Fault.KILL_SEVERAL: Kind(FaultScope.PROCESSES),
@@ -175,7 +175,7 @@ PROFILES: Final[dict[str, tuple[Fault, ...]]] = {
 
 
 def nodes_of(profile: str) -> tuple[str, ...]:
-    """Return the names of the nodes of a run with this profile. There are three nodes if the faults hit hosts or
+    """Return the names of the nodes of a run with this profile. There are three nodes if the faults affect hosts or
     versions, and two otherwise.
     """
     scopes = {KINDS[fault].scope for fault in PROFILES[profile]}
@@ -183,5 +183,5 @@ def nodes_of(profile: str) -> tuple[str, ...]:
 
 
 def has_hosts(profile: str) -> bool:
-    """Whether each node of a run with this profile has a network namespace."""
+    """Whether each node of a run with this profile has its own network namespace."""
     return any(KINDS[fault].scope is FaultScope.HOST for fault in PROFILES[profile])

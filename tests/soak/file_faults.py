@@ -1,5 +1,5 @@
-"""Faults of a node's `rota.toml`: another number of workers, text that is not TOML, a module that does not exist, or
-several of these in a row.
+"""Faults of a node's `rota.toml`. The file gets a different number of workers, text that is not TOML, a module that
+does not exist, or several of these in a row.
 """
 
 import signal

@@ -8,9 +8,9 @@ from enum import StrEnum
 class Wrong(StrEnum):
     """The promise that was broken."""
 
-    LOST = "lost"  # a task was accepted, but did not run to its end or end in another permitted way
+    LOST = "lost"  # a task was accepted, but neither ran to its end nor ended in another permitted way
     DUPLICATED = "duplicated"  # a task was started again without a recorded cause
-    PHANTOM = "phantom"  # a task was started without a request or after its permanent end
+    PHANTOM = "phantom"  # a task was started although no producer had sent it, or after it had ended for good
     ORDER = "order"
     EARLY = "early"
     FAIRNESS = "fairness"
@@ -19,7 +19,7 @@ class Wrong(StrEnum):
     RECOVERY = "recovery"  # the recovery of a task took too long
     LEASE = "lease"  # a lease was lost without a recorded cause
     DIED = "died"  # a process died without a recorded cause
-    COUNTERS = "counters"  # counters do not agree with the evidence
+    COUNTERS = "counters"  # the counters do not agree with the evidence
     LEFT = "left"  # something is left over or missing at the end
 
 
@@ -37,7 +37,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """All findings, ordered by time, and the measurements and counts."""
+    """All findings, ordered by time, with the counts and measurements."""
 
     findings: tuple[Finding, ...]
     numbers: Mapping[str, float]

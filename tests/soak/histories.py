@@ -1,4 +1,6 @@
-"""The journals of producers and tasks, combined into one history for each task: its request, and its runs."""
+"""The journals of the producers and the tasks, combined into one history per task. A history has the request and the
+runs of the task.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -12,7 +14,7 @@ _CANCELS = frozenset(
 
 @dataclass(slots=True)
 class Run:
-    """One start of a task, and its end if that was recorded."""
+    """One start of a task, with its end if an end was recorded."""
 
     start: Ran
     end: Ran | None = None
@@ -24,17 +26,17 @@ class Run:
 
     @property
     def finished(self) -> float | None:
-        """The time at which the function returned or raised, or None if neither was recorded."""
+        """The time at which the function returned or raised an exception, or None if neither was recorded."""
         return self.end.boot if self.end is not None and self.end.what is not RunEvent.DIES else None
 
     def did(self, what: RunEvent) -> bool:
-        """Whether the last record of the run is of this kind."""
+        """Whether the run's last record is of this kind."""
         return self.end is not None and self.end.what is what
 
 
 @dataclass(slots=True)
 class History:
-    """The history of a task. `request` is None if no producer has recorded that it sent the task."""
+    """The history of a task. `request` is None if no producer recorded a request for the task."""
 
     id: str
     request: Sent | None = None
@@ -43,23 +45,23 @@ class History:
     runs: list[Run] = field(default_factory=list)
 
     def reply(self, what: CallEvent) -> Sent | None:
-        """Return the first reply of this kind to the request, or None."""
+        """Return the first reply of this kind to the request, or None if there is none."""
         return next((each for each in self.replies if each.what is what), None)
 
     def cancel(self, what: CallEvent) -> Sent | None:
-        """Return the first record of this kind about a cancellation, or None."""
+        """Return the first record of this kind about a cancellation, or None if there is none."""
         return next((each for each in self.cancels if each.what is what), None)
 
     @property
     def accepted(self) -> Sent | None:
-        """The reply that accepted the task. Each id is sent by only one call, so a `DUPLICATE` refers to the task of
-        that call.
+        """The reply with which the server accepted the task. Each id is sent by only one call, so a `DUPLICATE` reply
+        also shows that the task of that call was accepted.
         """
         return self.reply(CallEvent.ACCEPTED) or self.reply(CallEvent.DUPLICATE)
 
     @property
     def may_exist(self) -> bool:
-        """Whether the server accepted the task, or may have accepted it because there is no clear reply."""
+        """Whether the server accepted the task, or may have accepted it because the reply is missing or unclear."""
         words = {each.what for each in self.replies}
         return self.request is not None and (
             not words or bool(words & {CallEvent.ACCEPTED, CallEvent.DUPLICATE, CallEvent.UNKNOWN})
@@ -76,7 +78,7 @@ class History:
 
     @property
     def unfinished(self) -> int:
-        """The number of runs that neither returned nor raised."""
+        """The number of runs in which the function neither returned nor raised an exception."""
         return sum(run.finished is None for run in self.runs)
 
 
@@ -102,4 +104,4 @@ def _add(history: History, mark: Ran) -> None:
         if run.start.pid == mark.pid and run.start.owner == mark.owner and run.end is None:
             run.end = mark
             return
-    history.runs.append(Run(mark, mark))  # an end whose start is not recorded counts as a separate run
+    history.runs.append(Run(mark, mark))  # an end without a recorded start counts as a separate run

@@ -1,4 +1,4 @@
-"""Readings of an idle fleet: the descriptors and the memory of its processes, zombies, and orphans."""
+"""Measurements of an idle fleet: the descriptors and the memory of its processes, zombies, and orphans."""
 
 import contextlib
 import time
@@ -17,7 +17,7 @@ _MEGABYTE: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """The numbers of file descriptors and megabytes that one process holds."""
+    """The number of file descriptors and the memory in megabytes that one process holds."""
 
     role: str
     descriptors: int
@@ -26,8 +26,8 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class FleetHoldings:
-    """The holdings of all processes of some nodes, by pid. `orphans` describes the processes that run in a node's
-    folder but are not descendants of its master.
+    """The holdings of all processes of some nodes, by pid. `orphans` describes the processes that run in the folder of
+    a node, but are not descendants of the node's master.
     """
 
     holdings: Mapping[int, Holding]
@@ -35,7 +35,7 @@ class FleetHoldings:
     orphans: tuple[str, ...]
 
     def most(self, role: str) -> Holding:
-        """Return the highest number of descriptors and the largest memory of any process of a role."""
+        """Return the highest number of descriptors and the largest memory among the processes of a role."""
         of_role = [holding for holding in self.holdings.values() if holding.role == role]
         return Holding(
             role,
@@ -44,8 +44,8 @@ class FleetHoldings:
         )
 
     def grown_since(self, earlier: "FleetHoldings") -> Holding:
-        """Return the largest growth of descriptors and of memory since the earlier reading, among the processes that
-        are in both.
+        """Return the largest growth in descriptors and in memory since the earlier reading. Only processes that are in
+        both readings count.
         """
         both = [(holding, earlier.holdings[pid]) for pid, holding in self.holdings.items() if pid in earlier.holdings]
         descriptors = max((now.descriptors - then.descriptors for now, then in both), default=0)
@@ -57,7 +57,7 @@ def holdings_of(nodes: Iterable[Node]) -> FleetHoldings:
     """Read the current holdings of the processes of these nodes."""
     nodes = list(nodes)
     roles = dict(role for node in nodes for role in _roles(node))
-    time.sleep(_HANG_UP_SECONDS)  # until the master closes the connection of the request, it uses a descriptor
+    time.sleep(_HANG_UP_SECONDS)  # the request's connection uses a descriptor of the master until the master closes it
     holdings: dict[int, Holding] = {}
     orphans: list[str] = []
     for process in (process for node in nodes for process in node.processes()):

@@ -1,4 +1,6 @@
-"""The keeper of a node. It restarts a master that has ended, as an init system does, and reports unexpected ends."""
+"""The keeper of a node. It restarts a master that has ended, as an init system does, and reports each end that it did
+not expect.
+"""
 
 import time
 from typing import Final
@@ -8,13 +10,13 @@ from soak.node import Node
 
 _PAUSE_SECONDS: Final = 0.3
 _LEAVE_SECONDS: Final = 40.0  # much longer than the drain limit of 6 s
-# Exit codes of a master that was never ready: it could not reach the server, or faults disturbed its first start until
-# it gave up.
+# Exit codes of a master that was never ready, because it could not reach the server or because faults disturbed its
+# first start until it gave up.
 _AT_START: Final = frozenset({ExitCode.UNREACHABLE, ExitCode.GAVE_UP})
 
 
 class Keeper:
-    """The keeper of one node. Its `check` must be called repeatedly."""
+    """The keeper of one node. Its method `check` must be called repeatedly."""
 
     def __init__(self, node: Node, oddities: list[str]) -> None:
         self._node = node
@@ -23,7 +25,7 @@ class Keeper:
         self._stop_requested_at: float | None = None
 
     def check(self) -> None:
-        """Record an unexpected end of the node's master, and restart the master shortly after it has ended."""
+        """Restart the node's master shortly after it has ended, and record the end if it was unexpected."""
         node = self._node
         now = time.monotonic()
         code = node.ended_with()

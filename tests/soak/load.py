@@ -1,4 +1,4 @@
-"""The calls of the producers, as streams that are generated from a seed. This module does no I/O."""
+"""The calls of the producers, as streams generated from a seed. This module does no I/O."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -8,12 +8,12 @@ from typing import Any, Final
 
 from soak.evidence import ALWAYS, NO_NUMBER
 
-ORDER: Final = "order"  # the queue whose order is checked; one worker of one node serves it
+ORDER: Final = "order"  # the queue whose order is checked; a single worker of one node serves it
 CAPPED: Final = "capped"
 CAP: Final = 2
 RATED: Final = "rated"
 RATE: Final = "10/s"
-# The queues whose fairness is checked; they are filled at the same time, with tasks that are claimed one by one.
+# The queues whose fairness is checked. They are filled at the same time, with tasks that are claimed one by one.
 FAIR: Final = ("east", "west", "north")
 TOGETHER: Final = "together"  # the queue whose tasks run concurrently, in one worker of each node
 TIERS: Final = (("urgent",), ("mail", "news"), ("default", CAPPED, RATED), FAIR, ("bulk", "import"))
@@ -23,21 +23,21 @@ _BURST_TASKS: Final = 40
 _GROUP_TASKS: Final = 7
 _CHAIN_TASKS: Final = 4
 _UNIQUE_KEYS: Final = 4
-_REMEMBERED: Final = 50  # a cancellation selects one of this many recent ids
+_REMEMBERED: Final = 50  # a cancellation picks one of this many recently used ids
 
 Draw = Callable[[Random, int], tuple[Any, ...]]
 
 
 class Verb(StrEnum):
-    """The kind of a call: how tasks are sent, or a request to cancel one."""
+    """The kind of a call: the way in which it sends tasks, or a request to cancel a task."""
 
     ENQUEUE = "enqueue"
     MANY = "many"  # several tasks in one call
     UNIQUE = "unique"
-    PUSH = "push"  # a plain RPUSH to a lane, without the client
-    SCHEDULE = "schedule"  # a plain ZADD to the delayed set, without the client
-    GROUP = "group"  # the last task follows when all other tasks have ended
-    CHAIN = "chain"  # each task follows when the previous task is done
+    PUSH = "push"  # a plain RPUSH to a lane, which bypasses the client
+    SCHEDULE = "schedule"  # a plain ZADD to the delayed set, which bypasses the client
+    GROUP = "group"  # a group, whose last task follows when all other tasks have ended
+    CHAIN = "chain"  # a chain, in which each task follows when the previous task is done
     CANCEL = "cancel"
 
 
@@ -46,7 +46,7 @@ FLOWS: Final = frozenset({Verb.GROUP, Verb.CHAIN})
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """One call of a producer. It sends tasks with these ids, which all have the same name, queue and arguments and are
+    """One call of a producer. It sends tasks with these ids. The tasks have the same name, queue and arguments, and are
     due `delay_seconds` after the call.
     """
 
@@ -65,7 +65,7 @@ class Intent:
 
     @property
     def fails(self) -> int:
-        """How many attempts of each task raise."""
+        """The number of attempts of each task that raise an exception."""
         return int(self.args[0]) if self.task == "fail" else self.nature.fails
 
     def before(self, task_id: str) -> tuple[str, ...]:
@@ -78,8 +78,9 @@ class Intent:
 
 @dataclass(frozen=True, slots=True)
 class Nature:
-    """The behavior of a task. `retries` is its number of retries, `fails` is how many of its attempts raise, and
-    `kills` is how many kill their worker. If `gives_up` is set, the first attempt makes the task dead.
+    """The behavior of a task. `retries` is its number of retries, `fails` is the number of its attempts that raise an
+    exception, and `kills` is the number of its attempts that kill the worker. If `gives_up` is set, the first attempt
+    makes the task dead.
     """
 
     retries: int = 10  # Rota's default
@@ -99,8 +100,8 @@ NATURES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """Calls for one task at a steady rate. `longest_delay` is in seconds, or 0 if the tasks are due at once. `tasks` is
-    the number of tasks of each call.
+    """A stream of similar calls at a steady rate. Each call sends `tasks` tasks. `longest_delay` is in seconds, or 0 if
+    the tasks are due at once.
     """
 
     verb: Verb
@@ -132,8 +133,8 @@ def _sequence(_random: Random, number: int) -> tuple[Any, ...]:
     return (number,)
 
 
-# The streams of each producer. The whole load takes a fifth of the capacity of two cores, so workers are mostly idle
-# when a fault occurs.
+# The streams of each producer. The whole load takes a fifth of the capacity of two cores, so most workers are idle when
+# a fault occurs.
 STREAMS: Final = (
     Stream(Verb.ENQUEUE, "short", "urgent", 4, _nothing),
     Stream(Verb.ENQUEUE, "short", "mail", 8, _nothing),
@@ -141,7 +142,7 @@ STREAMS: Final = (
     Stream(Verb.ENQUEUE, "work", "news", 2, _seconds(0.005, 0.2)),
     Stream(Verb.ENQUEUE, "wait", "news", 1, _seconds(0.01, 0.1)),
     Stream(Verb.ENQUEUE, "work", "default", 0.15, _seconds(1.5, 4.0)),
-    # These tasks take longer than the heartbeat limit.
+    # The following tasks take longer than the heartbeat limit.
     Stream(Verb.ENQUEUE, "work", "default", 0.05, _seconds(3.5, 6.0)),
     Stream(Verb.ENQUEUE, "short", "default", 4, _nothing, longest_delay=4.0),
     Stream(Verb.ENQUEUE, "work", "default", 2, _seconds(0.01, 0.1), longest_delay=8.0),
@@ -181,7 +182,7 @@ OF_ONE: Final = (
 
 class Load:
     """The calls of one producer. The ids of its tasks begin with its name. If `is_the_one` is set, the load includes
-    the streams that a single producer must send.
+    the streams that only one producer may send.
     """
 
     def __init__(self, producer: str, seed: int, *, is_the_one: bool) -> None:
@@ -193,8 +194,8 @@ class Load:
         self._numbers = 0
 
     def between(self, since: float, until: float) -> Iterator[Intent]:
-        """Yield the calls to send between `since` and `until`, in seconds after the start. `since` must be the `until`
-        of the previous call of this method.
+        """Yield the calls that are due between `since` and `until`, in seconds after the start. `since` must be equal
+        to the `until` of the previous call of this method.
         """
         for stream, offsets in self._offsets.items():
             rate = stream.per_second
@@ -207,7 +208,7 @@ class Load:
         ids = tuple(self._fresh_id() for _ in range(stream.tasks))
         if (
             stream.verb is not Verb.CHAIN
-        ):  # chains are not cancelled: their later tasks would be dropped, and no check could tell that from a loss
+        ):  # chains are not cancelled, because no check could distinguish their dropped later tasks from lost ones
             self._sent = [*self._sent, *ids[:1]][-_REMEMBERED:]
         delay = round(self._random.uniform(0.05, stream.longest_delay), 3) if stream.longest_delay else 0.0
         place = number if stream.queue == ORDER else NO_NUMBER

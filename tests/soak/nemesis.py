@@ -1,5 +1,5 @@
-"""The nemesis, which carries out a plan of faults. It records each fault before the beginning and after the end of the
-fault, and it restarts nodes that have ended.
+"""The nemesis, which carries out a plan of faults. It records each fault before the fault begins and after it has
+ended, and restarts nodes that have ended.
 """
 
 import time
@@ -15,7 +15,7 @@ from soak.testbed import Testbed
 
 _TICK_SECONDS: Final = 0.01
 _AGAIN_SECONDS: Final = 0.1
-OVER_SECONDS: Final = 60.0  # the effects of all faults must have ended this long after the last fault
+OVER_SECONDS: Final = 60.0  # the effects of all faults must have ended within this time after the last fault
 
 
 @dataclass(slots=True)
@@ -28,8 +28,8 @@ class _Going:
 
 
 class Nemesis:
-    """The executor of a plan of faults. Call `run` once, and always call `heal`, which undoes the faults that are still
-    in effect.
+    """The part of the soak that carries out a plan of faults. Call `run` once. Always call `heal`, which undoes the
+    faults that are still in effect.
     """
 
     def __init__(self, testbed: Testbed, seed: int) -> None:
@@ -65,7 +65,9 @@ class Nemesis:
             self._undo(going)
 
     def _has_to_wait(self, planned: Planned) -> bool:
-        """Whether the fault changes a node's version while another node is still changing its own."""
+        """Whether the fault must wait because it changes a node's version while another node still changes its
+        version.
+        """
         changing = [going for going in self._going if KINDS[going.planned.fault].scope is FaultScope.VERSION]
         return bool(changing) and KINDS[planned.fault].scope is FaultScope.VERSION
 
@@ -79,7 +81,7 @@ class Nemesis:
             return
         self._write(Edge.BEGIN, planned, act)
         act.do()
-        passed = self._passed()  # `do` may have taken a while, so the fault lasts from now on
+        passed = self._passed()  # `do` may have taken a while, so the duration of the fault is counted from now
         self._going.append(_Going(planned, act, passed + planned.seconds, passed + _AGAIN_SECONDS))
 
     def _go_on(self, passed: float) -> None:

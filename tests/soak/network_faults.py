@@ -1,4 +1,4 @@
-"""Faults of a link: connections are cut or refused, data is dropped, held back or delayed, or replies are lost."""
+"""Faults of a link: the link cuts or refuses connections, drops, holds back or delays data, or loses replies."""
 
 from collections.abc import Callable
 from random import Random
@@ -12,7 +12,7 @@ _SCRIPTS: Final = (None, None, "turn", "turn", "enqueue", "reap", "register", "r
 
 
 def choose(fault: Fault, link: FaultyLink, random: Random) -> Act:
-    """Return the steps of a fault of a link."""
+    """Return the steps of a fault that affects a link."""
     return _ACTS[fault](link, random)
 
 

@@ -25,8 +25,8 @@ _READY: Final = b'"event":"fleet.ready"'
 
 
 def settings_of(name: str, url: str, folder: Path) -> dict[str, Any]:
-    """Return the settings of a node's `rota.toml`. The first node has one poller and the others have several, so that
-    both cases are covered.
+    """Return the settings for a node's `rota.toml`. The first node has one poller and the other nodes have several, so
+    that both cases are tested.
     """
     in_order = name == ORDER_NODE
     pools = {
@@ -55,7 +55,7 @@ def settings_of(name: str, url: str, folder: Path) -> dict[str, Any]:
 
 
 class Node(FleetProcess):
-    """A node in `folder`, which is inside the folder of the run and has the name of the node.
+    """A node whose folder is inside the folder of the run and is named after the node.
 
     The node runs on `host`, if given. If `earlier` has the source roots of an earlier version, the node starts with
     that version. A master that does not reply within `ask_seconds` counts as unreachable.
@@ -75,7 +75,7 @@ class Node(FleetProcess):
         self.run_from(earlier)
         self.settings = settings_of(name, url, folder)
         self.is_wanted = True  # False while the keeper must not restart the node
-        self.is_leaving = False  # True after the node was sent a SIGTERM, until its master has ended
+        self.is_leaving = False  # True from the moment at which the node is sent SIGTERM until its master has ended
         self.is_stopped = False
         self.has_good_file = True
         self._log_offset = 0
@@ -90,7 +90,7 @@ class Node(FleetProcess):
         beside.replace(self.folder / "rota.toml")
 
     def resize(self, workers: int) -> None:
-        """Change the number of workers of the large pool in the file."""
+        """Change the number of workers of the large pool in the configuration file."""
         self.settings["pools"]["main"]["workers"] = workers
         self.write(toml(self.settings))
 
@@ -101,24 +101,24 @@ class Node(FleetProcess):
 
     @property
     def server_port(self) -> int:
-        """The port under which the node reaches the server, which may be that of its link."""
+        """The port through which the node reaches the server. It is the port of the node's link if the node has one."""
         return int(self.settings["redis_url"].rpartition(":")[2].partition("/")[0])
 
     @property
     def is_changed(self) -> bool:
-        """Whether the next start of the node runs another version than its first start."""
+        """Whether the node's next start runs a different version than its first start."""
         return self.roots != self.earlier
 
     # Its life
 
     def run_from(self, roots: Sequence[Path]) -> None:
-        """Let the next master run from these source roots, or from the installed package if there are none."""
+        """Let the next master run from these source roots, or from the installed package if `roots` is empty."""
         self.roots = roots
         inherited = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
         self.environment = {"PYTHONPATH": os.pathsep.join([*map(str, roots), str(TESTS), *inherited])}
 
     def start(self) -> None:
-        """Start the node's master, which also records its events for a replay."""
+        """Start the node's master. The master also records its events for a replay."""
         log = self.folder / LOG_FILE
         self._log_offset = log.stat().st_size if log.exists() else 0
         self.launch("--record", f"record-{self._log_offset}.jsonl")
@@ -129,7 +129,7 @@ class Node(FleetProcess):
         return self.process.poll()
 
     def signal(self, number: int) -> None:
-        """Send the master a signal, unless the master has ended or has not reported that it is up."""
+        """Send a signal to the master, unless the master has ended or has not yet reported that it is up."""
         if self._has_logged(_STARTING):
             super().signal(number)
 
@@ -142,23 +142,27 @@ class Node(FleetProcess):
             log.seek(self._log_offset)
             return event in log.read()
 
-    # Inspection from outside
+    # Observation from outside
 
     def processes(self) -> list[psutil.Process]:
-        """Return all processes in the folder: the master first, then its descendants, and orphans."""
+        """Return all processes that run in the node's folder: the master first, then its descendants, and finally
+        orphans.
+        """
         return sorted(super().processes(), key=lambda process: process.pid != self.pid)
 
     def request(self, verb: str, **fields: Any) -> dict[str, Any]:
-        """Return the master's response on the control socket, or an empty dict if there is none."""
+        """Send a request to the master's control socket. Return the response, or an empty dict if there is none."""
         try:
             return super().request(verb, **fields)
-        except OSError:  # the master is stopped
+        except OSError:  # the master is stopped or has ended
             return {}
 
     def children(self, role: str = "", state: str = "") -> list[dict[str, Any]]:
-        """Return the rows of the children by slot. This works for every version of Rota that the master may run."""
+        """Return the rows of the children, ordered by slot. This works with each version of Rota that the master may
+        run.
+        """
         status = self.status()
-        # Versions before the first release have the key `children`.
+        # Versions before the first release use the key `children`.
         rows = status.get("processes") or status.get("children", [])
         wanted = [row for row in rows if row["role"] != "master"]
         return [row for row in wanted if role in ("", row["role"]) and state in ("", row["state"])]
@@ -169,21 +173,21 @@ class Node(FleetProcess):
         return any(task.get("task_age_seconds", 0.0) >= seconds for row in of_pool for task in row["tasks"])
 
     def living(self, role: str) -> list[dict[str, Any]]:
-        """Return the rows of the children with this role that have a process, by slot."""
+        """Return the rows of the children with this role that have a process, ordered by slot."""
         return [child for child in self.children(role) if child["pid"]]
 
     def is_whole(self) -> bool:
-        """Whether every configured child is ready, and there is no other child."""
+        """Whether every configured child is ready and there are no other children."""
         children = self.children()
         ready = [child["role"] for child in children if child["state"] == "ready"]
         wanted = {"worker": self.configured, "poller": self.settings["pollers"], "zygote": 1, "exporter": 1}
         return len(children) == len(ready) and all(ready.count(role) == count for role, count in wanted.items())
 
     def left_after(self, seconds: float) -> list[psutil.Process]:
-        """Wait up to this number of seconds until no process is left in the folder. Return the processes that are still
+        """Wait up to this number of seconds for all processes in the folder to end. Return the processes that are still
         there.
         """
         deadline = time.monotonic() + seconds
         while (left := self.processes()) and time.monotonic() < deadline:
-            time.sleep(0.05)  # not more often, because each check scans all processes of the machine
+            time.sleep(0.05)  # a longer pause than usual, because each check scans all processes of the machine
         return left

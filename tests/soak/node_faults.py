@@ -1,5 +1,5 @@
-"""Faults of whole nodes. The master or all processes are stopped or killed, a node is drained and started again,
-perhaps with another version, or the link of a host is taken down.
+"""Faults of whole nodes. The master or all processes are stopped or killed, a node is drained and started again
+(perhaps with a different version), or the link of a host is taken down.
 """
 
 import dataclasses
@@ -16,16 +16,15 @@ from soak.act import Act, lives, send, stop
 from soak.faults import Fault
 from soak.node import Node
 
-_RUN_SECONDS: Final = 0.2  # in this load, a task that has run for this long will run for some time longer
-_WAIT_SECONDS: Final = 5.0  # the longest wait for such a task
+_RUN_SECONDS: Final = 0.2  # in this load, a task that has already run for this long will run for some time longer
+_WAIT_SECONDS: Final = 5.0  # the longest time that a fault waits for such a task
 _TICK_SECONDS: Final = 0.002
-# The longest time for which a child may outlive its master. Rota promises 2 s, and a busy machine may need another 0.5
-# s.
+# The longest time for which a child may outlive its master. Rota promises 2 s; a busy machine may need 0.5 s more.
 _GONE_SECONDS: Final = 2.5
 
 
 def choose(fault: Fault, node: Node, _random: Random) -> Act | None:
-    """Return the steps of a fault of a node, or None if the node has ended in the meantime."""
+    """Return the steps of a fault that affects a node, or None if the node has ended in the meantime."""
     processes = node.processes()
     alive = bool(processes) and processes[0].pid == node.pid
     return _ACTS[fault](node, processes) if alive else None
@@ -117,13 +116,13 @@ def _partition(node: Node, _processes: list[psutil.Process]) -> Act:
 def _lose_host(node: Node, _processes: list[psutil.Process]) -> Act:
     host = node.host
     assert host is not None
-    _wait_for_a_long_task(node)  # an idle host would have no task to lose
+    _wait_for_a_long_task(node)  # without such a task, an idle host would have no task to lose
     act = _kill_node(node, node.processes())
 
     def do() -> None:
-        host.unplug()  # before the kill, so that the server does not see the connections end
+        host.unplug()  # unplugged before the kill, so that the server does not see the connections end
         act.do()
-        send(node.processes(), signal.SIGKILL)  # this also kills processes that were started in the meantime
+        send(node.processes(), signal.SIGKILL)  # kills also the processes that were started in the meantime
 
     def undo() -> None:
         host.plug()

@@ -1,5 +1,5 @@
-"""Checks of starts: none before the due time, first in, first out within a queue, fair between queues, and one task at
-a time for each unique key.
+"""Checks of when tasks start: no task before its due time, first in, first out within a queue, fairness between queues,
+and one task at a time for each unique key.
 """
 
 from bisect import bisect_left
@@ -15,15 +15,17 @@ from soak.faults import Fault
 from soak.findings import Finding, Wrong
 from soak.histories import History, Run
 
-# A tolerance: due times are rounded to 1 us, and the wall clock may be slewed by 0.5 ms per second.
+# The tolerance for early starts. Due times are rounded to 1 us, and the wall clock may be slewed by 0.5 ms per second.
 EARLY_SECONDS = 0.001
-# If there is no fault, the key of a task is free this long after the end of the task, even on a busy machine.
+# In the absence of faults, the key of a task is free this long after the end of the task, even on a busy machine.
 RELEASED_SECONDS = 3.0
-FREE_MOVES = 2  # the starts of two queues may differ by this number, because each queue may be one claim ahead
+FREE_MOVES = 2  # the numbers of starts of two queues may differ by this much, because each queue may be one claim ahead
 
 
 def early(case: Case) -> Iterator[Finding]:
-    """Yield the starts that came before the due time of the producer or the due time in the task's entry."""
+    """Yield a finding for each start before the due time, either the one recorded by the producer or the one in the
+    task's entry.
+    """
     for history in case.histories.values():
         request = history.request.due if history.request is not None else 0.0
         for run in history.runs:
@@ -34,7 +36,7 @@ def early(case: Case) -> Iterator[Finding]:
 
 
 def ahead(case: Case) -> Iterator[Finding]:
-    """Yield the tasks that were started before all tasks that they follow had ended."""
+    """Yield a finding for each task that was started before all tasks that precede it had ended."""
     for history in case.histories.values():
         for run in history.runs[:1]:
             before = () if history.request is None else history.request.before
@@ -48,8 +50,8 @@ def ahead(case: Case) -> Iterator[Finding]:
 
 
 def out_of_order(case: Case) -> Iterator[Finding]:
-    """Check the queue that one worker serves. Yield first attempts that a later task overtook, and tasks that did not
-    start next after their worker was killed.
+    """Check the queue that a single worker serves. Yield first attempts that were overtaken by a later task, and tasks
+    that did not start next after their worker was killed.
     """
     steps = sorted(_steps(case), key=lambda step: step[1].began)
     last: tuple[int, Run] | None = None
@@ -63,8 +65,8 @@ def out_of_order(case: Case) -> Iterator[Finding]:
 
 
 def _steps(case: Case) -> Iterator[tuple[int, Run]]:
-    """Yield the number and the first run of each numbered task. Tasks that the kill of a server may have affected are
-    left out, because no order is promised for them.
+    """Yield the number and the first run of each numbered task. Tasks that may have been affected by a kill of the
+    server are left out, because no order is promised for them.
     """
     for history in case.histories.values():
         request = history.request
@@ -87,7 +89,7 @@ def _not_at_the_head(case: Case, steps: list[tuple[int, Run]]) -> Iterator[Findi
         killed = kills[0]
         others = [span for span in case.causes.spans if not is_of_processes(span.fault)]
         if any(span.overlaps(killed.begin, again, 2.0) for span in others):
-            continue  # because of another fault, the master may have returned the task too late
+            continue  # because of another fault, the master may not have returned the task in time
         passed = [other for other, _ in steps[bisect_left(times, killed.end) : bisect_left(times, again)]]
         if passed:
             text = f"number {number} was given back, and {passed[:5]} started before it"
@@ -99,8 +101,8 @@ def _not_at_the_head(case: Case, steps: list[tuple[int, Run]]) -> Iterator[Findi
 
 @dataclass(frozen=True, slots=True)
 class _Move:
-    """A change of the number of waiting tasks in a queue: `waiting` is 1 when a task was accepted, and -1 when one was
-    started.
+    """A change in the number of waiting tasks of a queue. `waiting` is 1 when a task was accepted, and -1 when a task
+    was started.
     """
 
     boot: float
@@ -112,9 +114,9 @@ def unfair(case: Case) -> Iterator[Finding]:
     """Yield pairs of queues that were not served equally while both had waiting tasks. The queues are in one tier and
     have equal weights.
 
-    A claim takes one task, and the rotation keeps the queues within one claim of each other. But tasks may start in
-    another order than they were claimed, so each worker may hold one claim that does not count yet. Each death of a
-    worker may cost one more claim.
+    A claim takes one task, and the rotation keeps the numbers of claims from any two queues within one of each other.
+    However, tasks may start in a different order than they were claimed, so each worker may hold one claimed task that
+    has not started yet. Each death of a worker may cost one more claim.
     """
     for one, other in combinations(case.evidence.setup.fair, 2):
         worst, boot, bound = _worst(case, one, other)
@@ -124,8 +126,8 @@ def unfair(case: Case) -> Iterator[Finding]:
 
 
 def _worst(case: Case, one: str, other: str) -> tuple[int, float, int]:
-    """Look at the periods in which both queues had waiting tasks. Return the largest difference between the numbers of
-    their starts, the time of this difference, and the permitted difference.
+    """Examine the periods in which both queues had waiting tasks. Return the largest difference between the numbers of
+    starts from the two queues, the time of this difference, and the permitted difference.
     """
     workers = case.evidence.setup.workers
     waiting = {one: 0, other: 0}
@@ -134,7 +136,7 @@ def _worst(case: Case, one: str, other: str) -> tuple[int, float, int]:
     worst = (0, 0.0, FREE_MOVES + workers)
     for move in sorted(_moves(case, (one, other)), key=lambda each: each.boot):
         waiting[move.queue] += move.waiting
-        # The workers may hold all waiting tasks of a queue, so the queue may be empty.
+        # The queue may be empty, because the workers may hold all of its waiting tasks.
         if min(waiting.values()) <= workers:
             ahead = least = most = 0
             began = move.boot
@@ -173,8 +175,8 @@ def _disturbed(case: Case, began: float, until: float) -> int:
 
 
 def not_unique(case: Case) -> Iterator[Finding]:
-    """Yield tasks that were accepted although another live task held their unique key, and tasks that were refused
-    although the task with their key had ended long before.
+    """Yield a finding for each task that was accepted although another live task held its unique key, and for each task
+    that was refused although the task with its key had ended long before.
     """
     by_key: dict[str, list[History]] = {}
     for history in case.histories.values():
@@ -187,8 +189,8 @@ def not_unique(case: Case) -> Iterator[Finding]:
 
 
 def _held_twice(case: Case, key: str, histories: list[History]) -> Iterator[Finding]:
-    """Yield tasks that were accepted while a live task held their key. A task was live at least from the reply that
-    accepted it to the end of its first successful run.
+    """Yield a finding for each task that was accepted while a live task held its key. A task was live at least from the
+    reply that accepted it to the end of its first successful run.
     """
     for holder in histories:
         accepted = holder.accepted

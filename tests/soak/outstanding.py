@@ -1,5 +1,5 @@
-"""The tasks that a producer has sent and that have not ended, according to the tasks' journal. If there are too many,
-the producer pauses. The count needs no reply from the server.
+"""The tasks that a producer has sent and that have not ended, according to the tasks' journal. If there are too many of
+them, the producer pauses. Counting them needs no reply from the server.
 """
 
 import json
@@ -14,7 +14,7 @@ _END: Final = f'"what":"{RunEvent.END.value}"'.encode()
 
 
 class Outstanding:
-    """The ids of accepted tasks that have no end in the tasks' journal at `path` yet."""
+    """The ids of accepted tasks whose end is not yet recorded in the tasks' journal at `path`."""
 
     def __init__(self, path: Path) -> None:
         self._journal = GrowingFile(path)

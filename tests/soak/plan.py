@@ -1,9 +1,9 @@
 """The plan of the nemesis: all faults with their times. They are drawn in advance, so that the seed determines all of
 them. This module does no I/O.
 
-Storms alternate with calms. In a storm, all faults of a profile happen at random. In a calm, nothing happens for a
-while, and then either workers are killed one by one, or a node is lost. There is no other fault in a calm, so the time
-until the affected tasks run again can be measured.
+Storms alternate with calms. In a storm, all faults of the profile happen at random. In a calm, nothing happens at
+first. Then either workers are killed one by one, or a node is lost. A calm has no other faults, so the time until the
+affected tasks run again can be measured.
 """
 
 from collections.abc import Container, Iterator
@@ -15,9 +15,9 @@ from typing import Final
 from soak.faults import KINDS, PROFILES, TARGETS, Fault, FaultScope
 
 FIRST_SECONDS: Final = 1.0
-GAP_SECONDS: Final = 1.3  # the average time between the beginnings of two faults
+GAP_SECONDS: Final = 1.3  # the average time between the starts of two successive faults
 _REST_SECONDS: Final = 1.0  # the shortest time between two faults with the same scope and target
-# How long a node is lost in a calm: one lease, and 3 s in which the recovery of its tasks is observed.
+# How long a node is lost in a calm: for one lease, and then for 3 s in which the recovery of its tasks is observed.
 _LOSS_SECONDS: Final = 8.0
 
 
@@ -44,7 +44,8 @@ class _Weather(Enum):
     LOSS = auto()
 
 
-# The phases and their lengths in seconds, which are repeated. The lull after a loss gives the node time to come back.
+# The phases with their durations in seconds. The sequence is repeated. The lull after a loss gives the node time to
+# come back.
 _WEATHER: Final = (
     (_Weather.STORM, 22.0),
     (_Weather.LULL, 3.0),
@@ -63,7 +64,7 @@ def plan_of(profile: str, seconds: float, seed: int) -> tuple[Planned, ...]:
 
 
 def plan_from(words: list[str]) -> tuple[Planned, ...]:
-    """Return the plan from texts of the form "NAME TARGET AT SECONDS". Raises ValueError."""
+    """Return the plan described by texts of the form "NAME TARGET AT SECONDS". Raises ValueError."""
     parsed = sorted((_parsed(each) for each in words), key=lambda fault: fault[0])
     return tuple(Planned(number, *fault) for number, fault in enumerate(parsed))
 

@@ -1,5 +1,5 @@
-"""Handmade evidence for the tests of the checker. A test starts with a clean history and adds the fault that the
-checker must find.
+"""Handmade evidence for the tests of the checker. A test starts with a clean history, and then adds the violation that
+the checker must find.
 """
 
 from typing import Any, Final
@@ -9,13 +9,13 @@ from soak.evidence import CallEvent, Edge, Evidence, Logged, Quiet, Ran, RunEven
 from soak.faults import Fault
 from soak.findings import Wrong
 
-WALL: Final = 1_700_000_000.0  # the Unix time when CLOCK_BOOTTIME is 0
+WALL: Final = 1_700_000_000.0  # the Unix time at which CLOCK_BOOTTIME is 0
 LEASE_SECONDS: Final = 5.0
 NODE_A: Final = "host.aaaa"
 NODE_B: Final = "host.bbbb"
 OWNER_A: Final = f"{NODE_A}:1:11"
 OWNER_B: Final = f"{NODE_B}:1:21"
-# Fields of a run in another worker of node a, and of a run in the other node.
+# The fields of a run in the second worker of node a, and those of a run in the other node.
 OTHER: Final[dict[str, Any]] = {"pid": 102, "owner": f"{NODE_A}:2:12"}
 FAR: Final[dict[str, Any]] = {"pid": 201, "owner": OWNER_B}
 CLEAN: Final = Quiet(
@@ -38,7 +38,7 @@ CLEAN: Final = Quiet(
 
 
 class Plot:
-    """A builder of evidence. Times are those of CLOCK_BOOTTIME. Two nodes with two workers each run from time 0."""
+    """A builder of evidence. Times are readings of CLOCK_BOOTTIME. Two nodes with two workers each run from time 0."""
 
     def __init__(self, **setup: Any) -> None:
         self._setup = setup
@@ -51,17 +51,17 @@ class Plot:
         self.log(0.0, "b", "fleet.starting", node=NODE_B)
 
     def add(self, what: CallEvent, task_id: str, boot: float, **fields: Any) -> "Plot":
-        """Add a record of a producer."""
+        """Add a record to a producer's journal."""
         self._sent.append(Sent(what, task_id, WALL + boot, boot, **fields))
         return self
 
     def accept(self, task_id: str, boot: float, **fields: Any) -> "Plot":
-        """Add a task that was sent at this time and accepted a millisecond later."""
+        """Add a task that was sent at `boot` and accepted a millisecond later."""
         self.add(CallEvent.INTENDED, task_id, boot, **({"queue": "mail"} | fields))
         return self.add(CallEvent.ACCEPTED, task_id, boot + 0.001)
 
     def mark(self, what: RunEvent, task_id: str, boot: float, **fields: Any) -> "Plot":
-        """Add a record of a task, by default from the first worker of node a."""
+        """Add a record of a task. Its worker is the first worker of node a, unless the fields name another one."""
         given: dict[str, Any] = {
             "queue": "mail",
             "name": "work",
@@ -77,12 +77,12 @@ class Plot:
     def run(
         self, task_id: str, begin: float, end: float | None = None, how: RunEvent = RunEvent.END, **fields: Any
     ) -> "Plot":
-        """Add a run with the records of its start and its end. Without `end`, only the start is recorded."""
+        """Add a run, with the records of its start and its end. If `end` is None, only the start is recorded."""
         self.mark(RunEvent.START, task_id, begin, **fields)
         return self if end is None else self.mark(how, task_id, end, **fields)
 
     def strike(self, fault: Fault, target: str, begin: float, end: float | None = None, **fields: Any) -> "Plot":
-        """Add a fault. If no end is given, it ends at once."""
+        """Add a fault. Without an end, the fault ends at once."""
         number = len(self._strikes)
         for edge, boot in ((Edge.BEGIN, begin), (Edge.END, begin + 0.001 if end is None else end)):
             self._strikes.append(Strike(edge, number, fault, target, WALL + boot, boot, **fields))
@@ -94,12 +94,14 @@ class Plot:
         return self
 
     def quiet(self, **fields: Any) -> "Plot":
-        """Set values of the quiet window. Values that are not set are the expected ones."""
+        """Set values of the quiet window. All other values are as expected."""
         self._quiet |= fields
         return self
 
     def evidence(self) -> Evidence:
-        """Return the evidence so far. The server's totals agree with the evidence unless they were set differently."""
+        """Return the evidence so far. The server's totals agree with the evidence unless the test has set them to other
+        values.
+        """
         accepted = sum(each.what is CallEvent.ACCEPTED for each in self._sent)
         done = len({mark.id for mark in self._ran if mark.what is RunEvent.END})
         fields = {name: getattr(CLEAN, name) for name in CLEAN.__slots__} | {"accepted": accepted, "done": done}

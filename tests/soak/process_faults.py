@@ -9,13 +9,13 @@ from soak.act import Act, kill, living, stop
 from soak.faults import Fault
 from soak.node import Node
 
-_PATIENCE_SECONDS: Final = 0.4  # the longest wait for a worker that is running a task
+_PATIENCE_SECONDS: Final = 0.4  # the longest time that a fault waits for a worker that is running a task
 _TICK_SECONDS: Final = 0.02
 _BUSY_SHARE: Final = 0.8  # the share of these faults that hit a worker with a running task, if there is one
 
 
 def choose(fault: Fault, node: Node, random: Random) -> Act | None:
-    """Return the steps of a fault of a node's processes, or None if the node has no such process."""
+    """Return the steps of a fault that affects processes of a node, or None if the node has no such process."""
     return None if node.is_stopped else _ACTS[fault](node, random)
 
 

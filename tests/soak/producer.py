@@ -1,10 +1,10 @@
 """A process that sends tasks and records the replies: `python -m soak.producer FOLDER NAME URL SEED`.
 
-1. The journal has each call before it is made, and then its reply. 2. A call without a reply is repeated with
-   `Uncertain.repeat` until there is a reply or a repeat would come too late. A call for the ordered queue waits for the
-   reply to the previous call. All other calls are made in the meantime. 3. The producer pauses while too many of its
-   tasks have not ended, so that a fleet under faults is not overloaded. 4. SIGTERM ends the load. Calls that are still
-   in doubt are resolved first.
+1. The producer writes each call to its journal before it makes the call, and then writes the reply. 2. A call without a
+   reply is repeated with `Uncertain.repeat` until there is a reply or a repeat would come too late. A call for the
+   ordered queue waits for the reply to the previous call. All other calls are made in the meantime. 3. The producer
+   pauses while too many of its tasks have not ended, so that a fleet under faults is not overloaded. 4. SIGTERM ends
+   the load. Calls that are still in doubt are resolved first.
 """
 
 import argparse
@@ -34,7 +34,7 @@ MOST_OUTSTANDING: Final = 250
 _TIMEOUT_SECONDS: Final = 1.5
 _Handle = Handle[object] | ChainHandle | GroupHandle
 _TICK_SECONDS: Final = 0.02
-# The load's own clock advances at most this much per step, even if a call took longer.
+# The load's own clock advances by at most this much per step, even if a call took longer.
 _LONGEST_STEP_SECONDS: Final = 0.1
 _AGAIN_SECONDS: Final = 0.3
 _CANCELS: Final = {
@@ -46,7 +46,7 @@ _CANCELS: Final = {
 
 
 class Producer:
-    """The sender of one load. `doubts` has the calls that were sent without a reply, and must be repeated."""
+    """A producer with its load. `doubts` has the calls that were sent but got no reply, and must be repeated."""
 
     def __init__(self, folder: Path, name: str, url: str) -> None:
         self._journal = Journal(folder / f"producer-{name}.jsonl")
@@ -118,7 +118,7 @@ class Producer:
                 time.sleep(_AGAIN_SECONDS)
 
     def repeat_oldest(self) -> None:
-        """Repeat the call that has been in doubt for longest."""
+        """Repeat the call that has been in doubt the longest."""
         intent, error = self.doubts.popleft()
         part = _part(intent, error)
         try:
@@ -130,7 +130,7 @@ class Producer:
                 self._record(CallEvent.UNKNOWN, part, part.ids, _error_text(again))
             else:
                 self.doubts.append((part, again))
-        except Unavailable as refused:  # this repeat was refused, but the first call may have been accepted
+        except Unavailable as refused:  # this repeat was refused, but the original call may have been accepted
             self._record(CallEvent.UNKNOWN, part, part.ids, _error_text(refused))
 
     def _bare(self, intent: Intent, send: Callable[[str], object]) -> None:
@@ -194,8 +194,8 @@ def _calls(intent: Intent) -> list[Call[object]]:
 
 
 def _part(intent: Intent, doubt: Uncertain) -> Intent:
-    """Return the part of a call that is in doubt. Groups and chains are accepted as a whole, so all of their tasks are
-    in doubt together.
+    """Return the tasks of a call whose acceptance is in doubt. Groups and chains are accepted as a whole, so all of
+    their tasks are in doubt together.
     """
     kept = intent.ids if intent.verb in FLOWS else tuple(each for each in intent.ids if each in doubt.ids)
     return dataclasses.replace(intent, ids=kept)
@@ -206,7 +206,7 @@ def _error_text(error: Exception) -> str:
 
 
 class _Ending:
-    """A handler of SIGTERM. `stop_requested` is set once the signal was received."""
+    """A handler of SIGTERM. `stop_requested` becomes true when the signal is received."""
 
     def __init__(self) -> None:
         self.stop_requested = False
@@ -217,7 +217,9 @@ class _Ending:
 
 
 def produce(producer: Producer, load: Load, ending: _Ending) -> None:
-    """Send the load until SIGTERM, and pause while too many tasks have not ended. Then resolve the calls in doubt."""
+    """Send the load until SIGTERM, but pause while too many tasks have not ended. Then resolve the calls that are in
+    doubt.
+    """
     at = 0.0
     looked = time.monotonic()
     while not ending.stop_requested:

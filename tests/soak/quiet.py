@@ -1,7 +1,7 @@
 """The quiet window. Every accepted task must end, and a fleet without tasks must do nothing.
 
-1. Wait until lanes, in-flight lists and the delayed set are empty, and both nodes have all their children.
-2. Read the holdings of the processes twice, some seconds apart. Nothing may have grown.
+1. Wait until lanes, in-flight lists and the delayed set are empty, and both nodes have all their children. 2. Read the
+holdings of the processes twice, a few seconds apart. They must not have grown.
 3. Run the audit and record its result.
 4. Stop both nodes, which must exit with 0 and leave nothing behind.
 """
@@ -27,15 +27,16 @@ IDLE_SECONDS: Final = 4.0
 _LEAVE_SECONDS: Final = 20.0
 _GONE_SECONDS: Final = 3.0
 _TICK_SECONDS: Final = 0.1
-# A process may have grown by this much since the start of the soak, because a worker opens an event loop and a journal.
+# A process may have grown by this much since the start of the soak, because a worker opens an event loop and a journal
+# when it first needs them.
 _MORE_DESCRIPTORS: Final = 6
 _MORE_MEMORY_MB: Final = 12.0
 _KEYS: Final = Keys(NAMESPACE)
 
 
 def be_quiet(testbed: Testbed, at_start: FleetHoldings, keep_nodes: Callable[[], None]) -> FleetHoldings:
-    """Run the quiet window except for the stop of the nodes. `at_start` has the holdings of the processes before the
-    first task. Return their current holdings.
+    """Run the quiet window, but do not stop the nodes. `at_start` has the holdings of the processes before the first
+    task. Return their current holdings.
     """
     with redis.Redis.from_url(testbed.server.url, decode_responses=True, socket_timeout=10) as client:
         _wait_until_ended(testbed, client, keep_nodes)
@@ -124,7 +125,7 @@ def _audit(testbed: Testbed) -> dict[str, Any]:
 
 
 def leave(testbed: Testbed) -> None:
-    """Stop all nodes, and add anything unusual about their end to the oddities."""
+    """Stop all nodes, and add anything unusual about their exits to the oddities."""
     for node in testbed.nodes.values():
         node.is_leaving = True
         node.signal(signal.SIGTERM)

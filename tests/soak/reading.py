@@ -32,9 +32,9 @@ R = TypeVar("R", Sent, Ran, Strike)
 
 
 def read_evidence(folder: Path) -> Evidence:
-    """Return all evidence in a folder. Raises FileNotFoundError if there is no setup, and ValueError for an invalid
-    line. The folder may be read while the soak runs. The runs are read first, so that the causes of these runs are
-    already recorded when the other files are read.
+    """Return all evidence in a folder. Raises FileNotFoundError if there is no setup, and ValueError if a line is not
+    valid. The folder may be read during the soak. The runs are read first. Their causes are therefore already recorded
+    when the other files are read.
     """
     ran = sorted(_all(folder, RUNS_FILE, ran_of), key=lambda each: each.boot)
     sent = sorted(_all(folder, PRODUCERS, sent_of), key=lambda each: each.boot)

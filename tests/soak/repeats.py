@@ -9,7 +9,7 @@ from soak.findings import Finding, Wrong
 from soak.histories import History, Run
 
 # After the last record of a task, the worker needs about 30 us to write the outcome into its slot. On a busy machine,
-# other processes may run first.
+# other processes may delay it.
 SETTLING_SECONDS = 0.1
 
 
@@ -22,7 +22,7 @@ def repeats(case: Case) -> Iterator[Finding]:
 
 
 def cause_of(case: Case, history: History, run: Run, following: Run) -> str | None:
-    """Return why a task was started again after this run, or None if no record explains it."""
+    """Return why a task was started again after this run, or None if no recorded event explains it."""
     causes = case.causes
     until = following.began
     ended_before = run.end is not None and run.end.boot <= until
@@ -39,16 +39,16 @@ def cause_of(case: Case, history: History, run: Run, following: Run) -> str | No
 
 
 def _of_lost_writes(case: Case, run: Run, until: float) -> str | None:
-    """Return the kill of the server that may have lost the claim of this run, which is made just before its start, or
-    its outcome, which is sent just after its end.
+    """Return the fault that killed the server and so may have lost a write of this run: the claim, made just before the
+    start, or the outcome, sent just after the end.
     """
     instants = [run.began, *([run.finished] if run.finished is not None and run.finished <= until else [])]
     return next((cause for each in instants if (cause := case.causes.of_lost_writes(each, each))), None)
 
 
 def _of_death_while_settling(case: Case, history: History, run: Run, until: float) -> str | None:
-    """Return the cause that killed the worker after the function had ended but before its outcome was in the slot. A
-    later death does not explain a repeated start.
+    """Return the fault that killed the worker after the function had ended but before its outcome was in the slot. A
+    later death does not explain why the task was started again.
     """
     finished = run.finished
     pid = run.start.pid

@@ -30,13 +30,13 @@ from support.servers import Server, server_binaries
 
 _MEMORY: Final = Path("/dev/shm")
 READY_SECONDS: Final = 60.0
-_CLEAR_SECONDS: Final = 70.0  # longer than the 50 s for which a producer repeats calls
+_CLEAR_SECONDS: Final = 70.0  # longer than the 50 s for which a producer repeats its calls
 _TICK_SECONDS: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The options of a soak, and its plan of faults."""
+    """The options of a soak, with its plan of faults."""
 
     profile: str
     seconds: float
@@ -73,7 +73,7 @@ def soak(wanted: Wanted, folder: Path) -> Ran:
 
 
 def setup_of(wanted: Wanted) -> Setup:
-    """Return the setup of the fleet, which the checker needs."""
+    """Return the configuration of the fleet, as far as the checker needs it."""
     return Setup(
         seed=wanted.seed,
         profile=wanted.profile,
@@ -109,8 +109,8 @@ def _testbed(wanted: Wanted, folder: Path) -> Iterator[Testbed]:
 
 
 def _start_server(wanted: Wanted, stack: ExitStack, *, reached_by_hosts: bool) -> Server:
-    # All data is on disk before each reply, so accepted tasks still exist after a kill. The checker can therefore be
-    # exact.
+    # The server writes all data to disk before each reply, so accepted tasks survive a kill. The checker can therefore
+    # be exact.
     options = {"appendonly": "yes", "appendfsync": "always", "protected_mode": "no"}
     server = Server(server_binaries()[wanted.server], _folder(stack, "server"), **options)
     server.addresses += [SERVER_ADDRESS] if reached_by_hosts else []
@@ -119,16 +119,16 @@ def _start_server(wanted: Wanted, stack: ExitStack, *, reached_by_hosts: bool) -
 
 
 def _earlier_version(wanted: Wanted, stack: ExitStack) -> Sequence[Path]:
-    """If the plan changes versions, return the source roots of the earlier version, with which the nodes start.
-    Otherwise return an empty sequence.
+    """Return the source roots of the earlier version with which the nodes start, or an empty sequence if the plan
+    changes no versions.
     """
     is_needed = any(KINDS[planned.fault].scope is FaultScope.VERSION for planned in wanted.plan)
     return unpack_earlier_version(_folder(stack, "earlier")) if is_needed else ()
 
 
 def _folder(stack: ExitStack, purpose: str) -> Path:
-    # The folder is in memory. A killed server loses no data in it, and the response times do not depend on a shared
-    # disk.
+    # The folder is in memory. A killed server does not lose the data in it, and the response times do not depend on a
+    # shared disk.
     place = _MEMORY if _MEMORY.is_dir() else None
     return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=f"rota-soak-{purpose}-", dir=place)))
 
@@ -150,8 +150,8 @@ def _wait_until_whole(testbed: Testbed) -> None:
 
 @contextmanager
 def _producers(testbed: Testbed, seed: int) -> Iterator[None]:
-    """Run two producers for a block of code. One producer is behind a link, so link faults hit it. The other one
-    connects directly, and also sends the calls whose order is checked.
+    """Run two producers during a `with` block. One producer is behind a link, so faults of links affect it. The other
+    producer connects directly, and also sends the calls whose order is checked.
     """
     urls = {"direct": testbed.server.url, "linked": testbed.links[PRODUCERS].url}
     running = [_produce(testbed.folder, name, url, seed) for name, url in urls.items()]

@@ -23,7 +23,7 @@ _KEYS: Final = Keys(NAMESPACE)
 
 
 def choose(fault: Fault, server: Server, seconds: float, _random: Random) -> Act:
-    """Return the steps of a fault of the server."""
+    """Return the steps of a fault that affects the server."""
     return _ACTS[fault](server, seconds)
 
 
@@ -56,7 +56,7 @@ def _pause_writes(server: Server, seconds: float) -> Act:
 
 
 def _sleep(server: Server, seconds: float) -> Act:
-    # The reply comes only at the end of the pause, and no process reads it.
+    # The reply comes only at the end of the pause, and nobody reads it.
     client = redis.Redis.from_url(server.url, socket_timeout=seconds + _TIMEOUT_SECONDS)
 
     def do() -> None:

@@ -1,4 +1,4 @@
-"""The tasks of a soak. Each attempt is recorded at its start and its end, independently of Redis."""
+"""The tasks of a soak. The start and the end of each attempt are recorded independently of Redis."""
 
 import asyncio
 import functools
@@ -14,7 +14,7 @@ from soak.evidence import RUNS_FILE, Journal, RunEvent, ran_now
 
 
 class Refusal(Exception):
-    """The error that a task raises to be retried."""
+    """The exception with which a task fails so that it is retried."""
 
 
 @functools.cache
@@ -44,7 +44,7 @@ def short() -> None:
 
 @rota.task
 def step(number: int) -> None:
-    """Do nothing. `number` is the position of the task in a sequence."""
+    """Do nothing. `number` is the position of the task in its sequence."""
 
 
 @rota.task
@@ -68,14 +68,14 @@ def alone(key: int) -> int:
 
 @rota.task(base=0.1, max_delay=1.0)
 def fail(times: int) -> None:
-    """Raise in the first `times` attempts, each of which is then retried."""
+    """Raise an exception in each of the first `times` attempts, so that the task is retried."""
     if rota.current_task().attempt <= times:
         raise Refusal("not yet")
 
 
 @rota.task(base=0.1)
 def fail_always() -> None:
-    """Raise in each attempt, so that the task becomes dead in the end."""
+    """Raise an exception in each attempt, so that the task finally becomes dead."""
     raise Refusal("never")
 
 
@@ -87,14 +87,14 @@ def raise_dead() -> None:
 
 @rota.task
 def kill_worker() -> None:
-    """End this process, as a crash in native code does, unless an earlier attempt has crashed."""
+    """Kill this process, as a crash in native code does, unless an earlier attempt has crashed."""
     if _is_to_die():
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 @rota.task
 def leave() -> None:
-    """End this process with `os._exit`, unless an earlier attempt has crashed."""
+    """Exit this process with `os._exit`, unless an earlier attempt has crashed."""
     if _is_to_die():
         os._exit(3)
 
@@ -110,7 +110,7 @@ def _is_to_die() -> bool:
 @rota.task
 def have_a_child(seconds: float) -> None:
     """Start a process that would run for an hour, and end it after this number of seconds. If the worker is killed
-    before, the process must end too.
+    earlier, the started process must end too.
     """
     with subprocess.Popen(["sleep", "3600"]) as child:
         try:

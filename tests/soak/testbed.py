@@ -1,5 +1,5 @@
-"""The environment of a soak: one server, the nodes, their links to the server, and the oddities that the
-nemesis found.
+"""The environment of a soak: one server, the nodes and their links to the server. It also collects the oddities that
+are noticed during the run.
 """
 
 from dataclasses import dataclass, field
@@ -22,11 +22,11 @@ class Testbed:
     folder: Path
     server: Server
     nodes: dict[str, Node]
-    links: dict[str, FaultyLink]  # the links by target: each node without a host, and the producers
-    oddities: list[str] = field(default_factory=list)  # descriptions for people; any oddity fails the run
+    links: dict[str, FaultyLink]  # the link of each target: of each node without its own host, and of the producers
+    oddities: list[str] = field(default_factory=list)  # descriptions for people; a run with any oddity fails
 
     def act_for(self, planned: Planned, seed: int) -> Act | None:
-        """Choose the steps of a planned fault, or return None if its target does not exist at the moment."""
+        """Choose the steps of a planned fault. Return None if the target of the fault does not exist at the moment."""
         random = Random(f"{seed} {planned.number}")
         match KINDS[planned.fault].scope:
             case FaultScope.PROCESSES:

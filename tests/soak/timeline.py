@@ -1,4 +1,4 @@
-"""The timeline of one task: all records about it from all sources, ordered by time."""
+"""The timeline of one task: all records about the task from all sources, ordered by time."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ from soak.causes import Span
 from soak.evidence import Evidence, Logged, Ran, Sent
 from soak.histories import History
 
-AROUND_SECONDS = 1.0  # faults are also shown if they are this close to the first or the last record
+AROUND_SECONDS = 1.0  # faults are also shown if they are within this time of the first or the last record
 MOST_LINES = 200
 _SHOWN_ELSEWHERE = frozenset({"timestamp", "level", "event", "exception", "task_id"})
 
@@ -15,8 +15,8 @@ Line = tuple[float, str]
 
 
 def timeline(case: Case, task_id: str) -> list[str]:
-    """Return lines with all records of a task and of the processes that ran it, and with the faults during that time.
-    Times are in seconds after the first record of the soak.
+    """Return lines with all records of a task and of the processes that ran the task, and with the faults during that
+    time. Times are in seconds after the first record of the soak.
     """
     history = case.histories.get(task_id, History(task_id))
     own = [*_sent_lines(history), *_run_lines(history)]

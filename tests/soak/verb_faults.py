@@ -1,5 +1,5 @@
-"""Requests of operators to a working node, by control commands and signals: another number of workers, a quiet period,
-a restart with fresh code, and reports.
+"""Requests that an operator makes to a running node by control commands and signals: a different number of workers, a
+quiet period, a restart with fresh code, and reports.
 """
 
 import signal
@@ -15,7 +15,7 @@ _MOST_WORKERS: Final = 6
 
 
 def choose(fault: Fault, node: Node, random: Random) -> Act | None:
-    """Return the steps of a request to a node, or None if its master is stopped or was never ready."""
+    """Return the steps of a request to a node, or None if the node's master is stopped or has never been ready."""
     return None if node.is_stopped or not node.has_been_ready() else _ACTS[fault](node, random)
 
 
@@ -45,7 +45,7 @@ def _quiet(node: Node, random: Random) -> Act:
         if by_signal:
             node.signal(signal.SIGCONT)
 
-    def resumed() -> bool:  # a SIGCONT may have no effect if another signal follows at once
+    def resumed() -> bool:  # repeated, because a SIGCONT may have no effect if another signal follows at once
         return bool(node.request("resume").get("ok"))
 
     return Act(do, undo=undo, is_over=_of_its_life(node, resumed), detail="by signal" if by_signal else "by verb")
@@ -62,8 +62,8 @@ def _report(node: Node, _random: Random) -> Act:
 
 
 def _of_its_life(node: Node, is_undone: Callable[[], bool]) -> Callable[[], bool]:
-    """Return a function that repeats a request until it succeeds. The function also ends if the node was restarted,
-    because the new master never received the request that must be undone.
+    """Return a function that repeats a request until it succeeds. The function also stops if the node was restarted,
+    because the new master never received the request that is to be undone.
     """
     pid = node.pid
     return lambda: node.pid != pid or (not node.is_stopped and is_undone())

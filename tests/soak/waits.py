@@ -1,4 +1,6 @@
-"""Checks of waiting times: of first starts while workers were idle, and of tasks whose worker or node was killed."""
+"""Checks of waiting times: of first starts while workers were idle, and of the restarts of tasks whose worker or node
+was killed.
+"""
 
 import math
 from bisect import bisect_left
@@ -15,12 +17,12 @@ from soak.histories import History, Run
 
 WAIT_SECONDS = 3.0
 RECOVERY_SECONDS = 1.0
-NODE_SECONDS = 2.0  # how long the recovery from a lost node may take, in addition to the lease
-LULL_SECONDS = 2.5  # a recovery is measured only if all other faults ended this long ago
-STALL_SECONDS = 0.2  # a call that takes this long is a stall; normally it takes 0.3 ms
-REPLACED_SECONDS = 0.5  # how long it takes to replace a killed worker
-# These faults delay no task. A server that is out of memory refuses enqueues, but the fleet runs the tasks that the
-# server has.
+NODE_SECONDS = 2.0  # the time that the recovery from a lost node may take in addition to the lease
+LULL_SECONDS = 2.5  # a recovery is measured only if all other faults ended at least this long before
+STALL_SECONDS = 0.2  # a call that takes at least this long is a stall; normally a call takes 0.3 ms
+REPLACED_SECONDS = 0.5  # the time that it takes to replace a killed worker
+# These faults delay no task. A server that is out of memory refuses enqueues, but the fleet still runs the tasks in the
+# server.
 _HARMLESS = frozenset(
     {
         Fault.KILL_EXPORTER,
@@ -37,9 +39,9 @@ Times = list[tuple[float, float]]
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """The recovery of a task whose worker or node was killed. `seconds` is the time from the kill to the logged return
-    to its lane, or to the next start if that was not logged. Times in which no worker was free, or in which the server
-    responded slowly, do not count.
+    """The recovery of a task whose worker or node was killed. `seconds` is the time from the kill to the moment at
+    which the task was logged as returned to its lane, or to its next start if no return was logged. Times in which no
+    worker was free, or in which the server responded slowly, do not count.
     """
 
     task_id: str
@@ -48,7 +50,7 @@ class Recovery:
     cause: Span
 
 
-# Times in which waits cannot be checked
+# Times whose waits cannot be checked
 
 
 def unrest(case: Case) -> Times:
@@ -59,8 +61,8 @@ def unrest(case: Case) -> Times:
 
 
 def _after_effects(span: Span, lease_seconds: float) -> float:
-    """Return for how many seconds after its end a fault may still make tasks wait: for a new process, a connection, or
-    the end of a lease.
+    """Return for how many seconds after its end a fault may still make tasks wait. They may wait for a new process, a
+    connection, or the expiry of a lease.
     """
     if is_of_processes(span.fault):
         return 1.0
@@ -68,7 +70,7 @@ def _after_effects(span: Span, lease_seconds: float) -> float:
 
 
 def busy(case: Case) -> Times:
-    """Return the times in which no worker was free, because each ran a task or had just been killed."""
+    """Return the times in which no worker was free, because each worker was running a task or had just been killed."""
     changes: list[tuple[float, int]] = []
     for history in case.histories.values():
         runs = (
@@ -108,8 +110,8 @@ def stalls(case: Case) -> Times:
 
 
 def _off(causes: Causes, run: Run) -> float:
-    """Return when a worker was no longer busy with a run: at its end, at the kill of the worker, or 5 s after its start
-    if neither is known.
+    """Return when a worker was no longer busy with a run. This is the end of the run, or the kill of the worker, or 5 s
+    after the start if neither is known.
     """
     if run.end is not None:
         return run.end.boot
@@ -118,7 +120,7 @@ def _off(causes: Causes, run: Run) -> float:
 
 
 def joined(times: Iterable[tuple[float, float]]) -> Times:
-    """Return the times in order, with overlapping ones joined."""
+    """Return the times in order. Times that overlap are joined."""
     found: Times = []
     for begin, end in sorted(times):
         if found and begin <= found[-1][1]:
@@ -129,7 +131,7 @@ def joined(times: Iterable[tuple[float, float]]) -> Times:
 
 
 def without(begin: float, end: float, times: Times) -> Times:
-    """Return the parts of the time from `begin` to `end` that are outside these times. `times` must be the result of
+    """Return the parts of the time from `begin` to `end` that are outside `times`. `times` must be a result of
     `joined`.
     """
     left = begin
@@ -148,7 +150,9 @@ def without(begin: float, end: float, times: Times) -> Times:
 
 
 def waited(case: Case) -> Iterator[Finding]:
-    """Yield first starts that came too late: for too long, a worker was idle and there was no fault."""
+    """Yield a finding for each first start that came too late, that is, after a worker had been idle for too long while
+    there was no fault.
+    """
     cut = joined([*unrest(case), *busy(case), *stalls(case)])
     apart = {*case.evidence.setup.apart, case.evidence.setup.order_queue}
     for history in case.histories.values():
@@ -168,8 +172,8 @@ def waited(case: Case) -> Iterator[Finding]:
 
 
 def recoveries(case: Case, *, of_nodes: bool) -> list[Recovery]:
-    """Return the recoveries of tasks whose worker was killed, or whose node was killed if `of_nodes` is set. Recoveries
-    with which another fault interfered are left out.
+    """Return the recoveries of tasks whose worker was killed or, if `of_nodes` is set, whose node was killed.
+    Recoveries that were disturbed by another fault are left out.
     """
     faults = ENDS_NODE if of_nodes else frozenset({Fault.KILL_WORKER, Fault.KILL_SEVERAL, Fault.KILL_WORKERS})
     cut = joined([*busy(case), *stalls(case)])
@@ -214,8 +218,8 @@ def _is_judged(case: Case, history: History, span: Span, following: Run) -> bool
 
 
 def slow_recoveries(case: Case) -> Iterator[Finding]:
-    """Yield the recoveries from lost nodes that took longer than the lease plus 2 s. In addition, yield the slowest
-    recovery from a killed worker if the 99th percentile of these recoveries is over 1 s.
+    """Yield the recoveries from lost nodes that took longer than the lease plus 2 s. If the 99th percentile of the
+    recoveries from killed workers is over 1 s, also yield the slowest of these.
     """
     limit = case.evidence.setup.lease_seconds + NODE_SECONDS
     for each in recoveries(case, of_nodes=True):
@@ -230,6 +234,6 @@ def slow_recoveries(case: Case) -> Iterator[Finding]:
 
 
 def percentile(values: Iterable[float], share: float) -> float:
-    """Return the smallest value that this share of the values does not exceed, or 0 if there are no values."""
+    """Return the smallest value that is at least as large as this share of the values, or 0 if there are no values."""
     ordered = sorted(values)
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)] if ordered else 0.0

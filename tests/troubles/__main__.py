@@ -1,4 +1,4 @@
-"""Run one trouble for inspection: `make trouble NAME=saturation` runs until Ctrl-C."""
+"""Run a trouble so that you can inspect it: `make trouble NAME=saturation` runs until Ctrl-C."""
 
 import argparse
 import signal

@@ -1,4 +1,4 @@
-"""The alerts of each trouble, and the first line of the status page and of `rota top`."""
+"""The alerts that each trouble must cause, and the first line of the status page and of `rota top`."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

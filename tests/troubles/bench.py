@@ -1,5 +1,5 @@
-"""Several fleets with one trouble each, and one Prometheus with the project's rules that scrapes all of them. Each
-scene is a separate job with the name of the scene.
+"""Several fleets with one trouble each, and a Prometheus server with the project's rules that scrapes all of them. Each
+scene is a separate Prometheus job, named after the scene.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,7 +23,7 @@ _STARTED_AT_ONCE: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Firing:
-    """An alert that fires or has fired. `began_at` is the Unix time of the first evaluation at which it fired."""
+    """An alert that is firing or has fired. `began_at` is the Unix time of the first evaluation at which it fired."""
 
     alert: str
     severity: str
@@ -69,12 +69,14 @@ class Bench:
         return prometheus
 
     def begin(self, name: str) -> None:
-        """Begin the trouble of this scene, which lasts until the bench ends."""
+        """Begin the trouble of this scene. It lasts until the bench ends."""
         scene = self.scenes[name]
         scene.closing.enter_context(TROUBLES[name].happens(scene))
 
     def firing(self, name: str) -> list[Firing]:
-        """Return the alerts that have fired in a scene within the last quarter of an hour, in order of time."""
+        """Return the alerts that have fired in a scene within the last quarter of an hour, in the order in which they
+        fired.
+        """
         ever = self.prometheus.query_range(f'ALERTS{{alertstate="firing", job="{name}"}}', seconds=900)
         return sorted(map(_firing, ever.result), key=lambda each: each.began_at)
 
@@ -91,7 +93,7 @@ def rule_files() -> list[str]:
 
 
 def shortened_rules(folder: Path) -> list[str]:
-    """Write the shortened rules to the folder. Returns their paths."""
+    """Write the shortened rules to the folder, and return the paths of the files."""
     for name in rule_files():
         (folder / name).write_text(shortened((DEPLOY / name).read_text(), SHORTENED))
     return [str(folder / name) for name in rule_files()]

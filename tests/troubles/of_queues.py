@@ -1,4 +1,4 @@
-"""Troubles of queues, whose tasks are not done in time or not at all."""
+"""Troubles of queues. Their tasks are not done in time, or not at all."""
 
 import warnings
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ def saturation(scene: Scene) -> Iterator[None]:
     _purge(scene, WORK_QUEUE)
 
 
-# The pool has one worker, and nothing limits the number of tasks that keep the worker busy.
+# The worker is the only one of its pool, and the tasks that keep it busy are not limited in number.
 @trouble(
     tiers=[["steady", "work"], ["rare"], ["reports"], ["default"]],
     pools={

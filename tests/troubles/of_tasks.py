@@ -1,4 +1,4 @@
-"""Troubles that the application's code causes."""
+"""Troubles caused by the application's code."""
 
 import os
 import signal

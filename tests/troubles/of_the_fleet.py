@@ -1,4 +1,4 @@
-"""Troubles of the fleet and its surroundings: processes, nodes, the server, the file, the log."""
+"""Troubles of the fleet and its surroundings: of processes, nodes, the server, the configuration file and the log."""
 
 import fcntl
 import os
@@ -67,7 +67,7 @@ def bad_reload(scene: Scene) -> Iterator[None]:
 
 
 def _log_through_reader(scene: Scene) -> subprocess.Popen[bytes]:
-    """Let the fleet log to a pipe that holds only a few lines, and copy the output to the log file."""
+    """Let the fleet log to a pipe that can hold only a few lines, and copy the output of the pipe to the log file."""
     with (scene.fleet.folder / LOG_FILE).open("ab") as file:
         reader = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=file)
     scene.closing.enter_context(reader)

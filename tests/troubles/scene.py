@@ -1,4 +1,4 @@
-"""The scene of a trouble: a separate server and fleet with shortened times, and a task that runs every second."""
+"""The scene of a trouble: a server and a fleet of its own with shortened times, and a task that runs every second."""
 
 import shutil
 from collections.abc import Callable, Iterator, Mapping
@@ -12,8 +12,8 @@ from support.fleets import RunningFleet
 from support.servers import Server, server_binaries
 from support.waiting import repeating, until
 
-# The factor by which times and the windows of the rules are shorter than by default. Heartbeats and leases are
-# shortened less, because a loaded machine needs their tolerance.
+# The factor by which all times, including the windows of the rules, are shorter than by default. Heartbeats and leases
+# are shortened less, because their tolerance is needed on a loaded machine.
 SHORTENED: Final = 20
 BEGIN_SECONDS: Final = 90.0
 STEADY_QUEUE: Final = "steady"
@@ -34,8 +34,8 @@ _SETTINGS: Final[Mapping[str, Any]] = {
 
 @dataclass
 class Scene:
-    """The nodes of one fleet and their server. The fleet's namespace is the name of the scene. `prepared` is the result
-    of the trouble's `prepare`, and `closing` ends everything.
+    """The nodes of one fleet, and their server. The fleet's namespace is the name of the scene. `prepared` is the
+    result of the trouble's `prepare`, and `closing` stops everything.
     """
 
     name: str
@@ -52,11 +52,11 @@ class Scene:
 
     @property
     def fleet(self) -> RunningFleet:
-        """The observed node, which exists to the end."""
+        """The observed node, which exists until the end."""
         return self.nodes[0]
 
     def add_node(self, **settings: Any) -> RunningFleet:
-        """Return another node of the fleet, which is not started yet."""
+        """Return another node of the fleet, which has not been started yet."""
         folder = self.folder / f"node{len(self.nodes) + 1}"
         folder.mkdir()
         node = RunningFleet(self.server.url, self.name, folder, **{**_SETTINGS, **settings})
@@ -72,12 +72,12 @@ class Scene:
         return self
 
     def targets(self) -> list[str]:
-        """Return the host and port of each node in the form of Prometheus targets."""
+        """Return the host and port of each node, in the form of Prometheus targets."""
         return [node.target() for node in self.nodes]
 
 
 def begun(condition: Callable[[], object], what: str) -> None:
-    """Wait until the trouble is visible, long enough for a loaded machine."""
+    """Wait until the trouble is visible. The wait is long enough for a loaded machine."""
     until(condition, what, BEGIN_SECONDS, pause_seconds=0.5)
 
 
@@ -91,9 +91,9 @@ Happening = Callable[[Scene], AbstractContextManager[None]]
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """A problem of a fleet. `happens` is a context manager. When it is entered, it begins the trouble and waits until
-    the trouble is visible. When it is left, it undoes as much as it can. `prepare` is called before the fleet starts.
-    `settings` override the settings of every scene.
+    """A problem of a fleet. `happens` returns a context manager that begins the trouble when it is entered, and waits
+    until the trouble is visible. When it is left, it undoes as much of the trouble as it can. `prepare` is called
+    before the fleet starts. `settings` override the settings that all scenes share.
     """
 
     name: str
@@ -108,7 +108,7 @@ class Trouble:
         return (self.happens.__doc__ or "").partition("\n")[0]
 
     def scene(self, folder: Path) -> Scene:
-        """Return the trouble's scene. Its nodes are prepared, but only its server is started."""
+        """Return the trouble's scene. Its server is started, but its nodes are only prepared."""
         scene = Scene(self.name, folder)
         for _ in range(self.nodes):
             scene.add_node(**self.settings)
@@ -120,7 +120,9 @@ class Trouble:
 def trouble(
     nodes: int = 1, prepare: Callable[[Scene], Any] | None = None, **settings: Any
 ) -> Callable[[Callable[[Scene], Iterator[None]]], Trouble]:
-    """Return a decorator for a function that begins a trouble, waits until it has begun, yields, and ends it."""
+    """Return a decorator that makes a trouble. The decorated function begins the trouble, waits until it has begun,
+    yields, and ends it.
+    """
 
     def made(happens: Callable[[Scene], Iterator[None]]) -> Trouble:
         return Trouble(happens.__name__, contextmanager(happens), nodes, prepare, settings)

@@ -1,5 +1,5 @@
-"""Calls that a type checker must reject. This file is not run. Each line has an ignored error, because mypy's strict
-mode reports an ignore comment if there is no error.
+"""Calls that a type checker must reject. This file is not run. Each line has an ignore comment, and mypy's strict mode
+reports the comment if the line has no error.
 """
 
 import rota

@@ -1,4 +1,4 @@
-"""The types of the public names. This file is not run, but `test_client_types` type-checks it."""
+"""The types of the public names. This file is not run, but `test_client_types` checks its types."""
 
 from collections.abc import Coroutine, Generator, Mapping
 from datetime import UTC, datetime, timedelta

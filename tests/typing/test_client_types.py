@@ -1,4 +1,4 @@
-"""The public types, checked by mypy in strict mode."""
+"""The types of the public names, checked by mypy in strict mode."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The types of `rota.testing` and its fixtures. This file is not run, but `test_client_types` type-checks it."""
+"""The types of `rota.testing` and its fixtures. This file is not run, but `test_client_types` checks its types."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any, assert_type

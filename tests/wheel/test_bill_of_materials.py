@@ -31,7 +31,7 @@ def bill() -> dict[str, Any]:
 
 
 def licences(component: dict[str, Any]) -> set[str]:
-    """Return the licences of a component as SPDX expressions, or as its author named them."""
+    """Return the licences of a component, either as SPDX expressions or in the words of its author."""
     found = component.get("licenses", [])
     return {each.get("expression") or each["license"].get("id") or each["license"]["name"] for each in found}
 

@@ -1,4 +1,4 @@
-"""The contents of the wheel, and the whole tutorial with nothing else installed."""
+"""The contents of the wheel, and the whole tutorial in an environment with nothing else installed."""
 
 import subprocess
 import sys
@@ -16,7 +16,7 @@ PAGE = ROOT / "docs/tutorial.md"
 
 @pytest.fixture
 def newcomer(tmp_path: Path) -> Iterator[Story]:
-    """Return an empty environment in which pip finds the wheel in dist/."""
+    """Yield an empty environment in which pip finds the wheel in dist/."""
     wheels = list((ROOT / "dist").glob("*.whl"))
     assert len(wheels) == 1, "run `make wheel`, which builds the wheel that this test installs"
     subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
