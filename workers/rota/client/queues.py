@@ -1,4 +1,4 @@
-"""Lists of the queues of a namespace with their numbers of tasks, and of the first tasks in each state."""
+"""Functions that list the queues of a namespace with their numbers of tasks, and the first tasks in a state."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -25,7 +25,7 @@ class QueueCounts:
     overdue: int  # How many of the scheduled tasks are already due.
     running: int
     dead: int
-    accepted: int  # All tasks that the queue has ever accepted.
+    accepted: int  # The number of tasks that the queue has ever accepted.
     oldest_ready_seconds: float  # How long the first ready task has been ready, or 0 if there is none.
     paused: bool
     served: bool  # Whether a running fleet claims from the queue.
@@ -69,10 +69,10 @@ class QueuedTask:
     queue: str
     name: str
     due_at: datetime | None
-    due_in_seconds: float | None  # The time until the task is due. Negative if the task is late.
+    due_in_seconds: float | None  # The time until the task is due, which is negative if the task is overdue.
     since: datetime | None  # When the task entered its lane, or died. None for a scheduled task.
-    age_seconds: float | None  # The time since then.
-    attempt: int  # The number of the attempt that runs, comes next, or was the last.
+    age_seconds: float | None  # The number of seconds since `since`, or None if `since` is None.
+    attempt: int  # The number of the running, the next or the last attempt, depending on the state.
     failures: int
     crashes: int
     losses: int
@@ -100,18 +100,18 @@ class WantedTasks:
 
     @property
     def chooses(self) -> bool:
-        """Whether tasks are filtered, so that some of the tasks that are read may not match."""
+        """Whether the request filters tasks, so that some of the tasks that are read may not match."""
         return bool(self.task or (self.queue and self.state is not State.READY))
 
 
 @dataclass(frozen=True, slots=True)
 class TasksFound:
-    """The tasks that were found."""
+    """The result of a search for tasks."""
 
     tasks: list[QueuedTask]
     searched: int  # How many tasks were read to find these.
-    # Whether there may be more tasks. If this is true and fewer tasks than wanted were found, the search has reached
-    # its limit.
+    # Whether there may be more matching tasks. If this is true and fewer tasks than wanted were found, the search was
+    # stopped at its limit.
     more: bool
 
 
@@ -144,8 +144,10 @@ def find(store: Store, wanted: WantedTasks) -> Steps[TasksFound]:
 
 
 def _queues(store: Store, wanted: WantedTasks) -> Steps[list[str]]:
-    """Return the queues to read one by one, where "" stands for all at once. Ready tasks can only be read queue by
-    queue, because each queue has its own lanes.
+    """Return the queues to read one by one.
+
+    The name "" stands for all queues at once. Ready tasks can only be read queue by queue, because each queue has its
+    own lanes.
     """
     if wanted.queue or wanted.state is not State.READY:
         return [wanted.queue]
@@ -154,7 +156,8 @@ def _queues(store: Store, wanted: WantedTasks) -> Steps[list[str]]:
 
 
 def queued(found: PeekedTask, state: State, now_us: int) -> QueuedTask:
-    """Return a task of a page in the form that callers get. `now_us` is the Redis time at which the page was read."""
+    """Return a task that was read from Redis as a QueuedTask for the caller. `now_us` is the Redis time at which the
+    page was read."""
     is_dead = state is State.DEAD
     death = attempts_of([read_attempt_record(found.detail, "error")]) if is_dead and found.detail else (None,)
     return QueuedTask(

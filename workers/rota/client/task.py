@@ -1,5 +1,5 @@
-"""Tasks as an application uses them. `@rota.task` turns a function into a task, which can be called as before and
-enqueued."""
+"""Tasks as an application uses them. `@rota.task` turns a function into a task, which can still be called, and can also
+be enqueued."""
 
 import importlib
 import inspect
@@ -32,18 +32,18 @@ class Task(TaskDefinition[P, R], KnowsForeignNames, kind="task"):
     """A function that workers can run, with a name and options. Calling the task calls the function."""
 
     def __reduce__(self) -> tuple[Callable[[str, str], "Task[..., Any]"], tuple[str, str]]:
-        # Like a function, a task is pickled by its module and name.
+        # A task is pickled as its module and name, as functions are.
         return _declared_task, (self.function.__module__, self.name)
 
     def __copy__(self, memo: Any = None) -> Self:
-        return self  # As with a function, the copy is the same object.
+        return self  # A copy of a task is the task itself, as for functions.
 
     __deepcopy__ = __copy__
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> "Handle[R]":
         """Enqueue a call of the function with these arguments, and return its handle.
 
-        A worker runs the call as soon as one is free.
+        The call runs as soon as a worker is free.
 
             handle = resize.enqueue(7, width=300)
 
@@ -59,7 +59,7 @@ class Task(TaskDefinition[P, R], KnowsForeignNames, kind="task"):
         try:
             return default_client().enqueue(plain_call(self.name, args, kwargs))
         except RotaError as error:
-            # The error is due to the caller's line or the server, so the traceback need not show frames of Rota.
+            # The cause is either the caller's line or the server, so the traceback need not show frames of Rota.
             error.__traceback__ = None
             raise
 
@@ -119,9 +119,9 @@ class Task(TaskDefinition[P, R], KnowsForeignNames, kind="task"):
         `client` is the client to enqueue through, instead of the default client; `aenqueue` needs an AsyncClient.
 
         `on_commit` is a function that takes a callback, like `django.db.transaction.on_commit`. The call is checked at
-        once, and is sent when the callback is called. The callback raises the errors of sending. Until then, the server
-        does not know the handle's `id`, and `duplicate` is False. A `delay` counts from the time of sending. With
-        `on_commit=None`, the call is sent at once, regardless of the client's option. `aenqueue` sends at once or
+        once, and is sent when the callback is called. If sending fails, the callback raises the error. Until then, the
+        server does not know the handle's `id`, and `duplicate` is False. A `delay` counts from the time of sending.
+        With `on_commit=None`, the call is sent at once, regardless of the client's option. `aenqueue` sends at once or
         raises RuntimeError: see `AsyncClient.enqueue`.
 
         Raises:
@@ -135,8 +135,7 @@ class Task(TaskDefinition[P, R], KnowsForeignNames, kind="task"):
 
 
 class Using(KnowsForeignNames, Generic[P, R], kind="using"):
-    """A task with options for a call. The options are given separately from the arguments, so their names cannot
-    collide."""
+    """A task with options for a call. Options and arguments are passed separately, so their names cannot collide."""
 
     def __init__(
         self,
@@ -225,7 +224,7 @@ class Declare:
         try:
             return self._task_of(function)
         except (TypeError, ValueError) as error:
-            # The error is due to the caller's line, so the traceback need not show frames of Rota.
+            # The cause is the caller's line, so the traceback need not show frames of Rota.
             error.__traceback__ = None
             raise
 

@@ -1,5 +1,7 @@
-"""The consumer for asyncio, which runs a blocking consumer in threads. A thread can renew the lease in time even if the
-event loop of the program is blocked. Otherwise the lease could expire, and a task could run twice.
+"""The consumer for asyncio, which runs a blocking consumer in threads.
+
+A thread can renew the lease in time even if the event loop of the program is blocked. If the event loop renewed it, a
+blocked loop could let the lease expire, and a task could run twice.
 """
 
 import asyncio
@@ -76,8 +78,8 @@ class AsyncConsumer(AsyncIterator[AsyncLeasedTask]):
     """An asynchronous iterator over leased tasks of one or more queues, made by `AsyncClient.consumer`. See `Consumer`.
 
     `async with` registers the consumer. At the end of the block, the tasks that the consumer holds return to their
-    lanes. Iteration waits for a task, and ends after `stop`. If an await is cancelled, the next await receives the task
-    that was on its way.
+    lanes. Iteration waits for a task, and ends after `stop`. If an await is cancelled while it claims a task, the next
+    await receives that task.
     """
 
     def __init__(self, driver: Driver, options: ConsumerOptions) -> None:
@@ -91,7 +93,8 @@ class AsyncConsumer(AsyncIterator[AsyncLeasedTask]):
         registering = _in_thread(self._register)
         try:
             await asyncio.shield(registering)
-        # The `async with` block will not run, so nothing else would end the registration and the renewal of its lease.
+        # The `async with` block will not run, so the registration is ended here. Nothing else would end it or stop the
+        # renewal of its lease.
         except asyncio.CancelledError:
             registering.add_done_callback(self._leave)
             raise

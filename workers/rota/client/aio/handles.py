@@ -37,8 +37,8 @@ class AsyncHandle(KnowsForeignNames, Generic[R_co], kind="handle"):
     client: AsyncTaskAccess = field(repr=False, compare=False)
 
     def __init__(self, id: str, duplicate: bool, client: AsyncTaskAccess) -> None:  # noqa: A002 - the name of the field
-        # This takes half the time of the generated `__init__`, because a frozen dataclass calls a function to set each
-        # field.
+        # This takes half the time of the generated `__init__`, which calls a function for each field of a frozen
+        # dataclass.
         fields = self.__dict__
         fields["id"] = id
         fields["duplicate"] = duplicate
@@ -72,7 +72,7 @@ class AsyncHandle(KnowsForeignNames, Generic[R_co], kind="handle"):
             TaskDead: If the task is dead. Its `death` describes how it died.
             TaskCancelled: If the task was cancelled, or purged with its queue.
             TaskExpired: If no worker started the task before it expired.
-            ResultNotStored: If the task is done without a stored result, or nothing is known about the task.
+            ResultNotStored: If the task is done without a stored result, or if nothing is known about the task.
             WaitTimeout, Unavailable: See `wait`.
         """
         returned: R_co = await self.client.result(self.id, timeout)
@@ -138,8 +138,8 @@ class AsyncChainHandle(KnowsForeignNames, kind="handle"):
     async def cancel(self, kill_after: Duration | None = None) -> CancelStatus:
         """Cancel the task that the chain has reached, and return the result as a CancelStatus.
 
-        The rest of the chain is dropped. If the task is `running` and finishes before the cancel reaches it, however,
-        the chain continues. See `AsyncClient.cancel`.
+        The rest of the chain is dropped. However, if a `running` task finishes before the cancellation reaches it, the
+        chain continues. See `AsyncClient.cancel`.
 
         Raises:
             ValueError: If `kill_after` is not above 0.
@@ -210,7 +210,7 @@ class AsyncGroupHandle(KnowsForeignNames, kind="handle"):
         Raises:
             GroupEnded: If the group has ended, was cancelled, or is not known.
             InvalidArguments, InvalidName, PayloadTooLarge, TypeError, ValueError: See `AsyncClient.enqueue_many`. The
-                message has the number of the member. Nothing was sent.
+                message contains the number of the member. Nothing was sent.
             Unavailable, ServerFull, Uncertain: See `AsyncClient.enqueue_many`.
         """
         return await self.flows.add(self.id, members)

@@ -1,4 +1,4 @@
-"""The connection of an asyncio client, which is replaced when it is lost, and the commands that are sent over it."""
+"""The connection of an asyncio client, and the commands that are sent over it. A lost connection is replaced."""
 
 import asyncio
 import time
@@ -33,7 +33,7 @@ class AioPool:
         self._is_closed = False
 
     async def ready(self, exchange: Exchange[Any]) -> AioStream:
-        """Return the connection to use for this exchange. No command of the exchange is sent yet.
+        """Return the connection to use for this exchange. No command of the exchange has been sent yet.
 
         Raises Unavailable if there is no connection, or if the exchange needs a confirmation that this server cannot
         give.
@@ -75,7 +75,7 @@ class AioPool:
     def close(self) -> None:
         """Close the connection permanently. This may be called more than once.
 
-        A call in progress cannot open another connection afterwards, because nothing would close that one.
+        After that, a call in progress cannot open another connection, which nothing would ever close.
         """
         self._is_closed = True
         if self._opening is not None:
@@ -126,7 +126,8 @@ async def _replies(stream: AioStream, commands: Iterable[bytes], deadline: float
     try:
         async with asyncio.timeout(deadline - time.monotonic()):
             for data in coming:
-                # There is no await before this, so each command taken from `coming` has a future.
+                # Nothing is awaited between taking a command from `coming` and this line, so each command taken has a
+                # future.
                 replies.append(stream.send(data))
                 await stream.drain()
                 if len(replies) > 1:
@@ -136,7 +137,7 @@ async def _replies(stream: AioStream, commands: Iterable[bytes], deadline: float
         pass  # The missing replies become errors below.
     finally:
         for reply in replies:
-            reply.cancel()  # Has no effect on futures that have their reply.
+            reply.cancel()  # Has no effect on futures that already have a reply.
     if any(reply.cancelled() for reply in replies):
         stream.retire()
     silent = ConnectionLost("no reply came in time", REASON_SILENT)

@@ -75,7 +75,8 @@ class AioWaiting:
 
     def close(self) -> None:
         """End all waits. This may be called more than once."""
-        self._rounds.open.give_up(CLOSED)  # If the task is cancelled before it first runs, its `finally` does not run.
+        # Called here too, because a task that is cancelled before it first runs does not run its `finally`.
+        self._rounds.open.give_up(CLOSED)
         if self._serving is not None:
             self._serving.cancel()
 
@@ -90,7 +91,7 @@ class AioWaiting:
                 if time.monotonic() >= self._rounds.retry_at:
                     await self._converse()
                 await self._rest()
-        finally:  # Even if Rota has a bug, no call waits forever after this task has ended.
+        finally:  # Even if a bug in Rota ended this task, no call may wait forever.
             self._rounds.open.give_up(CLOSED)
             await self._leave()
 
