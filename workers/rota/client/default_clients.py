@@ -366,7 +366,7 @@ def resolve(configured: ClientSettings, environment: Mapping[str, str], folder: 
     be read.
     """
     found = configured
-    if found.timeout_seconds is None:  # Of these sources, only the environment can have this setting.
+    if found.timeout_seconds is None:  # Only the environment can have this setting.
         seconds = _seconds("ROTA_TIMEOUT_SECONDS", environment.get("ROTA_TIMEOUT_SECONDS"))
         found = found._replace(timeout_seconds=seconds)
     for source in (_in_environment, _in_file):

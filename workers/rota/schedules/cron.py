@@ -146,7 +146,7 @@ def _local(timezone: str, instant_us: int) -> datetime:
 
 
 def _ordered(sim: Iterator[datetime], after_us: int) -> Iterator[int]:
-    # Cronsim uses the wall clock, on which an hour may occur twice or not at all. So the times from cronsim may begin
+    # cronsim uses the wall clock, on which an hour may occur twice or not at all. So the times from cronsim may begin
     # before the given instant, and may contain the same time twice. Skip such times.
     last = after_us
     try:

@@ -109,7 +109,7 @@ class Ran:
 
 
 class RunMode(NamedTuple):
-    """How to run tasks: whether failed tasks are retried, and whether soft limits are enforced."""
+    """The options for running tasks: whether failed tasks are retried, and whether soft limits are enforced."""
 
     retries: bool
     limits: bool

@@ -54,7 +54,7 @@ def _without_django_options(arguments: Sequence[str]) -> list[str]:
 
 def _environment(arguments: Sequence[str]) -> dict[str, str]:
     environment = {**os.environ, **variables_of_project()}
-    # Sys.path[0] is the folder of manage.py. The fleet always finds modules in the current folder, so add only another
+    # sys.path[0] is the folder of manage.py. The fleet always finds modules in the current folder, so add only another
     # folder.
     if sys.path[0] != str(Path.cwd()):
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, (sys.path[0], environment.get("PYTHONPATH"))))
