@@ -75,7 +75,7 @@ def redact(url: str) -> str:
 
 
 def _without_scheme(text: str) -> str:
-    """Redact a text that has no `://`. Only parts that belong to a URL such as `localhost:6379` are shown."""
+    """Redact a text that has no `://`. Only those parts are shown that can belong to a URL such as `localhost:6379`."""
     known = _NEARLY.match(text)
     if not (known and known[0]) or "@" in text:
         return HIDDEN
@@ -95,9 +95,8 @@ def may_hold_credentials(text: str) -> bool:
 
 
 def quoted(text: str) -> str:
-    """Return a text in quotes, or `***` if it may contain a secret.
-
-    That is the case if the text has an '@', or a ':' that is not followed by a port.
+    """Return a text in quotes, or `***` if the text may contain a secret, which is assumed if there is an '@', or a ':'
+    that is not followed by a port.
     """
     return HIDDEN if _PAIR.search(text) else f'"{text}"'
 

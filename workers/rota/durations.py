@@ -97,8 +97,8 @@ def in_seconds(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def in_words(seconds: float, units: int = 2) -> str:
-    """Return a duration as text for people, with at most `units` units, for example `42 ms`, `4.2 s`, `3 m 5 s` or
-    `2 d 1 h`."""
+    """Return a duration in a form for people, with at most `units` different units, for example `42 ms`, `4.2 s`, `3 m
+    5 s` or `2 d 1 h`."""
     if 0 < seconds < 0.1:  # noqa: PLR2004 - below a tenth of a second
         return f"{seconds * 1000:.3g} ms"
     if seconds < 10:  # noqa: PLR2004 - where a tenth of a second matters

@@ -43,7 +43,7 @@ class ScheduleDeclared(RotaError, ValueError):
 
 
 class GroupEnded(RotaError, RuntimeError):
-    """Raised if a group accepts no more members: it has ended, was cancelled, or is unknown."""
+    """Raised if a group accepts no more members, because it has ended, was cancelled, or is unknown."""
 
 
 class NotConfigured(RotaError, RuntimeError):
@@ -72,8 +72,8 @@ class ServerFull(Unavailable):
 
 
 class EventsOff(RotaError, RuntimeError):
-    """Raised if there are no task events: no fleet of this namespace has `[events]` with `enabled = true` in its
-    `rota.toml`."""
+    """Raised if there are no task events, because no fleet of this namespace has `enabled = true` under `[events]` in
+    its `rota.toml`."""
 
 
 class EventsLost(RotaError, LookupError):
@@ -137,7 +137,7 @@ class Retry(Exception):
 
 
 class Dead(Exception):
-    """Raised by a task that must not be attempted again. The task is set aside as dead, with the reason `why`."""
+    """Raised by a task to end without another attempt. The task is set aside as dead, with the reason `why`."""
 
     why: str = ""  # the default in subclasses that do not call `Dead.__init__`
 

@@ -93,7 +93,7 @@ _TABLE: Final[Mapping[str, Mapping[str, str]]] = {
         "use .using(at=when, ...).enqueue(...)": "enqueue_at",
         "pass all options to one .using(...)": "using",
     },
-    "handle": {  # attributes of a handle, which an enqueue returns
+    "handle": {  # attributes of the handle that an enqueue returns
         "use .result(timeout=5)": "get get_result return_value latest_result",
         "use .wait(timeout=5)": "join",
         "use .status().state": "ready successful failed state get_status is_finished is_failed refresh",

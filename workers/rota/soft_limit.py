@@ -43,8 +43,8 @@ _AGAIN_SECONDS: Final = 0.01  # the delay before a dropped exception is raised a
 class SoftLimit:
     """The soft limit and the cancellation of the task that the main thread of this process calls.
 
-    If an exception becomes due within a `with` block of this object, it is deferred until the end of the block. This
-    works only in the main thread: a block in another thread of the task has no effect.
+    If an exception becomes due within a `with` block of this object, it is deferred until the end of the block. Use
+    such blocks in the main thread, because a block in another thread has no effect.
     """
 
     __slots__ = (
@@ -72,7 +72,7 @@ class SoftLimit:
         self._is_raised = False  # whether Cancelled was already raised in this call
         self._raised: Ending | None = None  # the last exception raised in this call
         self._dropped: Ending | None = None  # the last exception raised in this call that Python dropped
-        self._is_missed = False  # whether a signal came while no task was called
+        self._is_missed = False  # whether a signal came while no task was being called
         self._thread = 0
 
     def install(self, number: int, is_cancelled: Callable[[], bool]) -> None:
@@ -128,7 +128,7 @@ class SoftLimit:
         return self._end is not None and (isinstance(ending, Cancelled) or self._deadline_ns == 0)
 
     def signalled(self, _number: int = 0, _frame: FrameType | None = None) -> None:
-        """Handle the signal: raise the exception that is due, unless a block of our own code defers it."""
+        """Handle the signal: raise the exception that is due, unless a `with` block of this object defers it."""
         if not self._holds:
             self._raise_if_due()
 

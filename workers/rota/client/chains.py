@@ -43,7 +43,7 @@ class Chain(CallChain, KnowsForeignNames, kind="flow"):
     async def aenqueue(
         self, *, client: "AsyncClient | None" = None, on_commit: OnCommitOption = ...
     ) -> "AsyncChainHandle":
-        """Enqueue the chain in an event loop: see `enqueue` and `AsyncClient.enqueue`."""
+        """Enqueue the chain from an event loop: see `enqueue` and `AsyncClient.enqueue`."""
         return await async_client(client, _BLOCKING).enqueue(self, on_commit=on_commit)
 
 
@@ -66,7 +66,7 @@ class Group(CallGroup, KnowsForeignNames, kind="flow"):
     async def aenqueue(
         self, *, client: "AsyncClient | None" = None, on_commit: OnCommitOption = ...
     ) -> "AsyncGroupHandle":
-        """Enqueue the group in an event loop: see `enqueue` and `AsyncClient.enqueue`."""
+        """Enqueue the group from an event loop: see `enqueue` and `AsyncClient.enqueue`."""
         return await async_client(client, _BLOCKING).enqueue(self, on_commit=on_commit)
 
 

@@ -58,7 +58,7 @@ class Denied(Unavailable):
 
 
 def unavailable(message: str, error: Exception) -> Unavailable:
-    """Return Denied with this message if a permission or a password is missing, and otherwise Unavailable."""
+    """Return an error with this message: Denied if a permission or a password is missing, and otherwise Unavailable."""
     return Denied(message) if is_denial(error) else Unavailable(message)
 
 
@@ -146,7 +146,7 @@ _PACKAGE = str(Path(__file__).parent.parent)
 
 
 class ClientWarnings:
-    """The warnings that one client issues about the server at `address`, each only once per reason."""
+    """The warnings that one client issues about the server at `address`. Each reason causes only one warning."""
 
     def __init__(self, namespace: str, address: str) -> None:
         self._namespace = namespace
@@ -257,7 +257,7 @@ class NotAccepted:
 
 @dataclass(frozen=True, slots=True)
 class NotReplied:
-    """The connection was lost, or silent for too long, after the command was sent."""
+    """After the command was sent, the connection was lost, or no reply came for too long."""
 
     why: str
 
@@ -312,7 +312,7 @@ class ReplyReader:
         self._credentials_in = credentials_in
 
     def read(self, command: ScriptCall[T], raw: object) -> Reply[T]:
-        """Return a raw reply as the outcome of the command."""
+        """Turn a raw reply into the outcome of the command."""
         if not isinstance(raw, ServerError):
             try:
                 return Replied(read_reply(command, raw))

@@ -203,8 +203,8 @@ def _with_client(given: ClientSettings, redis: "RedisClient") -> ClientSettings:
 
 @contextmanager
 def default_client_set(redis_url: str, namespace: str) -> "Iterator[Client]":
-    """Make the default client use this server within a `with` block, and restore the old settings afterwards. For
-    tests."""
+    """Make the default client use this server within a `with` block, and restore the old settings afterwards. This is
+    for tests."""
     configured = _default.configured
     client_before = _default.client
     configure(redis_url=redis_url, namespace=namespace)
@@ -471,7 +471,7 @@ def _read(path: Path, what: str) -> str:
 
 def _read_url(path: Path, what: str) -> str:
     text = _read(path, what)
-    if "://" not in text:  # The file may contain only a password, which an error about an invalid URL would show.
+    if "://" not in text:  # The file may contain just a password. An error message about an invalid URL would show it.
         raise NotConfigured(f"{what} names {path}, which contains no Redis URL")
     return text
 

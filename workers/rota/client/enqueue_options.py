@@ -138,10 +138,10 @@ class Interceptor(Protocol):
         """Return the reply to any other command. Raises an error if the stand-in has no reply to it."""
 
     def wait(self, namespace: str, query: "TaskQuery") -> "TaskState":
-        """Return the result of a wait at once. Raises an error if the event has not happened."""
+        """Return the result of a wait, without waiting. Raises an error if the event has not happened."""
 
     def wait_for_group(self, namespace: str, query: "GroupQuery") -> "Room":
-        """Return the result of a wait for a group at once. Raises an error if the event has not happened."""
+        """Return the result of a wait for a group, without waiting. Raises an error if the event has not happened."""
 
 
 class Interception:

@@ -48,7 +48,7 @@ class WantedEvents:
     after: str | None = None  # The id of the last event that was read, or None to start at the end of the stream.
     queue: str = ""  # A queue, or "" for all queues.
     task: str = ""  # The name of a task, or "" for all tasks.
-    timeout_seconds: float | None = None  # The longest wait for the next event, None for no limit.
+    timeout_seconds: float | None = None  # The longest wait for the next event, or None for no limit.
 
     def has(self, event: TaskEvent) -> bool:
         """Whether the queue and the task of the event match, so that the reader returns it."""
@@ -115,7 +115,7 @@ class EventsReading:
         return event
 
     def park(self, deadline: float) -> bytes | None:
-        """Return the command that waits for the next event, for PARK_SECONDS or until the deadline, if that is earlier.
+        """Return the command that waits for the next event, for at most PARK_SECONDS and not beyond the deadline.
 
         Returns None if the deadline has passed.
         """
@@ -154,7 +154,7 @@ class EventsReading:
 
 
 def no_events(error: Exception) -> Unavailable:
-    """Return the Unavailable that a reader raises if it could not reach the server."""
+    """Return the Unavailable that a reader raises if it cannot reach the server."""
     return unavailable(f"task events cannot be read: {error}", error)
 
 
@@ -216,8 +216,7 @@ class TaskEvents(Iterator[TaskEvent]):
         return self._reading.take_event()
 
     def _fill(self, deadline: float) -> None:
-        """Read stored events. If there are none, wait for one, for PARK_SECONDS or until the deadline, if that is
-        earlier."""
+        """Read stored events. If there are none, wait for one, for at most PARK_SECONDS and not beyond the deadline."""
         try:
             page = self._page(self._reading.next_page(), time.monotonic() + self._seconds)
             self._reading.take(page)
@@ -251,7 +250,7 @@ class TaskEvents(Iterator[TaskEvent]):
         except ServerError as error:
             self.close()
             raise no_events(error) from error
-        # After an interruption, the reply that is still to come would be taken for the reply to the next command.
+        # An interruption leaves a reply unread, which would be taken for the reply to the next command.
         except BaseException:
             self.close()
             raise

@@ -30,9 +30,9 @@ READY_LANE: Final = "ready"
 
 @dataclass(frozen=True, slots=True)
 class ExpectedClaim:
-    """A claim that a worker is expected to make."""
+    """One of the next claims: a task that a worker is expected to claim."""
 
-    number: int  # The number of the claim, from 1.
+    number: int  # The position among the next claims, from 1.
     id: str  # The task's id, or "" if the task gets an id only when it is claimed.
     queue: str
     name: str  # The task's name, or "" if it cannot be read from the body.
@@ -43,7 +43,7 @@ class ExpectedClaim:
     attempt: int
     crashes: int
     losses: int
-    running: int  # How many tasks of the queue will run, including this one. Counted only if the queue has a `cap`.
+    running: int  # How many tasks of the queue will be running after this claim. Counted only if the queue has a `cap`.
     cap: int  # 0 for no cap.
     why: str  # Why this task is claimed at this point.
 
@@ -252,7 +252,7 @@ def _who_is_first(queue: QueueInOrder, order: ClaimOrder) -> str:
     return f"other queues of tier {queue.tier} have been served less for their weights"
 
 
-# Explanations of one queue or one task
+# Explanations of a single queue or a single task
 
 NO_POOLS: Final = "no running master has a pool, so no worker claims tasks"
 
@@ -273,7 +273,7 @@ def about_shut(queue: str, pools: Sequence[PoolOutlook]) -> Iterator[str]:
 
 
 def about_ready(task: TaskStatus, pools: Sequence[PoolOutlook], before: int | None) -> Iterator[str]:
-    """Yield lines that explain when a ready task will be claimed."""
+    """Yield lines that explain when a task that is ready will be claimed."""
     claims = [(pool.pool, claim) for pool in pools if (claim := pool.of_task(task.id))]
     for pool, claim in claims:
         yield f"it is claim {claim.number} of pool {pool}: {claim.why}"
@@ -324,7 +324,7 @@ class WantedClaims:
     def __post_init__(self) -> None:
         """Check the request.
 
-        Raises TypeError or ValueError if the count is not valid or both a queue and a task are named.
+        Raises TypeError or ValueError if the count is not valid, or if both a queue and a task are named.
         """
         if isinstance(self.count, bool) or not isinstance(self.count, int):
             raise TypeError(f"the number of claims must be a whole number, got {self.count!r}")
@@ -393,7 +393,7 @@ def _pools(nodes: list[Node], wanted: str) -> dict[tuple[str, Packed], list[str]
 
 
 def _about(store: Store, found: Explanation, state: QueueState) -> Steps[list[str]]:
-    """Return the lines that explain the queue, or the task and its queue."""
+    """Return the lines that explain the queue that was named, or the task that was named and its queue."""
     task = found.task
     lines = [] if found.pools else [f"pools: {NO_POOLS}"]
     if task and task.state not in (State.READY, State.SCHEDULED):

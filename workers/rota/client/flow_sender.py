@@ -61,7 +61,7 @@ class FlowContext:
 
 
 class MembersSending(Generic[H]):
-    """An enqueue of a chain, or of more members for an existing group."""
+    """An enqueue of a chain, or of additional members for an existing group."""
 
     def __init__(
         self, context: FlowContext, members: Sequence[NewMember], handle_of: HandleOf[H], group_id: str = ""
@@ -199,7 +199,7 @@ def flow_of(
     group_handle: GroupHandleOf[Any],
 ) -> MembersSending[Any] | GroupSending[Any]:
     """Return the steps that enqueue a chain or a group. `members` are the checked members that `Checks.all_of` returned
-    for it.
+    for this chain or group.
 
     Raises the errors of `Checks.opening`.
     """
@@ -294,8 +294,8 @@ def plan_of(options: MapOptions) -> MapPlan:
 
 
 class Items:
-    """The items of an iterable, each turned into a call by the function `call`. `position` is the number of the next
-    item."""
+    """The items of an iterable, each turned into a call by the function `call`. `position` is the number of items taken
+    or skipped so far."""
 
     def __init__(self, call: Callable[[Any], Call[Any]], iterable: Iterable[Any], checks: Checks) -> None:
         self._call = call
@@ -378,9 +378,10 @@ def filled(filling: Filling, items: Items, plan: MapPlan, report: ReportProgress
 
 
 def _sent(filling: Filling, sending: Callable[[], Sending[NewMember]]) -> Generator[Any, Any, None]:
-    """Send the items. After a failure, wait until the server responds, and send them again.
+    """Send the items.
 
-    The group's cursor shows which items the server has accepted, so `sending` is called again for each attempt.
+    After a failure, wait until the server responds, and send the remaining items again. The group's cursor shows which
+    items the server has accepted, so each attempt calls `sending` to get the steps that are left.
     """
     for left in reversed(range(_TRIES)):
         try:

@@ -39,7 +39,8 @@ class TaskDead(_NoResult, RuntimeError):
 
     @property
     def death(self) -> dict[str, Any]:
-        """The record of the task's death, for example its `reason` and `error`. Empty if nothing is known."""
+        """The record of the task's death, with fields such as `reason` and `error`. Empty if nothing is known about the
+        death."""
         return (self.status.death if self.status is not None else None) or {}
 
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 H = TypeVar("H")
 
 KIB = 1024
-_LONGEST_WAIT_US = 3653 * 86_400 * MICROSECONDS  # Ten years, as in lua/adopt_scheduled.lua.
+_LONGEST_WAIT_US = 3653 * 86_400 * MICROSECONDS  # Ten years, the same limit as in lua/adopt_scheduled.lua.
 _KEY_HEX_DIGITS = 32
 # Two bits of this hexadecimal digit contain the variant of the UUID.
 _VARIANT = {f"{digit:x}": f"{digit & 3 | 8:x}" for digit in range(16)}
@@ -68,7 +68,7 @@ def prepare(call: Call[Any], registry: Registry, max_payload_kb: int, keyring: "
     except AttributeError:
         raise TypeError(why_no_call(call)) from None
     task = registry.get(name) if isinstance(name, str) else None
-    if task is None:  # The name of a declared task was checked when it was declared.
+    if task is None:  # If the task is declared, its name has already been checked.
         require_name("task name", name)
         typed = None
         options = _UNDECLARED
@@ -116,7 +116,7 @@ def prepare_each(
         try:
             yield prepare(call, registry, max_payload_kb, keyring)
         except (RotaError, TypeError, ValueError) as error:
-            if len(error.args) == 1:  # The number can only be added if the message is the error's only argument.
+            if len(error.args) == 1:  # The number can be added only if the message is the error's only argument.
                 error.args = (f"calls[{number}]: {error}",)
             raise
 
@@ -253,7 +253,7 @@ def check_chain(calls: Sequence[Call[Any]]) -> None:
 
 
 def check_group(then: Any, on_dead: Any, group_id: Any) -> None:
-    """Check the calls that follow a group, and its id: see `group`, which raises the same errors."""
+    """Check the calls that follow a group, and the group's id: see `group`, which raises the same errors."""
     for option, last in (("then", then), ("on_dead", on_dead)):
         if last is None:
             continue
@@ -265,7 +265,7 @@ def check_group(then: Any, on_dead: Any, group_id: Any) -> None:
 
 
 def _check_not_unique(call: Call[Any], where: str) -> None:
-    """Raise ValueError if a call is unique, because of its own option or its task's declaration."""
+    """Raise ValueError if the option `unique` is set for the call itself or in the declaration of its task."""
     task = default_registry.get(call.name) if isinstance(call.name, str) else None
     if call.unique:
         raise ValueError(f"{where}: a call that follows another one cannot be unique: {_NOT_UNIQUE}")

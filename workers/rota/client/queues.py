@@ -78,7 +78,7 @@ class QueuedTask:
     losses: int
     owner: str = ""  # The worker or consumer that has claimed the task.
     progress: Progress | None = None  # The last progress that a running task reported.
-    death: AttemptRecord | None = None  # Why a dead task died.
+    death: AttemptRecord | None = None  # The record of why a dead task died.
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ class TasksFound:
 
 
 def listed_state(name: str) -> State:
-    """Return the state with that name. Raises ValueError if Rota has no list of the tasks in that state, for example
+    """Return the state with this name. Raises ValueError if Rota keeps no list of the tasks in this state, for example
     `done`."""
     if name not in LISTED:
         *first, last = (f'"{state}"' for state in LISTED)
@@ -125,7 +125,8 @@ def listed_state(name: str) -> State:
 
 
 def find(store: Store, wanted: WantedTasks) -> Steps[TasksFound]:
-    """Search until the wanted number of tasks is found. If tasks are filtered, stop after reading 10,000 of them."""
+    """Search until the wanted number of tasks has been found. If tasks are filtered, the search stops after reading
+    10,000 of them."""
     tasks: list[QueuedTask] = []
     searched = 0
     most = max(MOST_SEARCHED, wanted.limit)

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from rota.tasks.keyring import Keyring
     from rota.tasks.registry import TaskDefinition
 
-_TRIES: Final = 20  # The number of attempts. An attempt fails if the record changes between the read and the call.
+# How often to try. An attempt fails if the record changes after it was read and before the call that uses it.
+_TRIES: Final = 20
 _RANDOM_BYTES: Final = 8
 
 
@@ -104,7 +105,7 @@ def unknown_schedule(store: ScheduleStore, name: str, why: str = "") -> Steps[Un
 
 
 class ScheduleSteps:
-    """The methods of `Schedules` as steps without I/O. See `Schedules` for the results and errors of each method."""
+    """The methods of `Schedules` as steps that do no I/O. See `Schedules` for the results and errors of each method."""
 
     def __init__(self, namespace: str, max_payload_kb: int, keyring: "Keyring | None" = None) -> None:
         self._store = ScheduleStore(namespace)

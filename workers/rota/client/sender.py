@@ -116,7 +116,7 @@ class Nonces:
         self._next: list[Nonce] = []
 
     def take(self) -> Nonce:
-        """Return the nonce for a call."""
+        """Return the nonce for the next call."""
         if self._pid != os.getpid():
             # The list is replaced before the pid, so that no other thread sees the new pid with the parent's names.
             self._next = []
@@ -164,7 +164,7 @@ class Sender(Generic[S, V, H]):
         handles_of: Callable[[Sequence[S2], V2], list[H2]],
         go_on: GoOn = just_repeat,
     ) -> "Sender[S2, V2, H2]":
-        """Return a sender with the same settings for another kind of item.
+        """Return a sender for another kind of item, with the same settings.
 
         `go_on` continues an enqueue after a repeated call.
         """
@@ -247,7 +247,7 @@ class Sender(Generic[S, V, H]):
         except Unavailable as error:
             return [NotReplied(str(error)) for _ in batches]
         except Cut:
-            raise Cut(is_sent=True) from None  # The first try was sent.
+            raise Cut(is_sent=True) from None  # Even if the second try was not sent, the first one was.
         return [NotReplied(str(reply.error)) if isinstance(reply, NotAccepted) else reply for reply in replies]
 
     def _handles(self, batches: Sequence[Batch[S]], replies: Sequence[Reply[V]], sent_at: float) -> list[H]:

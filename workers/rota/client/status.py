@@ -1,6 +1,6 @@
 """The status of a task, with its state and the records of its failed attempts, and the status of a group.
 
-Other programs that use the server may have written invalid values, so a value of a wrong type counts as missing.
+Other programs that use the server may have written invalid values, so a value of the wrong type counts as missing.
 """
 
 from collections.abc import Iterable, Mapping
@@ -27,8 +27,8 @@ class AttemptRecord:
     """The record of an attempt that failed. Values that are not known are "", 0 or None."""
 
     attempt: int  # The number of the attempt, from 1.
-    # `failed` (the task was retried), `crashed` (its process died), `lost` (its node was lost), or why the task is
-    # dead.
+    # `failed` (the task was retried), `crashed` (its process died), `lost` (its node was lost), or the reason why the
+    # task is dead.
     reason: str
     error: str  # The error in one line.
     at: datetime | None = None  # When the attempt ended, by the clock of the node.
@@ -191,7 +191,7 @@ def _of_standing(task_id: str, found: TaskState, *, args: bool) -> TaskStatus:
 
 
 def _why(state: State, follows: str) -> str:
-    """Return the reason for a state, or "" if the state needs none."""
+    """Return an explanation of a state, or "" if the state needs none."""
     if follows:
         return f"it follows {follows}, which has not ended"
     return UNKNOWN_WHY if state is State.UNKNOWN else ""
@@ -271,7 +271,7 @@ class GroupStatus:
 
     id: str
     state: GroupStanding
-    total: int = 0  # The number of members that were accepted.
+    total: int = 0  # The number of members that the server has accepted.
     left: int = 0  # The number of members that have not ended.
     # The number of members that are done. The next fields, up to `purged`, count the members that ended in other ways.
     done: int = 0
@@ -279,7 +279,7 @@ class GroupStatus:
     cancelled: int = 0
     expired: int = 0
     purged: int = 0  # Members that were purged with their queue.
-    cursor: int = 0  # The number of items that were accepted so far, including duplicates.
+    cursor: int = 0  # The number of items that the server has accepted so far, including duplicates.
     is_cancelled: bool = False  # Whether the group was cancelled as a whole.
     opened_at: datetime | None = None
     ended_at: datetime | None = None

@@ -64,9 +64,9 @@ class Task(TaskDefinition[P, R], KnowsForeignNames, kind="task"):
             raise
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> "AsyncHandle[R]":
-        """Enqueue a call of the function in an event loop: see `enqueue`, which raises the same errors.
+        """Enqueue a call of the function from an event loop: see `enqueue`, which raises the same errors.
 
-        For the cancellation of the await, see `AsyncClient.enqueue`.
+        `AsyncClient.enqueue` describes what happens if the await is cancelled.
         """
         return await default_async_client().enqueue(plain_call(self.name, args, kwargs))
 
@@ -87,7 +87,7 @@ class Task(TaskDefinition[P, R], KnowsForeignNames, kind="task"):
         return Using(self, {"delay": delay}).enqueue(*args, **kwargs)
 
     def enqueue_at(self, when: datetime, /, *args: P.args, **kwargs: P.kwargs) -> "Handle[R]":
-        """Enqueue a call of the function, due at an aware datetime. If that is in the past, the call is due now.
+        """Enqueue a call of the function, due at an aware datetime. If this time is in the past, the call is due now.
 
             resize.enqueue_at(datetime(2030, 1, 1, tzinfo=UTC), 7)
 
@@ -180,7 +180,7 @@ class Using(KnowsForeignNames, Generic[P, R], kind="using"):
             raise
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> "AsyncHandle[R]":
-        """Enqueue a call of the task with these options, in an event loop: see `enqueue` and `Task.aenqueue`."""
+        """Enqueue a call of the task with these options from an event loop: see `enqueue` and `Task.aenqueue`."""
         client = async_client(self._client, "task.using(client=...).enqueue(...)")
         call: Call[R] = Call(self._task.name, args, kwargs, **self._options)
         return await client.enqueue(call, on_commit=self._on_commit)
@@ -208,7 +208,7 @@ def _declared_task(module: str, name: str) -> Task[..., Any]:
 
 
 class Declare:
-    """The decorator that `@rota.task(...)` with options returns."""
+    """The decorator that `rota.task(...)` returns if it is called with options."""
 
     def __init__(self, name: str | None, options: TaskOptions, periodic: "tuple[Periodic, ...]" = ()) -> None:
         self._name = name

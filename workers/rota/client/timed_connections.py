@@ -34,9 +34,9 @@ T = TypeVar("T")
 
 
 class TimedConnection:
-    """A connection on which each step ends by a deadline (monotonic seconds).
+    """A connection on which no step continues beyond a deadline (monotonic seconds).
 
-    The steps are: trying an address, querying a sentinel, the handshakes, the first commands, and waiting for a reply.
+    The steps are trying an address, querying a sentinel, the handshakes, the first commands, and waiting for a reply.
     The deadline does not limit the resolution of a host name, for which resolv.conf sets the timeout.
     """
 
@@ -59,7 +59,7 @@ class TimedConnection:
 
     def __del__(self) -> None:
         with suppress(AttributeError):  # There is no connection if the constructor failed.
-            self._connection.close()  # Without this, a client that was not closed would cause a ResourceWarning.
+            self._connection.close()  # Otherwise a client that was not closed would cause a ResourceWarning.
 
     def allow(self, deadline: float) -> None:
         """Set the deadline for the next steps."""
@@ -76,7 +76,8 @@ class TimedConnection:
         return self._pid == os.getpid() and self.fileno() >= 0 and not self._news.poll(0)
 
     def execute(self, data: bytes) -> Any:
-        """Send a command and wait for its reply. Raises ServerError if that fails, or if the reply is an error."""
+        """Send a command and wait for its reply. Raises ServerError if there is no reply, or if the reply is an
+        error."""
         self.send(data)
         return self.receive()
 
@@ -139,9 +140,10 @@ class ReplyList:
         return self._connection.fileno() if self._connection is not None and self.is_parked else _NO_FD
 
     def messages(self) -> list[str] | None:
-        """Return the messages that have arrived. Raises Unavailable.
+        """Return the messages that have arrived.
 
-        Returns an empty list if PARK_SECONDS have passed without a message, and None if no reply has come yet.
+        Returns an empty list if PARK_SECONDS have passed without a message, and None if no reply has come yet. Raises
+        Unavailable if the connection is lost.
         """
         if self._connection is None or not self.is_parked:
             return None

@@ -27,7 +27,8 @@ _OF_A_GROUP: Final = "group"
 
 
 class Goal(StrEnum):
-    """The event of a wait: a task starts, a task ends, or a task ends and its result is needed."""
+    """The event that a wait for a task waits for: the task has started, the task has ended, or the task has ended and
+    its result is needed."""
 
     START = "s"
     END = "e"
@@ -90,7 +91,8 @@ class OpenWait:
         self._wake()
 
     def outcome(self, limit: float | None, trouble: str, *, in_time: bool) -> WaitResult:
-        """Return the result. Raises WaitTimeout if it did not come in time, and Unavailable if the client gave up."""
+        """Return the result of the wait. Raises WaitTimeout if no result came in time, and Unavailable if the client
+        gave up."""
         if not in_time:
             away = f"; the server could not be reached: {trouble}" if trouble else ""
             query = self.query
@@ -170,8 +172,8 @@ class OpenWaits:
         self._pending = {query: self._pending.get(query, "") for query in self._waits}
 
     def next_queries(self) -> dict[WaitQuery, str]:
-        """Return the queries for the next call. These are either one query about a group, or as many about tasks as the
-        script accepts."""
+        """Return the queries for the next call. Return either one query about a group, or as many queries about tasks
+        as the script accepts."""
         first = next(iter(self._pending), None)
         if isinstance(first, GroupQuery):
             return {first: ""}
@@ -226,7 +228,7 @@ class WaitRounds:
 
     @property
     def has_more(self) -> bool:
-        """Whether there are open waits, or were some within the last LINGER_SECONDS."""
+        """Whether there are open waits, or there were some within the last LINGER_SECONDS."""
         return bool(self.open) or time.monotonic() < self._idle_at
 
     def receive(self, messages: Sequence[str]) -> None:
@@ -308,8 +310,8 @@ def query_before(found: TaskState) -> WaitQuery:
 
 @contextmanager
 def pending_named(query: TaskQuery, found: TaskState, timeout: Duration | None) -> Iterator[None]:
-    """If the block raises WaitTimeout, make its message name the pending task instead of the task or group that it
-    follows."""
+    """If the block raises WaitTimeout, change the message to name the pending task instead of the task or group that
+    the pending task follows."""
     try:
         yield
     except WaitTimeout as error:

@@ -155,5 +155,5 @@ def _ordered(sim: Iterator[datetime], after_us: int) -> Iterator[int]:
             if at > last:
                 last = at
                 yield at
-    except OverflowError:  # the times have reached the year 10,000
+    except OverflowError:  # the next time would be after the year 9999
         return

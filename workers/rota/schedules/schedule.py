@@ -65,7 +65,7 @@ class Schedule:
     overlap: Overlap = "skip"
     jitter_us: int = 0  # the longest random delay of each occurrence
     start_us: int | None = None  # there is no occurrence before this time
-    end_us: int | None = None  # all occurrences are before this time
+    end_us: int | None = None  # there is no occurrence at or after this time
     source: Source = "code"
 
     def __post_init__(self) -> None:
@@ -84,7 +84,7 @@ class BadSchedule(ValueError):
 
 
 def fault_in_schedule_name(name: str) -> str | None:
-    """Return what is wrong with the name of a schedule, or None if it is valid."""
+    """Return a description of what is wrong with the name of a schedule, or None if the name is valid."""
     return fault_in_name("the name of a schedule", name, MOST_NAME_CHARACTERS)
 
 

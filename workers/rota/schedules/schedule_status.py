@@ -140,7 +140,7 @@ def _time(unix_us: int | None) -> datetime | None:
 
 
 def read_schedule(kept: StoredSchedule, now_us: int) -> FoundSchedule | ScheduleStatus:
-    """Parse a schedule that was read from Redis. If it cannot be parsed, return a status with the error instead."""
+    """Parse a schedule that was read from Redis. If this fails, return a status with the error instead."""
     try:
         record = read_schedule_record(kept.record)
         return FoundSchedule(kept, record, decode_schedule(kept.name, record.text), now_us)

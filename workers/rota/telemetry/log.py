@@ -47,8 +47,8 @@ _DEBUG, _INFO, _WARNING, *_ = LEVELS.values()
 
 
 class _Sink:
-    """The descriptor to which lines are written. Lines of the thread that creates the sink may be kept in `held`, so
-    that several are written at once."""
+    """The destination of log lines, which is a descriptor. Lines of the thread that creates the sink may be kept in
+    `held`, so that several are written at once."""
 
     def __init__(self, fd: int, counts: Counts, held: HeldLines | None) -> None:
         self._counts = counts
@@ -125,8 +125,8 @@ def _reopen(fd: int) -> int | None:
 
 
 class Logger:
-    """Writes events with fields as lines, if their level is logged. The field `exc_info` is an exception, or True for
-    the exception that is being handled. It is written as the field `exception`."""
+    """Writes events with fields as lines, if their level is logged. If the field `exc_info` is an exception, or True
+    for the exception that is being handled, the traceback is written as the field `exception`."""
 
     __slots__ = ("_least", "_lines", "close", "hold", "write", "write_held")
 
@@ -206,7 +206,7 @@ class LineCounters:
         self._recorded = Counts()
 
     def record(self) -> None:
-        """Add the counts since the last call to the metrics. The process calls this from time to time."""
+        """Add the lines counted since the last call to the metrics. The process calls this from time to time."""
         if _counts != self._recorded:
             self._dropped.add(_counts.dropped - self._recorded.dropped)
             self._failed.add(_counts.failed - self._recorded.failed)
@@ -233,8 +233,8 @@ class OnceAMinute:
         self._since = clock()
 
     def is_due(self, *what: str) -> bool:
-        """Whether these words have not been reported in the last minute. If so, they count as reported now, and the
-        caller has to report them."""
+        """Whether these words have not been reported in the last minute. If this returns True, the caller has to report
+        them, because they count as reported from now on."""
         if self._clock() - self._since > REPEAT_SECONDS:
             self._reported.clear()
             self._since = self._clock()
@@ -297,7 +297,7 @@ class PrintedLines(io.TextIOBase):
     """A replacement for `sys.stdout` or `sys.stderr` that turns each printed line into a log line, so that printing
     never blocks.
 
-    Text without an end of line is kept until its end arrives, until a flush, or until it would fill a log line.
+    Text without a newline is kept until the newline arrives, until a flush, or until the text would fill a log line.
     """
 
     encoding = "utf-8"

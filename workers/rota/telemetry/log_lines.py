@@ -108,7 +108,7 @@ def fit(fields: Fields, render: Render, counts: Counts) -> bytes:
         line = _encoded(render(fields))
         if len(line) <= LINE_BYTES or not _cut_longest(fields, len(line) - LINE_BYTES):
             break
-    if len(line) > LINE_BYTES:  # the line has hundreds of fields, so keep only time, level and event
+    if len(line) > LINE_BYTES:  # the line must have hundreds of fields, so keep only time, level and event
         minimal: Fields = {key: str(fields[key])[:_KEPT_CHARACTERS] for key in FIRST if key in fields}
         line = _encoded(render({**minimal, "truncated": True}))
     return line[:LINE_BYTES]
@@ -252,7 +252,7 @@ class Form:
         return self._lines(self._level, self._event, self.filled(text, *numbers))
 
     def filled(self, *values: str | float) -> Fields:
-        """Return all fields, with these values in place of the types."""
+        """Return all fields of the form, with these values in place of the types."""
         left = iter(values)
         given = {name: next(left) for name, value in self._fields.items() if isinstance(value, type)}
         rounded = {name: round(value, _DIGITS) if isinstance(value, float) else value for name, value in given.items()}

@@ -42,9 +42,9 @@ from rota.telemetry.metrics import (
 USED, STAMP = range(2)
 FIRST_WORD: Final = 2
 HEAD_WORDS: Final = 4  # words for the length, the count of numbers, the length of the key, and the checksum
-PEAK_NS: Final = 30 * 10**9  # nanoseconds of half a minute; a peak covers this half minute and the one before
+PEAK_NS: Final = 30 * 10**9  # half a minute in nanoseconds; a peak covers the current half minute and the one before
 _STAMP_BYTES: Final = 4
-MOST: Final = float(1 << 53)  # larger than any valid counter or sum
+MOST: Final = float(1 << 53)  # valid counters and sums are smaller than this
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ def checksum_of(numbers: int, key: bytes) -> int:
     return zlib.crc32(key, numbers)
 
 
-MAX_LABEL = 200  # in characters; names that Rota accepts have at most 128
+MAX_LABEL = 200  # the longest label, in characters; names that Rota accepts have at most 128
 _QUEUE: Final = "queue"  # if a metric has this label, it is the first one
 
 # These words are reserved for the `_other` records. The `_other` records of all metrics in `rota.telemetry.metrics`,
@@ -286,8 +286,7 @@ class Recorder:
         return self._peaks.get((definition.name, *labels)) or self._make(Peak, self._peaks, definition, labels)
 
     def _attach(self) -> None:
-        """Find the records that earlier processes of this slot left. Their gauges are reset, because they no longer
-        apply."""
+        """Find the records that earlier processes of this slot left. Reset the gauges, whose values no longer apply."""
         try:
             kept = self._kept_records()
         except ValueError:  # there are no records yet, or a task has overwritten them

@@ -137,8 +137,8 @@ def captured_call(namespace: str, new: NewTask, kind: Kind) -> CapturedCall:
 
 
 class WantedCalls:
-    """The calls of one task that a test expects. The constructor raises InvalidArguments if no call of the task could
-    have the arguments, and TypeError for an unknown property."""
+    """A description of the calls of one task that a test expects. The constructor raises InvalidArguments if no call of
+    the task could have the arguments, and TypeError for an unknown property."""
 
     def __init__(self, task: "Task[..., Any] | str", expected: Expected) -> None:
         if unknown := set(expected).difference(Expected.__annotations__):
@@ -241,7 +241,7 @@ class CaptureClock:
         self.now_us = now_us
         try:
             self._moved(before_us, now_us)
-        except ValueError:  # a schedule occurs too often in this time
+        except ValueError:  # a schedule has too many occurrences in this time
             self.now_us = before_us
             raise
         return self.now
@@ -269,13 +269,13 @@ def _occurrences_between(after_us: int, until_us: int) -> list[NewTask]:
 
 
 class EndlessDrain(RuntimeError):
-    """Raised if `drain` has made its maximum number of attempts and there are still tasks to run."""
+    """Raised if `drain` has made the maximum number of attempts, and there are still tasks to run."""
 
 
 class Capture(Sequence[CapturedCall]):
-    """The calls that were enqueued, in order, without duplicates. `clock` determines which of them are due.
+    """The calls that were enqueued, in order, without duplicates.
 
-    `capture()` returns this to a test.
+    `clock` determines which of them are due. A test gets this object from `capture()`.
     """
 
     def __init__(self, *, at: datetime | None = None, schedules: bool = True) -> None:
@@ -348,10 +348,10 @@ class Capture(Sequence[CapturedCall]):
         """Run the tasks that are due by the clock, and the tasks that they enqueue, until none is left. Return the
         attempts in order.
 
-        If a task fails and `raises` is true, its exception is raised here, and the next drain runs the other tasks. If
-        `raises` is false, the exception is only stored in the attempt. A failed task that has retries left is due again
-        after the longest delay that its back-off permits, because jitter is not random in tests. If `limits` is true,
-        soft time limits are enforced. Raises EndlessDrain after `most` attempts.
+        If a task fails and `raises` is true, `drain` raises the task's exception, and the next call of `drain` runs the
+        other tasks. If `raises` is false, the exception is only stored in the attempt. A failed task that has retries
+        left is due again after the longest delay that its back-off permits, because jitter is not random in tests. If
+        `limits` is true, soft time limits are enforced. Raises EndlessDrain after `most` attempts.
         """
         ran: list[Ran] = []
         while (kept := self._waiting.next(self.clock.now_us)) is not None:

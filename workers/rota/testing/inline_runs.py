@@ -99,8 +99,8 @@ class Ran:
     outcome: str  # `retry`, or the state in which the task has ended, for example `done`
     exception: BaseException | None = None  # the exception that the task raised
     error: str = ""  # the exception in one line, or why the task could not be called
-    delay: float = 0.0  # if there is a retry, seconds until the next attempt
-    result: Any = None  # the result as a handle returns it, if `result_ttl` is set
+    delay: float = 0.0  # number of seconds until the next attempt, if the task is retried
+    result: Any = None  # the result as the task's handle returns it, if `result_ttl` is set
 
     @property
     def has_failed(self) -> bool:
@@ -139,14 +139,14 @@ def _with_outcome(ran: Ran, outcome: Outcome, kept: KeptTask) -> Ran:
             return replace(ran, outcome=outcome.label, delay=delay_us / MICROSECONDS)
         case DeadOutcome() | EndedEarly():
             return replace(ran, outcome=outcome.label)
-        case Release():  # tasks that run here are never given back
+        case Release():  # cannot happen, because tasks that run here are never given back
             raise AssertionError(ran)
         case _:
             assert_never(outcome)
 
 
 def _returned(kept: KeptTask) -> Any:
-    """Return the task's result as its handle would return it, or None if it is not stored."""
+    """Return the task's result as its handle would return it, or None if no result is stored."""
     found = kept.found()
     try:
         return result_of(status_of(kept.entry.id, found), found.result)

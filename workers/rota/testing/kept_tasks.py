@@ -48,7 +48,7 @@ class KeptTask:
     is_front: bool  # whether the task was enqueued at the front
     state: State
     attempt_records: list[bytes] = field(default_factory=list)  # the records of its failed attempts
-    ended: TaskState | None = None  # the final state once the task has ended or is dead; None before
+    ended: TaskState | None = None  # the final state if the task has ended or is dead, otherwise None
     # The record in which the worker's code shows the running task, or None if the task has not been run yet.
     record: TaskRecord | None = None
 
@@ -125,7 +125,7 @@ class KeptTasks:
         self._become(kept, due_us=min(kept.entry.due_us, now_us), ready_us=now_us)
 
     def cancel(self, namespace: str, task_id: str) -> CancelStatus:
-        """Cancel a task: end it if it is waiting, or notify it if it is running."""
+        """Cancel a task: end the task if it is waiting, or notify it if it is running."""
         kept = self.find(namespace, task_id)
         if kept is None or not kept.is_live:
             return CancelStatus.UNKNOWN
@@ -235,7 +235,7 @@ class WaitingTasks:
                 self.add(kept)
         while self._ready:
             kept = self._ready.popleft()
-            if kept.state is State.READY:  # otherwise the task was cancelled while it waited
+            if kept.state is State.READY:  # if it is not ready, it was cancelled while it waited
                 return kept
         return None
 

@@ -36,7 +36,7 @@ class KeptGroup:
     cursor: int = 0  # number of items added so far, if the group is enqueued in several calls
     total: int = 0  # number of members
     live: set[str] = field(default_factory=set)  # ids of members that have not ended
-    ended: Counter[str] = field(default_factory=Counter)  # number of ended members by outcome
+    ended: Counter[str] = field(default_factory=Counter)  # for each outcome, the number of members that ended with it
     is_cancelled: bool = False
     ended_us: int | None = None
     followed_by: str = ""  # id of the task that was enqueued when the group ended; "" for none
@@ -93,7 +93,8 @@ class KeptGroups:
         return None if query.most_left is None else Room(has_come=True, left=0)
 
     def follows(self, namespace: str, task_id: str) -> str:
-        """Return what a pending task follows, as `task ID` or `group ID`, or "" if it follows nothing."""
+        """Return the task or group that a pending task follows, as `task ID` or `group ID`, or "" if the task follows
+        nothing."""
         for (of, before), links in self._links.items():
             if of == namespace and any(new.id == task_id for new in links.following):
                 return f"task {before}"

@@ -1,4 +1,4 @@
-"""The methods of a client that administer queues and dead tasks."""
+"""The client methods that administer queues and dead tasks."""
 
 from rota.client.aio.driver import AsyncLifecycle
 from rota.tasks.options import check_queue, require_name

@@ -61,7 +61,7 @@ class AsyncLeasedTask(ClaimedTask):
     ) -> bool:
         """Settle the task by the rules of `LeasedTask.__exit__`, unless the block has already done so.
 
-        `asyncio.CancelledError` releases the task, and leaves the block.
+        `asyncio.CancelledError` releases the task and is not suppressed.
         """
         outcome = self._at_exit(error)
         if outcome is None:
@@ -137,7 +137,8 @@ class AsyncConsumer(AsyncIterator[AsyncLeasedTask]):
         self._consumer = self._driver.consumer(self._options)
 
     def _leave(self, registering: "asyncio.Future[None]") -> None:
-        registering.exception()  # Without this call, asyncio would log that the exception was never retrieved.
+        # Called only because asyncio would otherwise log that the exception was never retrieved.
+        registering.exception()
         _in_thread(self._close)
 
     def _close(self) -> None:
@@ -158,7 +159,7 @@ def _in_thread(function: Callable[[], T]) -> "asyncio.Future[T]":
     Unlike the threads of asyncio, this thread does not delay the end of the program.
     """
     ended: Future[T] = Future()
-    ended.set_running_or_notify_cancel()  # From here on, the thread continues even if the await is cancelled.
+    ended.set_running_or_notify_cancel()  # After this call, the thread continues even if the await is cancelled.
 
     def run() -> None:
         try:

@@ -57,7 +57,7 @@ class Connections:
 
     @property
     def is_over(self) -> bool:
-        """Whether the connections are obsolete: their loop is closed, or they belong to the parent process of a
+        """Whether the connections are obsolete, because their loop is closed or they belong to the parent process of a
         fork."""
         return self.pid != os.getpid() or self.loop.is_closed()
 
@@ -67,7 +67,7 @@ class Connections:
         await self._endpoint.settle()
 
     def close(self) -> None:
-        """Close all connections. This must be called in their event loop."""
+        """Close all connections. Call this in the event loop of the connections."""
         self.waiting.close()
         self.pool.close()
         self.confirming.close()

@@ -120,7 +120,7 @@ class AioPool:
 
 
 async def _replies(stream: AioStream, commands: Iterable[bytes], deadline: float) -> list[Any]:
-    """Return one reply for each command, or an error in place of the reply."""
+    """Send the commands, and return a reply or an error for each."""
     replies: list[asyncio.Future[Any]] = []
     coming = iter(commands)
     try:
@@ -134,7 +134,7 @@ async def _replies(stream: AioStream, commands: Iterable[bytes], deadline: float
                     await asyncio.sleep(0)  # Packing many commands takes time, so let other tasks run in between.
             await asyncio.wait(replies)
     except TimeoutError:
-        pass  # The missing replies become errors below.
+        pass  # Each missing reply is replaced by an error below.
     finally:
         for reply in replies:
             reply.cancel()  # Has no effect on futures that already have a reply.

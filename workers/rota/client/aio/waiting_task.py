@@ -110,14 +110,14 @@ class AioWaiting:
             if self._rounds.open and self._parked is None:
                 self._parked = asyncio.create_task(self._listen(), name="rota-waiting-parked")
                 self._parked.add_done_callback(lambda _: self._bell.set())
-        except Denied as error:  # This is not a network error, so trying again would not help.
+        except Denied as error:  # This is not a network error, so another attempt would fail too.
             self._rounds.open.give_up(str(error))
         except Unavailable as error:
             await self._leave()
             self._rounds.fail(str(error))
 
     async def _listen(self) -> list[str] | Unavailable:
-        """Return the messages that were pushed, or the error if the connection failed.
+        """Return the messages that scripts have pushed, or the error if the connection failed.
 
         The error is returned, not raised, because asyncio logs exceptions that are never retrieved from a task.
         """

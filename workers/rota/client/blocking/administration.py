@@ -1,5 +1,5 @@
 # Generated from rota/client/aio/administration.py by `make blocking`: change that, not this.
-"""The methods of a client that administer queues and dead tasks."""
+"""The client methods that administer queues and dead tasks."""
 
 from rota.client.blocking.driver import Lifecycle
 from rota.tasks.options import check_queue, require_name

@@ -1,5 +1,5 @@
 # Generated from rota/client/aio/handles.py by `make blocking`: change that, not this.
-"""The handles of tasks, chains and groups that an enqueue returns."""
+"""The handles that an enqueue returns, for tasks, chains and groups."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -113,7 +113,7 @@ class ChainHandle(KnowsForeignNames, kind="handle"):
         return self.ids[0]
 
     def status(self) -> TaskStatus:
-        """Return the status of the task that the chain has reached or ended with. This raises no error."""
+        """Return the status of the task that the chain has reached, or with which it ended. This raises no error."""
         for task_id in self.ids:
             found = self.client.status(task_id)
             if found.state not in PASSED or found.error:
@@ -121,9 +121,8 @@ class ChainHandle(KnowsForeignNames, kind="handle"):
         return found
 
     def wait(self, timeout: Duration | None = None) -> TaskStatus:
-        """Wait until the chain has ended, and return the status of the task that it ended with.
-
-        That is the last task of the chain, or else the first task that was not done.
+        """Wait until the chain has ended, and return the status of the task with which it ended. This is the last task
+        of the chain, or the first task that did not end as done.
 
         Raises:
             WaitTimeout: If the chain has not ended within `timeout` (seconds or timedelta). The chain continues.
@@ -147,7 +146,8 @@ class ChainHandle(KnowsForeignNames, kind="handle"):
             Unavailable: If the server cannot be reached or refuses the call.
             Uncertain: If the server did not reply in time. The call can be repeated.
         """
-        for task_id in self.ids:  # In this order, because each task that is done enqueues the next one.
+        # Cancel in the order of the chain, because each task that is done enqueues the next one.
+        for task_id in self.ids:
             status = self.client.cancel(task_id, kill_after)
             if status is not CancelStatus.UNKNOWN:
                 break

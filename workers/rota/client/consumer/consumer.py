@@ -65,7 +65,7 @@ class Doorbells:
         """Wait until a doorbell rings, take its token, and return its queue.
 
         Returns "" if no doorbell rang in time, and None if `is_over` became true first. If this returns None, the
-        caller must close the connection, because a reply may still arrive on it. Raises ServerError.
+        caller must close the connection, because the reply to BLPOP may still arrive. Raises ServerError.
         """
         connection.send(command((self._start, pack((f"{seconds - EARLY_SECONDS:.3f}",)))))
         over_at = time.monotonic() + seconds
@@ -159,10 +159,10 @@ class Consumer(Iterator[LeasedTask]):
         self._wakeup.ring()
 
     def close(self) -> None:
-        """Stop, and return held tasks to their lanes.
+        """Stop, and return the held tasks to their lanes.
 
-        If the server cannot be reached, the tasks return when the lease has expired. This may be called more than once,
-        and does nothing in a forked child. Signal handlers must not call it.
+        If the server cannot be reached, the tasks return when the lease expires. This may be called more than once, and
+        does nothing in a forked child. Signal handlers must not call it.
         """
         if os.getpid() != self._pid:
             return
@@ -262,7 +262,7 @@ class Consumer(Iterator[LeasedTask]):
 
     def _take_step(self, step: ScriptCall[Any] | float) -> Any:
         if isinstance(step, float):
-            return time.sleep(step)  # A few milliseconds at most.
+            return time.sleep(step)  # The server asks for a few milliseconds at most.
         return self._connected().run(step)
 
     def _give_back_claims(self) -> None:
@@ -275,7 +275,7 @@ class Consumer(Iterator[LeasedTask]):
                 self._turn(0)
 
     def _wait_for_work(self, wait_us: int) -> None:
-        """Wait until a doorbell rings. If `wait_us` is above 0, wait no longer than that."""
+        """Wait until a doorbell rings, but not longer than `wait_us` microseconds if this is above 0."""
         wait_seconds = min(PARK_SECONDS, wait_us / MICROSECONDS) if wait_us else float(PARK_SECONDS)
         if wait_seconds < _SHORTEST_PARK_SECONDS:
             self._wakeup.wait(wait_seconds)

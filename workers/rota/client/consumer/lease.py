@@ -61,7 +61,7 @@ class ConsumerOptions:
 def consumer_options(
     queues: tuple[str, ...], limit: int, lease_seconds: Duration, max_payload_kb: int, keyring: Keyring | None = None
 ) -> ConsumerOptions:
-    """Check the arguments of a consumer. Raises InvalidName, TypeError or ValueError."""
+    """Check the arguments of a consumer, and return them as one record. Raises InvalidName, TypeError or ValueError."""
     for queue in queues:
         check_queue(queue)
     if isinstance(limit, bool) or not isinstance(limit, int):
@@ -167,7 +167,7 @@ class Lease:
                 self._attend(self.registration)
                 pause = usual
             except Exception as error:  # noqa: BLE001 - only this thread renews; if it ended, tasks would run twice
-                if pause == usual:  # Of several failures in a row, only the first is logged.
+                if pause == usual:  # Log only the first of several failures in a row.
                     LOG.warning(
                         "the lease of consumer %s was not renewed: %s", self.registration.owner, error_line(error)
                     )
@@ -194,7 +194,7 @@ class Lease:
 
 
 def _node() -> str:
-    """Return a name for this process as a node: `consumer-HOST-PID-RANDOM`."""
+    """Return a name under which this process appears as a node: `consumer-HOST-PID-RANDOM`."""
     host = re.sub(r"[^A-Za-z0-9_.-]", "-", socket.gethostname())[:_HOST_CHARACTERS]
     return f"consumer-{host}-{os.getpid()}-{os.urandom(4).hex()}"
 

@@ -103,7 +103,8 @@ class ClaimedTask:
                 assert_never(decided)
 
     def _at_exit(self, error: BaseException | None) -> Outcome | None:
-        """Return the outcome at the end of the block, or None if the task was settled or its lease was lost."""
+        """Return the outcome with which the end of the block settles the task, or None if the task was settled or its
+        lease was lost."""
         if self._hold.fate is Fate.SETTLED or isinstance(error, LeaseLost):
             return None
         match error:
@@ -162,7 +163,7 @@ class LeasedTask(ClaimedTask):
         """Report the attempt as failed.
 
         The task is attempted again after `delay` (seconds or timedelta), or after the task's own back-off if there is
-        no `delay`. If the task has no retries left, it is dead.
+        no `delay`. If the task has no retries left, it becomes dead.
 
         Raises:
             TypeError, ValueError: If the delay is not valid. The task is still held.
@@ -259,7 +260,7 @@ def leased_task(hold: HeldTask, ready: Runnable, now_us: int) -> LeasedTask:
 def callable_or_end(claim: Claim, prepared: Runnable | Unfit | None, now_us: int) -> Runnable | Settlement:
     """Return the claimed call if it may run, and otherwise the outcome with which the task ends. `now_us` is the Redis
     time of the claim."""
-    if prepared is None:  # The claim has no body, because the task was cancelled.
+    if prepared is None:  # The claim has no body, which means that the task was cancelled.
         return _unrun(claim.entry, CancelledOutcome())
     if isinstance(prepared, Unfit):
         record = FailureRecord(prepared.fault, prepared.error, claim.entry.attempt)

@@ -1,4 +1,4 @@
-"""The code that runs tasks of Django's Tasks framework in workers, and returns their results to the framework.
+"""The code that runs tasks of Django's Tasks framework in workers, and makes the framework's result objects.
 
 The framework has been part of Django since version 6.0. For earlier versions, it is available as the package
 django-tasks.

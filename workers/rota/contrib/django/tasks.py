@@ -114,7 +114,7 @@ def queue_for(priority: int, queues: Mapping[int, str]) -> str:
 def _returned(task_id: str) -> Any:
     try:
         return default_client().result(task_id, TRANSFER_SECONDS)
-    except ResultNotStored:  # the result has expired since the status was read
+    except ResultNotStored:  # the result has been deleted since the status was read
         return None
 
 

@@ -72,5 +72,5 @@ def _config_file(arguments: Sequence[str]) -> Path:
 def _names_imports(file: Path) -> bool:
     try:
         return bool(tomllib.loads(file.read_text(encoding="utf-8")).get("imports"))
-    except (OSError, ValueError):  # `rota` itself reports what is wrong with the file
+    except (OSError, ValueError):  # no error is raised here, because `rota` itself reports what is wrong with the file
         return False
