@@ -95,8 +95,9 @@ def may_hold_credentials(text: str) -> bool:
 
 
 def quoted(text: str) -> str:
-    """Return a text in quotes, or `***` if the text may contain a secret, which is assumed if there is an '@', or a ':'
-    that is not followed by a port.
+    """Return a text in quotes, or `***` if the text may contain a secret.
+
+    This is assumed if the text has an '@', or a ':' that is not followed by a port.
     """
     return HIDDEN if _PAIR.search(text) else f'"{text}"'
 

@@ -1,5 +1,5 @@
-"""The exceptions that end a running task from outside: TimeLimit at its soft time limit, and Cancelled if a client has
-cancelled it. Both are raised only inside the call of that task.
+"""The exceptions that end a running task from outside: TimeLimit at the task's soft time limit, and Cancelled if a
+client has cancelled the task. Both are raised only inside the call of that task.
 
 The master sends the worker a signal. Python runs the signal's handler between any two steps of the main thread, and an
 exception from the handler appears at that point. So the handler raises an exception only if all of these conditions

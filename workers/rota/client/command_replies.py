@@ -76,9 +76,11 @@ class Uncertain(RotaError, TimeoutError):
 
     `ids` are the tasks that may or may not have been accepted, and `id` is the first of them. `accepted` lists the ids
     of those tasks of an `enqueue_many` that the server has certainly accepted. Tasks that are in neither `ids` nor
-    `accepted` were not sent. `repeat` sends the same enqueue again, and the server adds only what it has not added yet.
-    A new enqueue with the same id is not as safe: it adds nothing while the first copy is live, but adds a second copy
-    if the first one has ended in the meantime.
+    `accepted` were not sent.
+
+    `repeat` sends the same enqueue again, and the server adds only what it has not added yet. A new enqueue with the
+    same id is not as safe: it adds nothing while the first copy is live, but adds a second copy if the first one has
+    ended in the meantime.
 
     If an await of `AsyncClient` is cancelled, CancelledError has this error as its cause if the call was sent, and
     Unavailable if it was not: see `behind`.

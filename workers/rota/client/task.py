@@ -272,19 +272,20 @@ def task(
     * `backoff` is how the delay before a retry grows with the number of failures n: "exponential" is
       `base * 2 ** (n - 1)`, "linear" is `base * n`, and a function takes n and returns a duration.
       Default: "exponential".
-    * `base` is the delay from which `backoff` starts. A function does not use it.
+    * `base` is the delay from which `backoff` starts. A function given as `backoff` does not use it.
       Default: 2 seconds.
     * `max_delay` is the longest delay before a retry. It does not limit the delay of `rota.Retry`.
       Default: an hour.
     * `jitter` multiplies the delay by a random number from 0 to 1, so that tasks that failed together are not retried
       together. Delays from a function or from `rota.Retry` are used as they are.
       Default: True.
-    * `retry_on` has the exceptions that are retried. After any other exception, the task is dead at once.
+    * `retry_on` lists the exceptions after which the task is retried. After any other exception, the task is dead at
+      once.
       Default: every Exception.
-    * `dead_on` lists the exceptions that are not retried, even if `retry_on` lists them too.
+    * `dead_on` lists the exceptions after which the task is not retried, even if `retry_on` lists them too.
       Default: none.
-    * `crash_limit` is the number of crashes of its worker after which the task is dead. With 0, the task is started at
-      most once: if that attempt does not end the task, the task is dead.
+    * `crash_limit` is the number of worker crashes after which the task is dead. With 0, the task is started at most
+      once: if that attempt does not end the task, the task is dead.
       Default: None, which is `restarts.crash_limit` of the fleet (3).
     * `time_limit` is the time after which the worker of an attempt is killed. The attempt has failed, and is retried as
       after an exception.
@@ -299,9 +300,9 @@ def task(
     * `unique` allows only one live task with the same arguments, or with the key that a function returns for them. A
       second task is not enqueued, and its handle has `duplicate` set.
       Default: False.
-    * `unique_for` is the longest time that the unique key is held, from the enqueue. The end of the task frees it
-      earlier.
-      Default: None, until the task has ended.
+    * `unique_for` is the longest time for which the unique key is held, counted from the enqueue. If the task ends
+      earlier, its end frees the key.
+      Default: None, it is held until the task has ended.
     * `result_ttl` is how long the value that the function returns is stored, for `handle.result()`.
       Default: 0, it is not stored.
     * `remember` makes the fleet remember how the task ended, so that `rota.status` can report it.
@@ -309,7 +310,8 @@ def task(
     * `rate` limits how often the task starts in the whole fleet, for example "100/m". A task that exceeds the rate is
       delayed.
       Default: None, no limit.
-    * `rate_key` counts the rate separately for each value of this text, with arguments filled in, such as "{account}".
+    * `rate_key` is a text into which arguments are filled in, such as "{account}". The rate applies to each value of it
+      separately.
       Default: "", one rate for the whole task.
     * `pydantic` makes pydantic check and convert all arguments and the result.
       Default: False, only arguments and results whose annotations need it are converted.
@@ -319,7 +321,7 @@ def task(
       Default: "UTC".
     * `every` enqueues the task at this interval, without arguments.
       Default: none.
-    * `schedules` has several schedules, each with its own arguments: `[rota.Cron(...), rota.Every(...)]`.
+    * `schedules` lists several schedules, each with its own arguments: `[rota.Cron(...), rota.Every(...)]`.
       Default: none.
 
     Raises:

@@ -1,8 +1,8 @@
 """The definitions of all metrics of Rota: name, type, help, labels, buckets, and the processes that compute the metric.
 Names are public.
 
-A process counts with a `recorder.Recorder` in its own slot. The exporter reads all slots and queries Redis for the
-queues:
+A process counts with a `recorder.Recorder` in its own slot. The exporter reads all slots, and queries Redis about the
+queues. Each kind of process (`Writer`) computes its own metrics:
 
 * WORKER and POLLER write their definitions into their own slot;
 * MASTER writes its definitions, including the fleet's gauges, into slot 0;

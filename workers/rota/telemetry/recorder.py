@@ -1,9 +1,9 @@
 """Writes metrics as records into a slot. Only the slot's own process writes the numbers of its records.
 
 The region consists of 8-byte words: first `used` (the number of words in use, including these two), then a random stamp
-with its checksum, which changes when the records are started again (0 if nothing was ever written), and then the
-records. A record consists of: length in words | count of numbers | length of the key in bytes | checksum | key, padded
-to words | numbers. The key is the JSON array `[metric, label value, ...]`.
+with its checksum (0 if nothing was ever written), and then the records. A new stamp means that the records were started
+again. A record consists of: length in words | count of numbers | length of the key in bytes | checksum | key, padded to
+words | numbers. The key is the JSON array `[metric, label value, ...]`.
 
 A record is written completely, with its numbers zeroed, before `used` is increased. If the writer is killed, anything
 that it left after `used` is overwritten later. Nothing is ever moved or removed, so the next process of the slot finds

@@ -121,8 +121,9 @@ class ChainHandle(KnowsForeignNames, kind="handle"):
         return found
 
     def wait(self, timeout: Duration | None = None) -> TaskStatus:
-        """Wait until the chain has ended, and return the status of the task with which it ended. This is the last task
-        of the chain, or the first task that did not end as done.
+        """Wait until the chain has ended, and return the status of the task with which it ended.
+
+        This is the last task of the chain, or the first task that did not end as done.
 
         Raises:
             WaitTimeout: If the chain has not ended within `timeout` (seconds or timedelta). The chain continues.
