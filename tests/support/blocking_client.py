@@ -20,7 +20,7 @@ _RUFF: Final = Path(sys.executable).with_name("ruff")
 
 _TEXTS: Final[Mapping[str, Mapping[str, str]]] = {
     "client": {
-        """A client for asyncio, for one namespace of one server.
+        """An asyncio client for one namespace of one server.
 
     It takes the same arguments as `Client`, except that `redis` is a client for asyncio, such as `redis.asyncio.Redis`.
     All asyncio tasks of an event loop share one connection for commands and a second one for waits. The client belongs
@@ -55,16 +55,16 @@ _TEXTS: Final[Mapping[str, Mapping[str, str]]] = {
     * `on_commit` delays each enqueue until a transaction is committed: see `Task.using`.
 """,
         """
-        The call is sent before this method returns, so it cannot wait for a commit. If a transaction is open, so that
-        `on_commit` does not call back at once, nothing is sent and RuntimeError is raised.
+        The call is sent before this method returns, so sending cannot wait for a commit. If a transaction is open, and
+        `on_commit` therefore does not call back at once, nothing is sent and RuntimeError is raised.
 
         If the await is cancelled, CancelledError has a cause: Uncertain if the call was sent, and Unavailable if it was
-        not. `Uncertain.behind` returns that Uncertain, whose `arepeat` repeats the call exactly.
+        not. `Uncertain.behind` returns that Uncertain, and its `arepeat` repeats the call exactly.
 """: """
         `on_commit` is called with a callback, and the call is sent when that callback is called, for example after a
         transaction is committed: see `Task.using`.
 """,
-        """See `AsyncConsumer`. The consumer registers when it is entered with `async with`:
+        """See `AsyncConsumer`. The consumer registers at the start of an `async with` block:
 """: """See `Consumer`. The consumer registers at once:
 """,
         """            ValueError: If `limit` or `lease_seconds` is out of range.

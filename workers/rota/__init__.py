@@ -1,5 +1,6 @@
-"""Rota, a task queue on Redis or Valkey that measures how late each task starts. The public names are loaded on first
-use, so that `import rota` costs an application almost nothing.
+"""Rota, a task queue on Redis or Valkey that measures how late each task starts.
+
+Each public name is loaded on first use, so that `import rota` costs an application almost nothing.
 """
 
 from importlib import import_module

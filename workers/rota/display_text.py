@@ -9,9 +9,9 @@ ends in `***` at the first part that is not. `redact` does not try to recognize 
 
 `printable` escapes all characters that `str.isprintable` rejects: control characters, characters that set the direction
 of writing, separators of lines and paragraphs, halves of surrogate pairs, invisible and unassigned characters, and
-white space other than the space. So no text can move the cursor, ring the bell, color the terminal, hide itself, or
-reorder the text beside it. Escapes are written as in JSON (`\\u001b`, `\\n`), so an escaped JSON document is still
-valid JSON with the same data.
+white space other than the space. So no displayed text can move the cursor, ring the bell, color the terminal, hide
+itself, or reorder the text beside it. Escapes are written as in JSON (`\\u001b`, `\\n`), so an escaped JSON document is
+still valid JSON with the same data.
 """
 
 import re
@@ -19,8 +19,8 @@ from json.encoder import encode_basestring_ascii
 from typing import Final
 
 HIDDEN: Final = "***"
-# The options of well-known clients. No other text counts as an option, because it may be the rest of a password that
-# contains a ? or an &.
+# The names of options of well-known clients. Any other text is not treated as an option, because it may be the rest of
+# a password that contains a ? or an &.
 OPTIONS: Final = frozenset(
     {
         *("client_name", "db", "decode_responses", "encoding", "encoding_errors", "health_check_interval"),
@@ -35,7 +35,7 @@ _USER: Final = re.compile(r"[\w.-]*")
 _HOST: Final = r"(?:[\w.-]+|\[[0-9a-f:.%]+\])(?::[0-9]{1,5})?(?=[:/?#,]|\Z)"
 _DATABASE: Final = r"/(?:[0-9]{1,5}(?=[?#]|\Z))?"
 _OPTIONS: Final = rf"(?:\?(?:db=[0-9]{{1,5}}(?:&|\Z))*(?:(?:{'|'.join(sorted(OPTIONS))})=)?)?"
-# The parts of a URL after the credentials that are recognized, for each kind of URL.
+# For each kind of URL, the parts after the credentials that are recognized and shown.
 _ONE_SERVER: Final = re.compile(rf"(?:{_HOST})?(?:{_DATABASE})?{_OPTIONS}:?", re.IGNORECASE)
 _SENTINELS: Final = re.compile(
     rf"(?:{_HOST}(?:,{_HOST})*(?:/[\w.-]*(?=[/?#]|\Z))?(?:{_DATABASE})?{_OPTIONS})?[:,]?", re.IGNORECASE
@@ -48,7 +48,7 @@ _REST: Final = {
     "rediss+sentinel": _SENTINELS,
     "unix": _SOCKET,
 }
-# A URL with a missing or incomplete "://": a scheme, then the local host, its port and a database.
+# A URL whose "://" is missing or incomplete. Only a scheme, a local host, a port and a database are recognized.
 _NEARLY: Final = re.compile(
     r"(?:(?:rediss?|valkeys?|unix)(?::/?|//))?"
     r"(?:(?:localhost|127\.0\.0\.1)(?::[0-9]{1,5})?(?=/|\Z)(?:/[0-9]{1,2}\Z)?)?",
@@ -60,14 +60,14 @@ _CREDENTIALS: Final = re.compile(r"://|//.*@|\A[^/]*:.*@", re.DOTALL)
 
 
 def redact(url: str) -> str:
-    """Return the URL for logs and messages. Its password, the values of its options, and all text that is not part of a
-    Redis URL are replaced by `***`."""
+    """Return the URL for logs and messages. Everything that could be a secret is replaced by `***`: the password, the
+    values of options, and all text that is not part of a Redis URL."""
     found = _SCHEME.match(url)
     if found is None:
         return _without_scheme(url)
     after = url[found.end() :]
     credentials, at, rest = ("", "", after) if after.startswith("/") else after.rpartition("@")
-    if set("/?#") & set(credentials):  # this @ may belong to a password further on
+    if set("/?#") & set(credentials):  # the last @ may be part of a password in a later part of the URL
         return found[0] + HIDDEN
     known = _REST.get(found[1].lower(), _NOTHING).match(rest)
     assert known is not None
@@ -75,7 +75,7 @@ def redact(url: str) -> str:
 
 
 def _without_scheme(text: str) -> str:
-    """Redact a text that has no `://`. Only parts that belong to a URL such as `localhost:6379` are shown."""
+    """Redact a text that has no `://`. Only those parts are shown that can belong to a URL such as `localhost:6379`."""
     known = _NEARLY.match(text)
     if not (known and known[0]) or "@" in text:
         return HIDDEN
@@ -86,18 +86,18 @@ def _credentials(text: str) -> str:
     user, colon, password = text.partition(":")
     if not text or (password and _USER.fullmatch(user)):
         return f"{user}{colon}{HIDDEN}" if text else ""
-    return HIDDEN  # no password follows the user, so the colon may be missing or misplaced
+    return HIDDEN  # there is no ":password", so the colon may be missing or misplaced, and this may be the password
 
 
 def may_hold_credentials(text: str) -> bool:
-    """Whether a text that should not have credentials contains a URL or a part such as `user:password@host`."""
+    """Whether a text that should contain no credentials contains a URL, or a part such as `user:password@host`."""
     return _CREDENTIALS.search(text) is not None
 
 
 def quoted(text: str) -> str:
-    """Return a text in quotes, or `***` if it may contain a secret.
+    """Return a text in quotes, or `***` if the text may contain a secret.
 
-    That is the case if the text has an '@', or a ':' that is not followed by a port.
+    This is assumed if the text has an '@', or a ':' that is not followed by a port.
     """
     return HIDDEN if _PAIR.search(text) else f'"{text}"'
 
@@ -119,8 +119,8 @@ def printable_lines(text: str) -> str:
 def printable_json(document: str) -> str:
     """Return a JSON document on one line, made printable.
 
-    JSON escapes all control characters except DEL, so DEL is the only one to search for in an ASCII document. That
-    takes 0.1 us for 600 characters, while `printable` would take 5 us.
+    JSON escapes all control characters except DEL, so in an ASCII document, this searches only for DEL. That takes 0.1
+    us for 600 characters, while `printable` would take 5 us.
     """
     return document if document.isascii() and _DELETE not in document else printable(document)
 

@@ -1,4 +1,4 @@
-"""Durations, which callers pass as seconds or as a timedelta, and the delays of a back-off."""
+"""The conversion of durations, which callers pass as seconds or as a timedelta, and the delays of a back-off."""
 
 import math
 import random
@@ -12,14 +12,14 @@ Duration = float | timedelta
 MICROSECONDS = 1_000_000
 NANOSECONDS: Final = 1_000_000_000
 _MILLISECONDS = 1_000
-MAX_SECONDS = 100 * 365.25 * 86_400  # Lua's numbers can hold Unix times in microseconds exactly up to the year 2255
+MAX_SECONDS = 100 * 365.25 * 86_400  # Lua numbers are exact for Unix times in microseconds up to the year 2255
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _UNITS: Final = (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1))
 
 
 def seconds(duration: Duration, what: str) -> float:
-    """Return a duration in seconds. `what` is its name in error messages.
+    """Return a duration in seconds. `what` is the name of the duration in error messages.
 
     Raises TypeError if the duration is neither a number nor a timedelta, and ValueError if it is not finite or is
     longer than 100 years.
@@ -87,7 +87,8 @@ def utc_datetime(unix_us: int) -> datetime:
 
 
 def in_seconds(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values with all microseconds converted to seconds. For example, `age_us` becomes `age_seconds`."""
+    """Return the values with all microseconds converted to seconds, and their keys renamed. For example, `age_us`
+    becomes `age_seconds`."""
     converted = {}
     for key, value in values.items():
         name = key.removesuffix("_us")
@@ -96,8 +97,8 @@ def in_seconds(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def in_words(seconds: float, units: int = 2) -> str:
-    """Return a duration as text for people, with at most `units` units, for example `42 ms`, `4.2 s`, `3 m 5 s` or
-    `2 d 1 h`."""
+    """Return a duration in a form for people, with at most `units` different units, for example `42 ms`, `4.2 s`, `3 m
+    5 s` or `2 d 1 h`."""
     if 0 < seconds < 0.1:  # noqa: PLR2004 - below a tenth of a second
         return f"{seconds * 1000:.3g} ms"
     if seconds < 10:  # noqa: PLR2004 - where a tenth of a second matters
@@ -112,7 +113,7 @@ def in_words(seconds: float, units: int = 2) -> str:
 
 
 class TimeLeft:
-    """A timeout that several waits share."""
+    """A timeout that applies to several waits together."""
 
     def __init__(self, timeout: Duration | None) -> None:
         self._until = None if timeout is None else time.monotonic() + seconds(timeout, "timeout")
@@ -122,18 +123,18 @@ class TimeLeft:
         return None if self._until is None else max(0.0, self._until - time.monotonic())
 
 
-_MAX_DOUBLINGS: Final = 64  # by then every wait has reached its maximum, and many more doublings would overflow a float
+# Every delay has reached its maximum by then, and many more doublings would overflow a float.
+_MAX_DOUBLINGS: Final = 64
 
 
 def doubled(first_seconds: float, most_seconds: float, doublings: int) -> float:
-    """Return a wait that starts at `first_seconds` and has been doubled `doublings` times, but at most
-    `most_seconds`."""
+    """Return `first_seconds`, doubled `doublings` times, but at most `most_seconds`."""
     return min(first_seconds * 2.0 ** min(doublings, _MAX_DOUBLINGS), most_seconds)
 
 
 class Backoff:
-    """Delays between connection attempts. Each delay is drawn at random from the upper half of an interval that
-    doubles, so that the processes of a fleet do not reconnect at the same moment."""
+    """The delays between connection attempts. A limit doubles with each failure, and each delay is a random time
+    between half of the limit and the limit, so that the processes of a fleet do not reconnect at the same moment."""
 
     def __init__(
         self, first_seconds: float, most_seconds: float, uniform: Callable[[float, float], float] = random.uniform
@@ -144,11 +145,11 @@ class Backoff:
         self._failures = 0
 
     def next_seconds(self) -> float:
-        """Return the delay before the next attempt, after one more failure."""
+        """Return the delay before the next attempt. Call this after each failure."""
         whole = doubled(self._first, self._most, self._failures)
         self._failures += 1
         return self._uniform(whole / 2, whole)
 
     def reset(self) -> None:
-        """Start again with the shortest delay, after a success."""
+        """Start again with the shortest delay. Call this after a success."""
         self._failures = 0

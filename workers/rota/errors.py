@@ -1,9 +1,9 @@
 """The exceptions and warnings that callers and tasks see. Errors that return handles or contain a task's status are in
 `rota.client.command_replies` and `rota.client.inquiries`.
 
-Errors derive from RotaError and from the built-in class that a caller would expect. Tasks raise `Retry` and `Dead` to
-choose how they end. `TimeLimit` and `Cancelled` are raised inside tasks. They are BaseExceptions, so that an `except
-Exception` in a task does not swallow them.
+Errors derive from RotaError and from the built-in class that a caller would expect. A task raises `Retry` or `Dead` to
+choose how its attempt ends. `TimeLimit` and `Cancelled` are raised inside tasks. They are BaseExceptions, so that an
+`except Exception` in a task does not swallow them.
 """
 
 from collections.abc import Sequence
@@ -43,7 +43,7 @@ class ScheduleDeclared(RotaError, ValueError):
 
 
 class GroupEnded(RotaError, RuntimeError):
-    """Raised if a group accepts no more members: it has ended, was cancelled, or is unknown."""
+    """Raised if a group accepts no more members, because it has ended, was cancelled, or is unknown."""
 
 
 class NotConfigured(RotaError, RuntimeError):
@@ -55,8 +55,10 @@ class NoCurrentTask(RotaError, RuntimeError):
 
 
 class Unavailable(RotaError, ConnectionError):
-    """Raised if the server cannot be reached or refuses to work. The call was not carried out. After an `enqueue_many`,
-    `accepted` has the ids of the tasks that the server had accepted before the error.
+    """Raised if the server cannot be reached or refuses the call.
+
+    The call was not carried out. After an `enqueue_many`, `accepted` lists the ids of the tasks that the server had
+    accepted before the error.
     """
 
     def __init__(self, message: str, accepted: Sequence[str] = ()) -> None:
@@ -70,25 +72,25 @@ class ServerFull(Unavailable):
 
 
 class EventsOff(RotaError, RuntimeError):
-    """Raised if there are no task events: no fleet of this namespace has `[events]` with `enabled = true` in its
-    `rota.toml`."""
+    """Raised if there are no task events, because no fleet of this namespace has `enabled = true` under `[events]` in
+    its `rota.toml`."""
 
 
 class EventsLost(RotaError, LookupError):
-    """Raised if events after the last one that was read may be lost, because they are no longer kept, or because the
-    server lost its last writes. A reader that continues gets the events that are left."""
+    """Raised if events after the last one that was read may have been lost, because they are no longer kept, or because
+    the server lost its last writes. A reader that continues gets the events that are still stored."""
 
 
 class WaitTimeout(RotaError, TimeoutError):
-    """Raised if a wait took longer than its timeout. The message states whether the server was unreachable. The task
+    """Raised if a wait took longer than its timeout. If the server was unreachable, the message states this. The task
     continues."""
 
 
 class LeaseLost(RotaError, RuntimeError):
     """Raised if a consumer settles a task that it no longer holds. This changes nothing.
 
-    The consumer's lease expired (because the process was stopped, or cut off from the server), or the consumer was
-    closed. The task will run again or has done so already.
+    Either the consumer's lease expired, because the process was suspended or cut off from the server, or the consumer
+    was closed. The task will run again, or has already run again.
     """
 
 
@@ -112,7 +114,7 @@ class UnseenNamespace(RotaWarning):
 
 
 class BlockingCall(RotaWarning):
-    """The warning that a blocking call of a `rota.Client` holds up a running event loop."""
+    """The warning that a call of a blocking `rota.Client` blocks a running event loop."""
 
 
 RETRY_DELAY: Final = "the delay of rota.Retry"
@@ -125,7 +127,7 @@ class Retry(Exception):
     limits the attempts. Raises TypeError or ValueError if the delay is not a duration or is negative.
     """
 
-    delay: float | timedelta | None = None  # for subclasses that do not call our `__init__`
+    delay: float | timedelta | None = None  # the default in subclasses that do not call `Retry.__init__`
 
     def __init__(self, delay: float | timedelta | None = None) -> None:
         if delay is not None:
@@ -135,9 +137,9 @@ class Retry(Exception):
 
 
 class Dead(Exception):
-    """Raised by a task that must not be attempted again. The task is set aside as dead, with the reason `why`."""
+    """Raised by a task to end without another attempt. The task is set aside as dead, with the reason `why`."""
 
-    why: str = ""  # for subclasses that do not call our `__init__`
+    why: str = ""  # the default in subclasses that do not call `Dead.__init__`
 
     def __init__(self, why: str = "") -> None:
         super().__init__(why)
@@ -148,16 +150,16 @@ class TimeLimit(BaseException):
     """Raised inside a task when its soft time limit has passed. Catch it to clean up, then raise it again.
 
     It can be raised at any line of the function, but only in the main thread. Inside Rota's own calls it is deferred
-    until the call returns. It is raised only once, unless `current_task().heartbeat()` sets a new deadline. In a
-    coroutine it is a cancellation (`asyncio.CancelledError`). An attempt that ends with it has failed, and is retried
-    as after any other exception.
+    until the call returns. It is raised only once, unless `current_task().heartbeat()` sets a new deadline. A coroutine
+    gets `asyncio.CancelledError` instead. An attempt that ends with TimeLimit has failed, and is retried as after any
+    other exception.
     """
 
 
 class Cancelled(BaseException):
-    """Raised inside a running task that was cancelled. Catch it to clean up, then raise it again.
+    """Raised inside a running task that was cancelled.
 
-    It can be raised at the same lines as TimeLimit, but only once. If the task ends with this or any other exception,
-    it ends as cancelled, without another attempt. If the function returns, the task is done. A task that raises
-    Cancelled itself ends as cancelled too.
+    Catch it to clean up, then raise it again. Like TimeLimit, it can be raised at any line of the function, but it is
+    raised only once. If the task ends with this or any other exception, it ends as cancelled, without another attempt.
+    If the function returns, the task is done. A task that raises Cancelled itself ends as cancelled too.
     """

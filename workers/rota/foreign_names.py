@@ -1,5 +1,6 @@
-"""Names that other task libraries use, and what to write instead. They appear only in error messages, because
-everything in Rota has only one name.
+"""Names that other task libraries use, and what to write instead in Rota.
+
+These names appear only in error messages, because everything in Rota has only one name.
 """
 
 from collections.abc import Iterable, Mapping
@@ -9,7 +10,7 @@ _TIERS: Final = "the priority of a task is the tier of its queue (`tiers` in rot
 _HOOKS: Final = "a hook applies to all tasks: use @rota.on_failure, @rota.on_dead or @rota.around_task"
 _BY_NAME: Final = 'to enqueue by name, use rota.default_client().enqueue("resize", args=[7], queue="images")'
 
-# For each kind of object, pieces of advice. Each has the names from other libraries for which it is given.
+# For each kind of object, pieces of advice, each with the names from other libraries for which it is given.
 _TABLE: Final[Mapping[str, Mapping[str, str]]] = {
     "declaration": {  # options of `@rota.task`
         "use retries=": "max_retries retry max_tries attempts",
@@ -92,7 +93,7 @@ _TABLE: Final[Mapping[str, Mapping[str, str]]] = {
         "use .using(at=when, ...).enqueue(...)": "enqueue_at",
         "pass all options to one .using(...)": "using",
     },
-    "handle": {  # attributes of a handle, which an enqueue returns
+    "handle": {  # attributes of the handle that an enqueue returns
         "use .result(timeout=5)": "get get_result return_value latest_result",
         "use .wait(timeout=5)": "join",
         "use .status().state": "ready successful failed state get_status is_finished is_failed refresh",
@@ -168,7 +169,7 @@ FOREIGN_NAMES["using"] = FOREIGN_NAMES["task"] | FOREIGN_NAMES["using"]
 def fault_in_option(name: str, owner: str, names: Mapping[str, str], options: Iterable[str]) -> str:
     """Return the error message for an option that does not exist.
 
-    The message has advice if another library uses the name for an option. Otherwise it lists the valid options.
+    If the name is that of an option in another library, the message gives advice. Otherwise it lists the valid options.
     """
     if advice := names.get(name):
         return f"{owner} has no option {name!r}: {advice}"
@@ -177,8 +178,8 @@ def fault_in_option(name: str, owner: str, names: Mapping[str, str], options: It
 
 
 def fault_in_attribute(name: str, owner: str, names: Mapping[str, str]) -> str:
-    """Return the error message for an attribute that does not exist. Python itself adds a suggestion if it finds a
-    similar name."""
+    """Return the error message for an attribute that does not exist. If there is a similar name, Python itself adds a
+    suggestion to the message."""
     advice = names.get(name)
     return f"{owner} has no attribute {name!r}" + (f": {advice}" if advice else "")
 
@@ -194,7 +195,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
 class KnowsForeignNames:
     """A base class whose objects explain what to write instead of a foreign name.
 
-    Each foreign name is an attribute that raises AttributeError. A `__getattr__` would slow down every other attribute.
+    Each foreign name is an attribute that raises AttributeError. A `__getattr__` would slow down access to other
+    attributes.
     """
 
     __slots__ = ()

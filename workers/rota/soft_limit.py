@@ -1,20 +1,21 @@
-"""The exceptions that end a running task from outside: TimeLimit at its soft time limit, and Cancelled if a client has
-cancelled it. Both are raised only inside the call of that task.
+"""The exceptions that end a running task from outside: TimeLimit at the task's soft time limit, and Cancelled if a
+client has cancelled the task. Both are raised only inside the call of that task.
 
-The master sends the worker a signal. Python runs its handler between any two steps of the main thread, and an exception
-that the handler raises appears there. So the handler raises one only if all of these are true:
+The master sends the worker a signal. Python runs the signal's handler between any two steps of the main thread, and an
+exception from the handler appears at that point. So the handler raises an exception only if all of these conditions
+hold:
 
-1. The function of a task is running (`SoftLimit.call`). The handler checks the deadline against the clock once more,
-   and compares the number of the task with the number that the master wrote into the slot, so that a late signal cannot
-   end another task.
-2. The task is not inside a call to our own code (`time_limit_deferred`). Otherwise the exception waits until the call
-   returns, so that no reply is left unread on a connection and no enqueue is interrupted halfway.
+1. The function of a task is running (`SoftLimit.call`). The handler also checks whether the deadline has passed, and
+   compares the number of the task with the number that the master wrote into the slot, so that a late signal cannot end
+   another task.
+2. The task is not inside a call of Rota's own code (`time_limit_deferred`). Otherwise the exception waits until the
+   call returns, so that no reply is left unread on a connection and no enqueue is interrupted halfway.
 3. The process is not forking, because Python would print the exception and drop it.
 
 Python also drops an exception that is raised in a finalizer, such as `__del__` or a callback of the garbage collector.
-Such an exception is raised again a little later.
+An exception of ours that was dropped is raised again a little later.
 
-Applications import this module with the client, so it imports little.
+Applications import this module with the client, so it imports few other modules.
 """
 
 import os
@@ -36,14 +37,14 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 Ending = TimeLimit | Cancelled
 
-_AGAIN_SECONDS: Final = 0.01  # when a dropped exception is raised again: most finalizers have ended by then
+_AGAIN_SECONDS: Final = 0.01  # the delay before a dropped exception is raised again; most finalizers have ended by then
 
 
 class SoftLimit:
     """The soft limit and the cancellation of the task that the main thread of this process calls.
 
-    If an exception becomes due within a `with` block of this object, it is deferred until the end of the block. This
-    works only in the main thread: a block in another thread of the task has no effect.
+    If an exception becomes due within a `with` block of this object, it is deferred until the end of the block. Use
+    such blocks in the main thread, because a block in another thread has no effect.
     """
 
     __slots__ = (
@@ -59,8 +60,8 @@ class SoftLimit:
     )
 
     def __init__(self) -> None:
-        # A time of CLOCK_BOOTTIME, or 0 if there is no soft limit. It is set to 0 when TimeLimit is raised, because
-        # each deadline raises it only once.
+        # A time of CLOCK_BOOTTIME, or 0 if there is no soft limit. The value is set to 0 when TimeLimit is raised,
+        # because each deadline raises TimeLimit only once.
         self._deadline_ns = 0
         # The function that raises the exception or cancels the coroutine of the task. None while no task is called.
         self._end: Callable[[Ending], None] | None = None
@@ -70,8 +71,8 @@ class SoftLimit:
         self._is_cancelled: Callable[[], bool] = _never
         self._is_raised = False  # whether Cancelled was already raised in this call
         self._raised: Ending | None = None  # the last exception raised in this call
-        self._dropped: Ending | None = None  # the last of them that Python dropped
-        self._is_missed = False  # whether a signal came while no task was called
+        self._dropped: Ending | None = None  # the last exception raised in this call that Python dropped
+        self._is_missed = False  # whether a signal came while no task was being called
         self._thread = 0
 
     def install(self, number: int, is_cancelled: Callable[[], bool]) -> None:
@@ -85,29 +86,31 @@ class SoftLimit:
         os.register_at_fork(
             before=partial(self._holds.append, None), after_in_parent=self._holds.pop, after_in_child=self._forget
         )
-        # After a fork, send the signal once more, so that the handler runs in the code of the task that forked.
+        # A signal that arrived during the fork had no effect. Send it again after the fork, so that the handler runs in
+        # the code of the task that forked.
         again = partial(interrupt_main, number)  # type: ignore[arg-type]  # not a `Signals` member
         os.register_at_fork(after_in_parent=again)
         sys.unraisablehook = partial(self.dropped, again, sys.unraisablehook)
 
     def call(self, deadline_ns: int, function: Callable[..., R], args: Sequence[Any], kwargs: Mapping[str, Any]) -> R:
-        """Call the function. Cancelled is raised in it if the task is cancelled, and TimeLimit when the deadline
-        passes.
+        """Call the function. Cancelled is raised inside the function if the task is cancelled, and TimeLimit when the
+        deadline passes.
 
         A deadline of 0 means no limit.
         """
         try:
             self._start(deadline_ns, _raise)
             return function(*args, **kwargs)
-        # A context manager would not do: the handler could run in its `__exit__`, and raise before the limit is off.
+        # This is not a context manager, because the handler could run in its `__exit__`, and raise before the limit is
+        # off.
         finally:
             self._end = self._raised = self._dropped = None
 
     async def wait_for(self, awaited: Awaitable[R], cancel: Callable[[Ending], None]) -> R:
         """Await the coroutine that the last call returned.
 
-        When an exception is due, `cancel` is called with it at any step of the main thread, to raise it in the
-        coroutine.
+        When an exception is due, `cancel` is called with the exception, between any two steps of the main thread.
+        `cancel` has to raise the exception in the coroutine.
         """
         try:
             self._start(self._deadline_ns, cancel)
@@ -120,11 +123,12 @@ class SoftLimit:
         self._deadline_ns = deadline_ns
 
     def is_due(self, ending: Ending) -> bool:
-        """Whether an exception must still be raised. It must not if the call has ended or was given a new deadline."""
+        """Whether an exception must still be raised, because the call has neither ended nor been given a new
+        deadline."""
         return self._end is not None and (isinstance(ending, Cancelled) or self._deadline_ns == 0)
 
     def signalled(self, _number: int = 0, _frame: FrameType | None = None) -> None:
-        """Handle the signal: raise the exception that is due, unless a block of our own code defers it."""
+        """Handle the signal: raise the exception that is due, unless a `with` block of this object defers it."""
         if not self._holds:
             self._raise_if_due()
 
@@ -135,19 +139,20 @@ class SoftLimit:
         args: "UnraisableHookArgs",
         /,
     ) -> None:
-        """Handle an exception that Python drops, as `sys.unraisablehook`.
+        """Handle an exception that Python drops.
 
-        If this object raised it, `send_signal` is called a little later, so that the handler raises it again. Other
-        exceptions are passed to `report`, the hook of before.
+        This is installed as `sys.unraisablehook`. If this object raised the exception, `send_signal` is called a little
+        later, so that the handler raises it again. Other exceptions are passed to `report`, which was the hook before.
         """
         ending = args.exc_value
         if ending is None or ending is not self._raised:
             report(args)
             return
 
-        # The exception becomes due in another thread only. The handler could otherwise raise it in this hook.
+        # This runs later, in another thread. If the signal were sent here, the handler could raise the exception in
+        # this hook.
         def raise_again() -> None:
-            if self._raised is ending:  # the call has not ended
+            if self._raised is ending:  # if not, the call has ended
                 self._dropped = ending
                 send_signal()
 
@@ -186,14 +191,14 @@ class SoftLimit:
         if isinstance(dropped, Cancelled) or (not self._is_raised and self._is_cancelled()):
             self._is_raised = True
             return Cancelled("the task was cancelled")
-        is_dropped = dropped is not None and self._deadline_ns == 0  # and the task was given no other deadline since
+        is_dropped = dropped is not None and self._deadline_ns == 0  # 0 unless the task has been given a new deadline
         if is_dropped or 0 < self._deadline_ns <= time.clock_gettime_ns(time.CLOCK_BOOTTIME):
             self._deadline_ns = 0
             return TimeLimit("the soft time limit has passed")
         return None
 
     def _forget(self) -> None:
-        # A forked copy of the process runs no task, and the master sends it no signals.
+        # A forked child runs no task, and the master sends it no signals.
         self._end = None
         self._thread = 0
         self._holds.clear()

@@ -28,9 +28,9 @@ _BLOCKING: Final = "... .enqueue(client=...)"
 class Chain(CallChain, KnowsForeignNames, kind="flow"):
     """Calls that run one after the other, made by `rota.chain`.
 
-    Each call is enqueued when the previous one is done, in the same step on the server. If a task ends otherwise (dead,
+    When a call is done, the server enqueues the next one in the same atomic step. If a task ends otherwise (dead,
     cancelled or expired), the rest of the chain is dropped. The result of a call is not passed to the next one. The
-    `delay` of a later call counts from the end of the previous one.
+    `delay` of a later call counts from the end of the previous call.
     """
 
     def enqueue(self, *, client: "Client | None" = None, on_commit: OnCommitOption = ...) -> "ChainHandle":
@@ -43,35 +43,35 @@ class Chain(CallChain, KnowsForeignNames, kind="flow"):
     async def aenqueue(
         self, *, client: "AsyncClient | None" = None, on_commit: OnCommitOption = ...
     ) -> "AsyncChainHandle":
-        """Enqueue the chain in an event loop: see `enqueue` and `AsyncClient.enqueue`."""
+        """Enqueue the chain from an event loop: see `enqueue` and `AsyncClient.enqueue`."""
         return await async_client(client, _BLOCKING).enqueue(self, on_commit=on_commit)
 
 
 @dataclass(frozen=True)
 class Group(CallGroup, KnowsForeignNames, kind="flow"):
-    """Calls and chains that run in any order, with a task that follows when all have ended. Made by `rota.group`.
+    """Calls and chains that run in any order, and a task that follows when all of them have ended: see `rota.group`.
 
-    In the step that ends the last member, the server enqueues `on_dead` if it is given and a member is dead. Otherwise
-    it enqueues `then`, however the members ended. If the enqueue of a group was interrupted, enqueueing a group with
-    the same `id` continues where it stopped.
+    In the atomic step that ends the last member, the server enqueues `on_dead` if it was given and a member is dead.
+    Otherwise it enqueues `then`, no matter how the members ended. If the enqueue of a group was interrupted, enqueueing
+    the group again with the same `id` continues where the first enqueue stopped.
     """
 
     def enqueue(self, *, client: "Client | None" = None, on_commit: OnCommitOption = ...) -> "GroupHandle":
         """Enqueue the members, a few hundred per round trip, through `client` or the default client.
 
-        The group can end only after all its members were accepted. Raises the errors of `Client.enqueue`.
+        The group cannot end before all its members have been accepted. Raises the errors of `Client.enqueue`.
         """
         return blocking_client(client, _AWAITED).enqueue(self, on_commit=on_commit)
 
     async def aenqueue(
         self, *, client: "AsyncClient | None" = None, on_commit: OnCommitOption = ...
     ) -> "AsyncGroupHandle":
-        """Enqueue the group in an event loop: see `enqueue` and `AsyncClient.enqueue`."""
+        """Enqueue the group from an event loop: see `enqueue` and `AsyncClient.enqueue`."""
         return await async_client(client, _BLOCKING).enqueue(self, on_commit=on_commit)
 
 
 def chain(*calls: Call[Any]) -> Chain:
-    """Return a chain of calls. Each is enqueued when the previous one is done, in the same step on the server.
+    """Return a chain of calls. When a call is done, the server enqueues the next one in the same atomic step.
 
         rota.chain(download.call(url), resize.call(7)).enqueue()
 
@@ -94,8 +94,8 @@ def group(
 
         rota.group([resize.call(7), resize.call(8)], then=publish.call()).enqueue()
 
-    At the end, `on_dead` is enqueued if it is given and a member is dead. Otherwise `then` is enqueued, however the
-    members ended.
+    At the end, `on_dead` is enqueued if it was given and a member is dead. Otherwise `then` is enqueued, no matter how
+    the members ended.
 
     Raises:
         TypeError: If a member, `then` or `on_dead` is not a call or a chain.
@@ -117,7 +117,7 @@ def map(  # noqa: A001 - `rota.map`, as the built-in one
     Each item is the only argument of its task. Items are sent in chunks of `chunk` (default 100), and at most
     `max_waiting` (default 1,000) of the tasks are unfinished at a time, so this call waits until workers have finished
     enough of them. It also waits while the server cannot be reached. `items` may be an iterator over millions of items:
-    only one chunk is in memory.
+    only one chunk is in memory at a time.
 
     If a call with an `id` was interrupted, a call with the same id and the same items continues after the items that
     the server already has. `then` and `on_dead` have the same meaning as in `rota.group`. After each chunk, `progress`
@@ -126,7 +126,8 @@ def map(  # noqa: A001 - `rota.map`, as the built-in one
 
     Raises:
         TypeError, ValueError: If an option is not valid, `task` is not a task, or `items` is not iterable.
-        InvalidArguments, InvalidName, PayloadTooLarge: See `Client.enqueue`. The message has the number of the item.
+        InvalidArguments, InvalidName, PayloadTooLarge: See `Client.enqueue`. The message contains the number of the
+            item.
         GroupEnded: If the group was cancelled during the call, or if it has ended and there are more items.
         Unavailable, ServerFull, Uncertain: See `Client.enqueue`. A note on the error describes how to continue.
     """

@@ -53,12 +53,12 @@ _MADE_BY_CLIENT: Final = "a blocking client made this call: use `error.repeat()`
 
 
 class Denied(Unavailable):
-    """Raised if the server does not permit this user to run the command. Retrying does not help, because somebody has
-    to grant the permission first."""
+    """Raised if the server does not permit this user to run the command. A retry will fail too, until somebody grants
+    the permission."""
 
 
 def unavailable(message: str, error: Exception) -> Unavailable:
-    """Return Denied with this message if a permission or a password is missing, and otherwise Unavailable."""
+    """Return an error with this message: Denied if a permission or a password is missing, and otherwise Unavailable."""
     return Denied(message) if is_denial(error) else Unavailable(message)
 
 
@@ -70,16 +70,17 @@ def is_denial(error: Exception) -> bool:
 
 
 class Uncertain(RotaError, TimeoutError):
-    """Raised if a call was sent and no reply came, so that it may have been carried out.
+    """Raised if a call was sent but no reply came, so that the call may have been carried out. It is also raised if the
+    call was carried out, but the durability that the client requests was not confirmed in time. In that case, the
+    message states what is missing.
 
-    It is also raised if the call was carried out, but the durability that the client requests was not confirmed in
-    time; then the message states what is missing.
+    `ids` are the tasks that may or may not have been accepted, and `id` is the first of them. `accepted` lists the ids
+    of those tasks of an `enqueue_many` that the server has certainly accepted. Tasks that are in neither `ids` nor
+    `accepted` were not sent.
 
-    `ids` are the tasks that may or may not have been accepted, and `id` is the first of them. `accepted` has the ids of
-    the tasks of an `enqueue_many` that the server has certainly accepted. Tasks that are in neither `ids` nor
-    `accepted` were not sent. `repeat` sends the same enqueue again, and the server adds only what it has not added yet.
-    A new enqueue with the same id is not as safe: it adds nothing while the first copy lives, but adds a second copy if
-    the first has ended in the meantime.
+    `repeat` sends the same enqueue again, and the server adds only what it has not added yet. A new enqueue with the
+    same id is not as safe: it adds nothing while the first copy is live, but adds a second copy if the first one has
+    ended in the meantime.
 
     If an await of `AsyncClient` is cancelled, CancelledError has this error as its cause if the call was sent, and
     Unavailable if it was not: see `behind`.
@@ -129,9 +130,9 @@ class Uncertain(RotaError, TimeoutError):
 
     @classmethod
     def behind(cls, error: BaseException | None) -> "Uncertain | None":
-        """Return the Uncertain that caused a CancelledError or a TimeoutError of `asyncio.timeout`.
+        """Return the Uncertain that is the cause of a CancelledError, or of a TimeoutError from `asyncio.timeout`.
 
-        Returns None if nothing was sent, so that nothing is in doubt.
+        Returns None if no Uncertain is among the causes, because nothing was sent.
         """
         while error is not None and not isinstance(error, cls):
             error = error.__cause__
@@ -147,19 +148,19 @@ _PACKAGE = str(Path(__file__).parent.parent)
 
 
 class ClientWarnings:
-    """The warnings that one client issues about the server at `address`, each only once per reason."""
+    """The warnings that one client issues about the server at `address`. Each reason causes only one warning."""
 
     def __init__(self, namespace: str, address: str) -> None:
         self._namespace = namespace
         self._address = address
         self._issued: set[tuple[type[RotaWarning], str]] = set()
         self._names: set[str] = set()
-        self.to_check: list[str] = []  # Task names that were not checked yet.
+        self.to_check: list[str] = []  # Task names that have not been checked yet.
 
     def check_reply(self, task: NewTask, reply: Enqueued) -> None:
-        """Warn if the server accepted a task but reported a problem, for example that no fleet serves its queue.
+        """Warn if the server accepted a task but reported a problem, for example that no fleet serves the task's queue.
 
-        If this process does not declare the task, the task's name is kept for a later check.
+        If this process does not declare the task, the task's name is stored, so that it can be checked later.
         """
         if task.foreign and task.foreign not in self._names:
             self._names.add(task.foreign)
@@ -179,14 +180,14 @@ class ClientWarnings:
             )
 
     def names_to_check(self) -> list[str]:
-        """Return the task names that were kept since the last call of this method."""
+        """Return the task names that have been stored for a check since the last call of this method."""
         names = self.to_check
         self.to_check = []
         return names
 
     def check_names(self, names: Sequence[str], known: frozenset[str] | None) -> None:
-        """Warn about names that are not in `known`, the names that the fleets declare. `known` is None if these names
-        are not known."""
+        """Warn about names that no fleet declares. `known` has the names that the fleets declare, or is None if these
+        could not be determined."""
         for name in names:
             if known is not None and name not in known:
                 near = nearest(name, known)
@@ -258,7 +259,7 @@ class NotAccepted:
 
 @dataclass(frozen=True, slots=True)
 class NotReplied:
-    """The connection was lost, or silent for too long, after the command was sent."""
+    """After the command was sent, the connection was lost, or no reply came for too long."""
 
     why: str
 
@@ -280,7 +281,7 @@ class Exchange(NamedTuple, Generic[T]):
 
     commands: Iterable[ScriptCall[T]]
     confirmation: Confirmation | None  # The durability to wait for after the commands, or None.
-    deadline: float  # When the exchange must have ended, including connecting (monotonic seconds).
+    deadline: float  # When the exchange, including connecting, must have ended (monotonic seconds).
     # The share of the time after connecting that may be spent on waiting for replies. The rest is left for sending the
     # commands again.
     share: float = WHOLE
@@ -304,15 +305,16 @@ def value_of(reply: Reply[T], ids: Sequence[str] = ()) -> T:
 
 
 class ReplyReader:
-    """Turns a raw reply, or the error that came instead of it, into a `Reply`. Messages name the server as `shown`."""
+    """Turns a raw reply, or the error that came instead of a reply, into a `Reply`. Messages call the server
+    `shown`."""
 
     def __init__(self, shown: str, credentials_in: str = URL_SETTING) -> None:
-        """Store the names that messages use for the server and for the setting that has the user and password."""
+        """Store how messages refer to the server, and to the setting that contains the user name and password."""
         self._shown = shown
         self._credentials_in = credentials_in
 
     def read(self, command: ScriptCall[T], raw: object) -> Reply[T]:
-        """Return a raw reply as the outcome of the command."""
+        """Turn a raw reply into the outcome of the command."""
         if not isinstance(raw, ServerError):
             try:
                 return Replied(read_reply(command, raw))
@@ -329,8 +331,9 @@ class ReplyReader:
 
     def confirmed(self, replies: list[Reply[T]], wanted: Confirmation, raw: object) -> list[Reply[T]]:
         """Return the replies. If `raw`, the reply to WAIT or WAITAOF, confirms too little, each Replied is replaced by
-        an outcome without confirmation."""
-        if isinstance(raw, ServerError) and not raw.is_reply:  # NotReplied, so that the enqueues are sent again.
+        NotConfirmed, or by NotReplied if the connection was lost."""
+        # The connection was lost. NotReplied makes the sender repeat the enqueues.
+        if isinstance(raw, ServerError) and not raw.is_reply:
             lost = NotReplied(f"{self._shown} did not confirm that the tasks are durable: {raw}")
             return [lost if isinstance(reply, Replied) else reply for reply in replies]
         lack = f"the server reported {self._why(raw)}" if isinstance(raw, ServerError) else wanted.lack(raw)
@@ -397,7 +400,7 @@ class ReplyReader:
 
 _NO_CONNECTION: Final = "no connection to "  # the beginning of the error if no connection could be made
 _START_IT: Final = ": start the server, or set redis_url (or ROTA_REDIS_URL) to the right address"
-# These errors occur only on an open connection, so a server is running there.
+# These errors occur only on an open connection, so a server is running at this address.
 _ENDED: Final = ("the connection broke", "the server closed the connection")
 _PERHAPS_TLS: Final = ": if the server requires TLS, begin redis_url with rediss://"
 _ADVICE: Final = {

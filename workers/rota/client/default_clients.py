@@ -8,7 +8,7 @@ Each setting comes from the first of these sources that has it:
    ROTA_REDIS_TLS_CERT, ROTA_REDIS_TLS_KEY, ROTA_NAMESPACE, ROTA_DURABILITY, ROTA_TIMEOUT_SECONDS.
 4. The file in ROTA_CONFIG, or else ./rota.toml.
 5. REDIS_URL.
-6. If the file of source 4 exists, the defaults that a fleet with this file has.
+6. If the file of source 4 exists, the defaults of a fleet that uses this file.
 """
 
 import functools
@@ -54,9 +54,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 class DefaultClient:
     """The default clients: a blocking one, and one for each event loop. They are made on first use.
 
-    There is no lock, because a fork could leave it locked. If two threads use the default client for the first time at
-    the same moment, each makes a client, and only one of them is kept. The settings of `configure` have precedence over
-    those of the fleet.
+    There is no lock, because it could stay locked in a forked child. If two threads use the default client for the
+    first time at the same moment, each makes a client, and only one of them is kept. The settings of `configure` have
+    precedence over those of the fleet.
     """
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ class DefaultClient:
             # If TimeLimit were raised during this import, the module would stay half imported.
             with time_limit_deferred:
                 client = make_client(self.configured.or_else(self._fleet), self.on_commit)
-            if interception.interceptor is None:  # Under a stand-in, the client may have no server, so it is not kept.
+            if interception.interceptor is None:  # With a stand-in, the client may have no server, so it is not kept.
                 self.client = client
         return client
 
@@ -112,7 +112,7 @@ _default = DefaultClient()
 
 
 def _by_name(function: F) -> F:
-    # The error that Python raises for an unknown option would not suggest the right name.
+    # Python's own error for an unknown option would not suggest the right name.
     @functools.wraps(function)
     def called(*positional: object, **given: object) -> object:
         if positional:
@@ -203,8 +203,8 @@ def _with_client(given: ClientSettings, redis: "RedisClient") -> ClientSettings:
 
 @contextmanager
 def default_client_set(redis_url: str, namespace: str) -> "Iterator[Client]":
-    """Make the default client use this server within a `with` block, and restore the old settings afterwards. For
-    tests."""
+    """Make the default client use this server within a `with` block, and restore the old settings afterwards. This is
+    for tests."""
     configured = _default.configured
     client_before = _default.client
     configure(redis_url=redis_url, namespace=namespace)
@@ -366,7 +366,7 @@ def resolve(configured: ClientSettings, environment: Mapping[str, str], folder: 
     be read.
     """
     found = configured
-    if found.timeout_seconds is None:  # Only the environment has this setting; rota.toml does not.
+    if found.timeout_seconds is None:  # Only the environment can have this setting.
         seconds = _seconds("ROTA_TIMEOUT_SECONDS", environment.get("ROTA_TIMEOUT_SECONDS"))
         found = found._replace(timeout_seconds=seconds)
     for source in (_in_environment, _in_file):
@@ -379,7 +379,7 @@ def resolve(configured: ClientSettings, environment: Mapping[str, str], folder: 
 
 
 def _for_server_of(configured: ClientSettings, source: ClientSettings) -> ClientSettings:
-    """Return the settings of a source, without its credentials if the application names another server."""
+    """Return the settings of a source. If the application names another server, leave out the source's credentials."""
     return source._replace(redis_credentials=None) if configured.redis_url else source
 
 
@@ -471,7 +471,7 @@ def _read(path: Path, what: str) -> str:
 
 def _read_url(path: Path, what: str) -> str:
     text = _read(path, what)
-    if "://" not in text:  # The file may contain only a password, which an error about an invalid URL would show.
+    if "://" not in text:  # The file may contain just a password. An error message about an invalid URL would show it.
         raise NotConfigured(f"{what} names {path}, which contains no Redis URL")
     return text
 

@@ -57,7 +57,7 @@ def check_nothing_waits(on_commit: OnCommit, why_not: str = AWAITED_NOW) -> None
 class OnceSent(Generic[W, H]):
     """A callback for a commit, which sends the enqueue the first time it is called.
 
-    `handles` is None until the enqueue was sent, and then has its handles.
+    `handles` is None until the enqueue has been sent, and contains its handles after that.
     """
 
     def __init__(self, waiting: W, send: Callable[[W], list[H]]) -> None:
@@ -96,7 +96,7 @@ def progress_reporter(progress: ProgressOption, total: int | None) -> Iterator[R
 
 
 def report_all(progress: ProgressOption, total: int) -> None:
-    """Report that all tasks were accepted, after a stand-in has accepted them in one step."""
+    """Report that all tasks were accepted. This is for stand-ins, which accept all tasks in one step."""
     with progress_reporter(progress, total) as report:
         report(total)
 
@@ -127,7 +127,7 @@ class Interceptor(Protocol):
     """A stand-in for the server, such as that of `rota.testing`. Any thread that uses a client may call it.
 
     The client makes all its checks before it calls these methods, so their arguments are exactly what a server would
-    receive. Errors that the methods raise reach the caller.
+    receive. The caller gets the errors that the methods raise.
     """
 
     def enqueue(self, namespace: str, tasks: "Sequence[NewTask]") -> "list[Enqueued]":
@@ -138,16 +138,16 @@ class Interceptor(Protocol):
         """Return the reply to any other command. Raises an error if the stand-in has no reply to it."""
 
     def wait(self, namespace: str, query: "TaskQuery") -> "TaskState":
-        """Return the result of a wait at once. Raises an error if the event has not happened."""
+        """Return the result of a wait, without waiting. Raises an error if the event has not happened."""
 
     def wait_for_group(self, namespace: str, query: "GroupQuery") -> "Room":
-        """Return the result of a wait for a group at once. Raises an error if the event has not happened."""
+        """Return the result of a wait for a group, without waiting. Raises an error if the event has not happened."""
 
 
 class Interception:
     """The interceptor of this process, which is None except in tests.
 
-    Before a client sends anything, it checks whether there is one.
+    Before a client sends anything, it checks whether an interceptor is set.
     """
 
     def __init__(self) -> None:

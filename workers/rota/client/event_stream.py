@@ -1,6 +1,8 @@
-"""The reader of task events: the decisions about pages, without I/O, and the blocking reader. A script reads each page
-of events together with the bounds of the stream, so that they are consistent. If there are no new events, the reader
-waits in XREAD on a separate connection. It waits for PARK_SECONDS at a time, so that it notices a dead connection.
+"""The blocking reader of task events, and the part that it shares with the asyncio reader, which does no I/O.
+
+A script reads each page of events together with the bounds of the stream, so that they are consistent. If there are no
+new events, the reader waits in XREAD on a separate connection. It waits for PARK_SECONDS at a time, so that it notices
+a dead connection.
 """
 
 import math
@@ -43,10 +45,10 @@ _SERVER_LOST: Final = "the server has lost its latest writes, including events t
 class WantedEvents:
     """The events that a reader returns, and how long it waits for the next one."""
 
-    after: str | None = None  # The id of the last event that was read, or None to start at the end.
+    after: str | None = None  # The id of the last event that was read, or None to start at the end of the stream.
     queue: str = ""  # A queue, or "" for all queues.
     task: str = ""  # The name of a task, or "" for all tasks.
-    timeout_seconds: float | None = None  # The longest wait for the next event, None for no limit.
+    timeout_seconds: float | None = None  # The longest wait for the next event, or None for no limit.
 
     def has(self, event: TaskEvent) -> bool:
         """Whether the queue and the task of the event match, so that the reader returns it."""
@@ -54,7 +56,8 @@ class WantedEvents:
 
 
 class EventsReading:
-    """The position of a reader in the stream, and its decisions about the pages that it reads. No I/O."""
+    """The position of a reader in the stream, and its decisions about the pages that it reads. This class does no
+    I/O."""
 
     def __init__(self, store: Store, wanted: WantedEvents) -> None:
         """Check the wanted events. Raises ValueError if `after` is not the id of an event."""
@@ -66,7 +69,7 @@ class EventsReading:
         self._is_at_end = False
         self._backoff = Backoff(_FIRST_SECONDS, _MAX_SECONDS)
         self.ready: deque[TaskEvent] = deque()
-        # A command that shows at once whether the server permits XREAD.
+        # A command that returns at once and shows whether the server permits XREAD.
         self.trial = self._read("COUNT", 1, position="$")
 
     @property
@@ -84,7 +87,8 @@ class EventsReading:
         return self._store.events(self._wanted.after or "$", BATCH)
 
     def start_at(self, page: EventsPage) -> None:
-        """Set the position to read from. Raises EventsOff if there are no events and no fleet writes any."""
+        """Set the position to read from, given the first page. Raises EventsOff if there are no events and no fleet
+        writes any."""
         if not page.wanted and not page.end:
             raise EventsOff(_OFF)
         self._returned_to = self._read_to = self._wanted.after or page.latest or START_ID
@@ -111,7 +115,8 @@ class EventsReading:
         return event
 
     def park(self, deadline: float) -> bytes | None:
-        """Return the command that waits for the next event, for PARK_SECONDS or until the deadline, if that is earlier.
+        """Return the command that waits for the next event, for at most PARK_SECONDS and not beyond the deadline.
+
         Returns None if the deadline has passed.
         """
         left = deadline - time.monotonic()
@@ -136,7 +141,7 @@ class EventsReading:
         return math.inf if waits is None else time.monotonic() + waits
 
     def _lost(self, page: EventsPage) -> str:
-        """Return why events may be missing between the position of this reader and the page, or "" if none is
+        """Return the reason why events may be missing between the reader's position and the page, or "" if none is
         missing."""
         if not page.oldest or order_of(self._read_to) == order_of(START_ID):
             return ""
@@ -149,7 +154,7 @@ class EventsReading:
 
 
 def no_events(error: Exception) -> Unavailable:
-    """Return the Unavailable that a reader raises if it could not reach the server."""
+    """Return the Unavailable that a reader raises if it cannot reach the server."""
     return unavailable(f"task events cannot be read: {error}", error)
 
 
@@ -161,7 +166,7 @@ class TaskEvents(Iterator[TaskEvent]):
 
     Raises:
         EventsLost: If events may have been missed. The next call continues with the events that are kept.
-        Unavailable: If the server could not be reached until the timeout, or does not permit this user to read.
+        Unavailable: If the server could not be reached before the timeout, or does not permit this user to read.
     """
 
     def __init__(self, endpoint: Endpoint, seconds: float, store: Store, wanted: WantedEvents) -> None:
@@ -211,8 +216,7 @@ class TaskEvents(Iterator[TaskEvent]):
         return self._reading.take_event()
 
     def _fill(self, deadline: float) -> None:
-        """Read stored events. If there are none, wait for one, for PARK_SECONDS or until the deadline, if that is
-        earlier."""
+        """Read stored events. If there are none, wait for one, for at most PARK_SECONDS and not beyond the deadline."""
         try:
             page = self._page(self._reading.next_page(), time.monotonic() + self._seconds)
             self._reading.take(page)
@@ -246,7 +250,7 @@ class TaskEvents(Iterator[TaskEvent]):
         except ServerError as error:
             self.close()
             raise no_events(error) from error
-        # After an interruption, the reply that is still to come would be taken for the reply to the next command.
+        # An interruption leaves a reply unread, which would be taken for the reply to the next command.
         except BaseException:
             self.close()
             raise

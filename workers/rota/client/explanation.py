@@ -1,4 +1,4 @@
-"""The next claims of each pool, explained in words, and the requests that read the necessary data.
+"""The next claims of each pool with an explanation in words, and the requests that read the data for them.
 
 `explain` and its helpers yield the requests. All other functions are pure.
 """
@@ -30,12 +30,12 @@ READY_LANE: Final = "ready"
 
 @dataclass(frozen=True, slots=True)
 class ExpectedClaim:
-    """A claim that a worker is expected to make."""
+    """One of the next claims: a task that a worker is expected to claim."""
 
-    number: int  # The number of the claim, from 1.
-    id: str  # "" if the task gets its id only when it is claimed.
+    number: int  # The position among the next claims, from 1.
+    id: str  # The task's id, or "" if the task gets an id only when it is claimed.
     queue: str
-    name: str  # "" if the name cannot be read from the body.
+    name: str  # The task's name, or "" if it cannot be read from the body.
     tier: int  # The highest tier is 1.
     weight: float
     lane: str  # `delayed` or `ready`.
@@ -43,15 +43,15 @@ class ExpectedClaim:
     attempt: int
     crashes: int
     losses: int
-    running: int  # How many tasks of the queue will run, including this one. Counted only if the queue has a `cap`.
+    running: int  # How many tasks of the queue will be running after this claim. Counted only if the queue has a `cap`.
     cap: int  # 0 for no cap.
     why: str  # Why this task is claimed at this point.
 
 
 class Outlook(StrEnum):
-    """The state of a queue after the claims that are explained.
+    """The state of a queue after the explained claims.
 
-    In the last five of these states, none of the queue's tasks can be claimed.
+    In the last five of these states, no further task of the queue can be claimed.
     """
 
     EMPTY = "empty"  # No ready task of the queue is left.
@@ -66,20 +66,20 @@ class Outlook(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class QueueOutlook:
-    """The state of a queue in one pool, and why its tasks are or are not among the next claims."""
+    """The state of a queue in one pool, and the reason why its tasks are, or are not, among the next claims."""
 
     queue: str
     outlook: Outlook
     tier: int  # The highest tier is 1; 0 means that the pool does not serve the queue.
     weight: float
     ready: int  # The number of ready tasks.
-    claims: int  # How many of the ready tasks are among the claims that are explained.
-    running: int  # How many tasks of the queue run, including those of the claims.
+    claims: int  # How many of the ready tasks are among the explained claims.
+    running: int  # How many tasks of the queue will be running after the explained claims.
     cap: int  # 0 for no cap.
-    # When the rate or the condition lets the next task start, or None if neither delays the task or the time is not
+    # When the rate or the condition lets the next task start. None if neither delays the task, or if the time is not
     # known.
     opens_at: datetime | None
-    why: str  # Why no more tasks are among the claims, and when they could be.
+    why: str  # Why no more tasks of the queue are among the claims, and when more could be claimed.
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class PoolOutlook:
     is_whole: bool  # False if some of the requested claims are missing, because finding them would be too much work.
 
     def of_queue(self, queue: str) -> QueueOutlook:
-        """Return the state of a queue that has a ready task, or that the request named."""
+        """Return the state of a queue, which must either have a ready task or be named in the request."""
         return next((each for each in self.queues if each.queue == queue), unserved_by(self.pool, queue))
 
     def of_task(self, task_id: str) -> ExpectedClaim | None:
@@ -104,7 +104,7 @@ class PoolOutlook:
 def outlook_of(pool: str, nodes: Sequence[str], order: ClaimOrder, closed_since: Mapping[str, datetime]) -> PoolOutlook:
     """Return the next claims of a pool, with the reasons in words.
 
-    `closed_since` has the time at which each queue was closed, if it is known.
+    `closed_since` maps each closed queue to the time at which it was closed, if that time is known.
     """
     taken = Counter(claim.entry.queue for claim in order.claims)
     queues = tuple(_queue_outlook(each, order, taken[each.queue], closed_since) for each in order.queues)
@@ -206,7 +206,7 @@ def _queue_outlook(
 def _is_shut(queue: QueueInOrder, claims: int) -> bool:
     """Whether the queue is closed, so that none of its ready tasks can be claimed.
 
-    If the queue has no ready task, this is whether it would be closed for the next one.
+    For a queue without ready tasks: whether the next one that becomes ready would have to wait.
     """
     return not queue.is_open if queue.left else (queue.paused or queue.closed) and not claims
 
@@ -214,7 +214,7 @@ def _is_shut(queue: QueueInOrder, claims: int) -> bool:
 def _shut_by(queue: QueueInOrder, running: int, closed_since: datetime | None) -> Iterator[tuple[Outlook, str]]:
     """Yield the reasons why a worker cannot claim from this queue.
 
-    The script has already decided that the queue is closed. This function only finds the reasons.
+    The script has already decided whether the queue is closed, so this function only finds the reasons.
     """
     since = f" since {_as_text(closed_since)}" if closed_since else ""
     if queue.paused:
@@ -252,7 +252,7 @@ def _who_is_first(queue: QueueInOrder, order: ClaimOrder) -> str:
     return f"other queues of tier {queue.tier} have been served less for their weights"
 
 
-# Explanations of one queue or one task
+# Explanations of a single queue or a single task
 
 NO_POOLS: Final = "no running master has a pool, so no worker claims tasks"
 
@@ -266,13 +266,14 @@ def about_queue(queue: str, pools: Sequence[PoolOutlook]) -> Iterator[str]:
 
 
 def about_shut(queue: str, pools: Sequence[PoolOutlook]) -> Iterator[str]:
-    """Yield a line for each pool in which tasks of the queue will have to wait even when they are ready."""
+    """Yield a line for each pool in which the queue is closed, so that its tasks will have to wait even when they are
+    ready."""
     shut = (Outlook.PAUSED, Outlook.CONDITION, Outlook.UNSERVED)
     yield from about_queue(queue, [pool for pool in pools if pool.of_queue(queue).outlook in shut])
 
 
 def about_ready(task: TaskStatus, pools: Sequence[PoolOutlook], before: int | None) -> Iterator[str]:
-    """Yield lines that explain when a ready task will be claimed."""
+    """Yield lines that explain when a task that is ready will be claimed."""
     claims = [(pool.pool, claim) for pool in pools if (claim := pool.of_task(task.id))]
     for pool, claim in claims:
         yield f"it is claim {claim.number} of pool {pool}: {claim.why}"
@@ -304,14 +305,15 @@ def _when(due_at: datetime | None, at: datetime) -> str:
     return f"at {_as_text(due_at)}, in {left:.1f} s" if left > 0 else "now: it is due"
 
 
-_MAX_SEARCHED: Final = 10_000  # How many tasks of a lane are searched at most to find the position of one task.
+# The maximum number of tasks of a lane that are searched to find the position of one task.
+_MAX_SEARCHED: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class WantedClaims:
     """A request for the next `count` claims of each pool, or of one pool.
 
-    If a queue or a task is named, the reply also explains why that queue or task is not among the claims.
+    If a queue or a task is named, the explanation also states why that queue or task is not among the claims.
     """
 
     count: int = DEFAULT_CLAIMS
@@ -322,7 +324,7 @@ class WantedClaims:
     def __post_init__(self) -> None:
         """Check the request.
 
-        Raises TypeError or ValueError if the count is not valid or both a queue and a task are named.
+        Raises TypeError or ValueError if the count is not valid, or if both a queue and a task are named.
         """
         if isinstance(self.count, bool) or not isinstance(self.count, int):
             raise TypeError(f"the number of claims must be a whole number, got {self.count!r}")
@@ -334,7 +336,7 @@ class WantedClaims:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The next claims of each pool, if no task is enqueued, becomes due or ends in the meantime."""
+    """The next claims of each pool, provided that no task is enqueued, becomes due or ends in the meantime."""
 
     at: datetime  # The time at which the claims were computed.
     pools: tuple[PoolOutlook, ...]  # Empty if no master is running.
@@ -391,7 +393,7 @@ def _pools(nodes: list[Node], wanted: str) -> dict[tuple[str, Packed], list[str]
 
 
 def _about(store: Store, found: Explanation, state: QueueState) -> Steps[list[str]]:
-    """Return the lines that explain the queue, or the task and its queue."""
+    """Return the lines that explain the queue that was named, or the task that was named and its queue."""
     task = found.task
     lines = [] if found.pools else [f"pools: {NO_POOLS}"]
     if task and task.state not in (State.READY, State.SCHEDULED):
@@ -412,7 +414,8 @@ def _about(store: Store, found: Explanation, state: QueueState) -> Steps[list[st
 
 
 def _count_before(store: Store, task: TaskStatus) -> Steps[int | None]:
-    """Return how many tasks of the queue are served before this task, or None if it is not among the first 10,000."""
+    """Return how many tasks of the queue are served before this task, or None if the task is not among the first
+    10,000."""
     before = 0
     offset = 0
     while offset < _MAX_SEARCHED:
@@ -428,7 +431,8 @@ def _count_before(store: Store, task: TaskStatus) -> Steps[int | None]:
 
 
 def _next_due(store: Store, queue: str) -> Steps[datetime | None]:
-    """Return when the next scheduled task of a queue is due, or None if it is not among the next 500 of the fleet."""
+    """Return when the next scheduled task of a queue is due, or None if the queue has none among the fleet's next
+    500."""
     page = yield from execute(store.peek(State.SCHEDULED, queue, "", 0, BATCH))
     tasks = page.tasks
     return utc_datetime(tasks[0].due_us) if tasks else None

@@ -1,9 +1,10 @@
 """The steps that enqueue chains and groups, and that continue an interrupted enqueue. Like `rota.client.sender`, this
 module does no I/O.
 
-A group of many members is sent in several calls. In the same atomic step as each call, the server adds the number of
-accepted items to the group's cursor, a count in the group's record. If the same group is enqueued again, the enqueue
-continues exactly at the cursor. `rota.map` fills a group from an iterator in this way, as far as `max_waiting` permits.
+A group of many members is sent in several calls. Each call also adds, in the same atomic step, the number of accepted
+items to the group's cursor, a count in the group's record. If the same group is enqueued again, the enqueue continues
+exactly at the cursor. `rota.map` fills a group from an iterator in this way, but never exceeds `max_waiting` unfinished
+tasks.
 """
 
 import sys
@@ -44,8 +45,8 @@ class GroupHandleOf(Protocol[H_co]):
 
 @dataclass(frozen=True, slots=True)
 class FlowContext:
-    """The store, checks, sender and warnings with which a client sends chains and groups. The senders for chains and
-    for groups are derived from `sender`."""
+    """The store, checks, sender and warnings that a client uses to send chains and groups. The senders for chains and
+    for groups are made from `sender`."""
 
     store: Store
     checks: Checks
@@ -60,7 +61,7 @@ class FlowContext:
 
 
 class MembersSending(Generic[H]):
-    """An enqueue of a chain, or of more members for an existing group."""
+    """An enqueue of a chain, or of additional members for an existing group."""
 
     def __init__(
         self, context: FlowContext, members: Sequence[NewMember], handle_of: HandleOf[H], group_id: str = ""
@@ -78,7 +79,7 @@ class MembersSending(Generic[H]):
 
     @property
     def expected(self) -> H:
-        """The handle that is returned while the enqueue still waits for a commit."""
+        """The handle to return if the enqueue has to wait for a commit before it is sent."""
         return self._handle_of(self._members[0], Enqueued())
 
     def send(self) -> Sending[H]:
@@ -102,7 +103,7 @@ class MembersSending(Generic[H]):
 class Filling:
     """An enqueue that adds items to a group, as `rota.map` does.
 
-    When a call whose outcome was unknown has been repeated, `go_on` continues with the rest of the enqueue.
+    If the outcome of a call was unknown and the call has been repeated, `go_on` sends the rest of the enqueue.
     """
 
     def __init__(self, context: FlowContext, group_id: str, opening: Opening, go_on: GoOn = just_repeat) -> None:
@@ -124,9 +125,9 @@ class Filling:
         return self._sender.send_as_one(())
 
     def send(self, members: Sequence[NewMember], *, are_last: bool) -> Sending[NewMember]:
-        """Send the members for the items that follow the first `cursor` items, which the server has accepted.
+        """Send members for the items after the first `cursor` items, which the server has already accepted.
 
-        If `are_last` is true, the call that sends the last of them also closes the group. Raises the errors of
+        If `are_last` is true, the call that sends the last member also closes the group. Raises the errors of
         `Sender.send`.
         """
         self._first = self.cursor
@@ -198,7 +199,7 @@ def flow_of(
     group_handle: GroupHandleOf[Any],
 ) -> MembersSending[Any] | GroupSending[Any]:
     """Return the steps that enqueue a chain or a group. `members` are the checked members that `Checks.all_of` returned
-    for it.
+    for this chain or group.
 
     Raises the errors of `Checks.opening`.
     """
@@ -219,10 +220,10 @@ def noting_how_to_continue(filling: Filling, done_again: str) -> Iterator[None]:
         yield
     except GroupEnded:
         raise
-    # This also catches Ctrl-C and errors of the iterator, because without the note the caller may not know the group's
-    # id.
+    # The note is also added to Ctrl-C and to errors of the iterator, because without it the caller may not know the
+    # group's id.
     except BaseException as error:
-        if filling.cursor or not isinstance(error, Unavailable):  # Otherwise the group does not exist.
+        if filling.cursor or not isinstance(error, Unavailable):  # In all other cases, the group does not exist.
             error.add_note(
                 f"group {filling.group_id} is incomplete, and has at least {filling.cursor:,} items: if the group is "
                 f"{done_again} again with id={filling.group_id!r}, it continues exactly where it stopped"
@@ -245,9 +246,9 @@ def group_ended(group_id: str, what: str) -> GroupEnded:
 
 
 MapSteps = Generator[Sending[NewMember] | GroupQuery, Room | None, None]
-"""A generator that yields enqueues, which the driver sends, and queries, for whose events the driver waits. The driver
-sends it the reply to each query, and throws the errors of enqueues into it."""
-_TRIES: Final = 5  # The number of attempts at one call. Between two attempts, the server must have responded.
+"""A generator that yields enqueues, which the driver sends, and queries, whose events the driver waits for. The driver
+sends the reply to each query into the generator, and throws errors of enqueues into it."""
+_TRIES: Final = 5  # How often one call is attempted. A new attempt is made only after the server has responded again.
 
 
 class MapOptions(TypedDict, total=False):
@@ -293,8 +294,8 @@ def plan_of(options: MapOptions) -> MapPlan:
 
 
 class Items:
-    """The items of an iterable, each turned into a call by the function `call`. `position` is the number of the next
-    item."""
+    """The items of an iterable, each turned into a call by the function `call`. `position` is the number of items taken
+    or skipped so far."""
 
     def __init__(self, call: Callable[[Any], Call[Any]], iterable: Iterable[Any], checks: Checks) -> None:
         self._call = call
@@ -355,8 +356,8 @@ def count_of(iterable: Iterable[Any]) -> int | None:
 def filled(filling: Filling, items: Items, plan: MapPlan, report: ReportProgress) -> MapSteps:
     """Open the group, add the items that it does not have yet, and close it.
 
-    Before each chunk, this waits until there is room for it: then at most `max_waiting` members are unfinished,
-    including the chunk. Raises GroupEnded if there are more items, but the group accepts no more.
+    Before each chunk, this waits until the group has room for it. There is room if at most `max_waiting` members,
+    including the chunk, are unfinished. Raises GroupEnded if there are more items, but the group accepts no more.
     """
     yield from _sent(filling, filling.open)
     items.skip_to(filling.cursor)
@@ -377,9 +378,10 @@ def filled(filling: Filling, items: Items, plan: MapPlan, report: ReportProgress
 
 
 def _sent(filling: Filling, sending: Callable[[], Sending[NewMember]]) -> Generator[Any, Any, None]:
-    """Send the items. After a failure, wait until the server responds, and send them again.
+    """Send the items.
 
-    The group's cursor shows which items the server has accepted, so `sending` is called again for each attempt.
+    After a failure, wait until the server responds, and send the remaining items again. The group's cursor shows which
+    items the server has accepted, so each attempt calls `sending` to get the steps that are left.
     """
     for left in reversed(range(_TRIES)):
         try:
@@ -393,7 +395,7 @@ def _sent(filling: Filling, sending: Callable[[], Sending[NewMember]]) -> Genera
 
 
 def _awaited(filling: Filling, most_left: int) -> Generator[GroupQuery, Room | None, int]:
-    """Wait until at most `most_left` members of the group are left, and return how many are left."""
+    """Wait until at most `most_left` members of the group have not ended, and return how many have not."""
     found = yield GroupQuery(filling.group_id, most_left)
     if found is None or found.left is None:
         raise group_ended(filling.group_id, f"{filling.cursor:,} items were accepted")
@@ -403,9 +405,9 @@ def _awaited(filling: Filling, most_left: int) -> Generator[GroupQuery, Room | N
 def _added(
     filling: Filling, items: Items, members: Sequence[NewMember]
 ) -> Generator[Sending[NewMember], Any, list[NewMember]]:
-    """Send the members, and return those that are still to be sent.
+    """Send the members, and return those that still have to be sent.
 
-    Some of them are left if another process is filling the same group and has moved its cursor.
+    There can be some if another process fills the same group and has moved the group's cursor.
     """
     first = filling.cursor
     yield from _sent(filling, lambda: filling.send(_left(filling, members, first), are_last=False))
@@ -416,9 +418,10 @@ def _added(
 
 
 def _left(filling: Filling, members: Sequence[NewMember], first: int) -> list[NewMember]:
-    """Return the members that come after the cursor, given the number of the `first` member.
+    """Return the members that come after the cursor.
 
-    Raises Uncertain if the server lacks items before these, because it was replaced by a server that did not have them.
+    `first` is the number of the first member. Raises Uncertain if the server lacks items before it. This happens if the
+    server was replaced by one that had not received those items.
     """
     if filling.cursor < first:
         raise Uncertain(

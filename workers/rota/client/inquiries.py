@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class _NoResult(RotaError):
-    # Base class of the errors for tasks that ended without a result.
+    # The base class of the errors for tasks that ended without a result.
 
     def __init__(self, message: str, status: TaskStatus | None = None) -> None:
         super().__init__(message)
@@ -39,13 +39,15 @@ class TaskDead(_NoResult, RuntimeError):
 
     @property
     def death(self) -> dict[str, Any]:
-        """The record of the task's death, for example its `reason` and `error`. Empty if nothing is known."""
+        """The record of the task's death, with fields such as `reason` and `error`. Empty if nothing is known about the
+        death."""
         return (self.status.death if self.status is not None else None) or {}
 
 
 class TaskCancelled(_NoResult, RuntimeError):
-    """Raised instead of returning a result if the task was cancelled, or purged with its queue. `status` has all that
-    is known about the task.
+    """Raised instead of returning a result if the task was cancelled, or purged with its queue.
+
+    `status` has all that is known about the task.
     """
 
 
@@ -57,9 +59,7 @@ class TaskExpired(_NoResult, RuntimeError):
 class ResultNotStored(_NoResult, LookupError):
     """Raised if the task is done but its result is not stored, or if nothing is known about the task.
 
-    The message has the reason.
-
-    `status` has all that is known about the task.
+    The message states the reason. `status` has all that is known about the task.
     """
 
 
@@ -109,8 +109,8 @@ def wanted_events(after: str | None, queue: str | None, task: str | None, timeou
 
 
 def _check_chosen(queue: str | None, task: str | None) -> None:
-    """Check the names of the queue and the task that a request is restricted to. None means all queues or all tasks.
-    Raises InvalidName."""
+    """Check the names of the queue and the task to which a request is restricted. None means all queues or all tasks.
+    Raises InvalidName if a name is not valid."""
     if queue is not None:
         check_queue(queue)
     if task is not None:
@@ -118,8 +118,10 @@ def _check_chosen(queue: str | None, task: str | None) -> None:
 
 
 def result_of(status: TaskStatus, kept: bytes | None) -> Any:
-    """Return the result of a task that has ended. If this process declares the task, the result is converted to the
-    type that the function's annotation names. Raises TaskDead, TaskCancelled, TaskExpired or ResultNotStored.
+    """Return the result of a task that has ended.
+
+    If this process declares the task, the result is converted to the type that the function's annotation names. Raises
+    TaskDead, TaskCancelled, TaskExpired or ResultNotStored.
     """
     task = f"task {status.id}"
     match status.state:

@@ -1,5 +1,7 @@
-"""The checks and decisions before an enqueue is sent. They turn a call into the arguments of the script. All functions
-are pure, except that they make new ids and compare `at` with the clock.
+"""The checks and decisions that are made before an enqueue is sent, and that turn a call into the arguments of the
+script.
+
+All functions are pure, except that they make new ids and compare `at` with the clock.
 """
 
 import hashlib
@@ -38,16 +40,16 @@ if TYPE_CHECKING:
 H = TypeVar("H")
 
 KIB = 1024
-_LONGEST_WAIT_US = 3653 * 86_400 * MICROSECONDS  # Ten years, as in lua/adopt_scheduled.lua.
+_LONGEST_WAIT_US = 3653 * 86_400 * MICROSECONDS  # Ten years, the same limit as in lua/adopt_scheduled.lua.
 _KEY_HEX_DIGITS = 32
-# Two bits of this digit contain the variant of the UUID.
+# Two bits of this hexadecimal digit contain the variant of the UUID.
 _VARIANT = {f"{digit:x}": f"{digit & 3 | 8:x}" for digit in range(16)}
 _UNDECLARED = TaskOptions()
 
 carried: Final[ContextVar[dict[str, Any]]] = ContextVar("rota_carried", default={})  # noqa: B039 - never written to
 """Extra data, for example a trace context, that is added to every body created in the current context."""
 
-# Positional and keyword arguments, after binding them to the parameters of the function.
+# The positional and keyword arguments, bound to the parameters of the function.
 _Bound = tuple[Sequence[Any], Mapping[str, Any]]
 
 
@@ -66,7 +68,7 @@ def prepare(call: Call[Any], registry: Registry, max_payload_kb: int, keyring: "
     except AttributeError:
         raise TypeError(why_no_call(call)) from None
     task = registry.get(name) if isinstance(name, str) else None
-    if task is None:  # The name of a declared task was checked when it was declared.
+    if task is None:  # If the task is declared, its name has already been checked.
         require_name("task name", name)
         typed = None
         options = _UNDECLARED
@@ -108,13 +110,13 @@ def prepare_each(
 ) -> Iterator[NewTask]:
     """Check many calls and turn each into a NewTask.
 
-    Raises the errors of `prepare`. The message then has the number of the call, counted from 0.
+    Raises the errors of `prepare`. The message then contains the number of the call, counted from 0.
     """
     for number, call in enumerate(calls):
         try:
             yield prepare(call, registry, max_payload_kb, keyring)
         except (RotaError, TypeError, ValueError) as error:
-            if len(error.args) == 1:  # The number can only be added if the message is the error's only argument.
+            if len(error.args) == 1:  # The number can be added only if the message is the error's only argument.
                 error.args = (f"calls[{number}]: {error}",)
             raise
 
@@ -135,7 +137,7 @@ def _inverse(order: Sequence[int]) -> list[int]:
 
 
 def sending_order(tasks: Sequence[NewTask]) -> list[int] | None:
-    """Return the indexes of tasks in the order in which they must be sent, or None if that is the given order.
+    """Return the indexes of the tasks in the order in which the tasks must be sent, or None if that is the given order.
 
     A task with `front=True` goes to the head of its lane, before those sent earlier. Therefore such tasks are sent in
     reverse order.
@@ -147,7 +149,7 @@ def sending_order(tasks: Sequence[NewTask]) -> list[int] | None:
 
 
 def fresh_id() -> str:
-    """Return a random UUID (version 4), in a third of the time that the module `uuid` takes."""
+    """Return a random UUID (version 4), in a third of the time that the `uuid` module takes."""
     digits = os.urandom(16).hex()
     return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{_VARIANT[digits[16]]}{digits[17:20]}-{digits[20:]}"
 
@@ -196,7 +198,8 @@ def _not_before_us(due: str) -> int:
 
 
 def _require_near(call: Call[Any], what: str, wait_us: float) -> None:
-    # Such a long delay probably has the wrong unit. Without this check, nobody would notice until the task is due.
+    # Such a long delay probably has the wrong unit. Without this check, nobody would notice the mistake until the task
+    # was due.
     if wait_us > _LONGEST_WAIT_US:
         raise ValueError(
             f"{call.name}: {what} is more than ten years ahead: was it computed in milliseconds instead of seconds?"
@@ -206,8 +209,8 @@ def _require_near(call: Call[Any], what: str, wait_us: float) -> None:
 def _unique(
     call: Call[Any], options: TaskOptions, queue: str, bound: _Bound, typed: "TypedArguments | None"
 ) -> tuple[str, int]:
-    # Returns the unique key, or "" if there is none, and how long it is held, in milliseconds. 0 means as long as the
-    # task lives.
+    # Returns the unique key, or "" if there is none, and the number of milliseconds for which it is held. 0 means until
+    # the task has ended.
     unique = options.unique if call.unique is None else check_unique(call.unique)
     if not unique:
         if call.unique_for is not None:
@@ -250,7 +253,7 @@ def check_chain(calls: Sequence[Call[Any]]) -> None:
 
 
 def check_group(then: Any, on_dead: Any, group_id: Any) -> None:
-    """Check the calls that follow a group, and its id: see `group`, which raises the same errors."""
+    """Check the calls that follow a group, and the group's id: see `group`, which raises the same errors."""
     for option, last in (("then", then), ("on_dead", on_dead)):
         if last is None:
             continue
@@ -262,7 +265,7 @@ def check_group(then: Any, on_dead: Any, group_id: Any) -> None:
 
 
 def _check_not_unique(call: Call[Any], where: str) -> None:
-    """Raise ValueError if a call is unique, because of its own option or its task's declaration."""
+    """Raise ValueError if the option `unique` is set for the call itself or in the declaration of its task."""
     task = default_registry.get(call.name) if isinstance(call.name, str) else None
     if call.unique:
         raise ValueError(f"{where}: a call that follows another one cannot be unique: {_NOT_UNIQUE}")
@@ -284,7 +287,7 @@ class Checks:
     def member(self, member: Call[Any] | CallChain) -> NewMember:
         """Check a call or a chain, and return it in the form that is sent.
 
-        Raises the errors of `prepare`. For a chain, the message has the number of the call.
+        Raises the errors of `prepare`. For a chain, the message contains the number of the call.
         """
         first, *rest = self._tasks(member)
         return NewMember(first, follow_text(rest))
@@ -295,7 +298,7 @@ class Checks:
         return [prepare(member, self.registry, self.max_payload_kb, self.keyring)]
 
     def members(self, members: Sequence[Call[Any] | CallChain]) -> Iterator[NewMember]:
-        """Yield the members of a group. Raises the errors of `member`. The message then has the number of the
+        """Yield the members of a group. Raises the errors of `member`. The message then contains the number of the
         member."""
         for at, member in enumerate(members):
             try:

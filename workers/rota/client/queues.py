@@ -1,4 +1,4 @@
-"""Lists of the queues of a namespace with their numbers of tasks, and of the first tasks in each state."""
+"""Functions that list the queues of a namespace with their numbers of tasks, and the first tasks in a state."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -25,7 +25,7 @@ class QueueCounts:
     overdue: int  # How many of the scheduled tasks are already due.
     running: int
     dead: int
-    accepted: int  # All tasks that the queue has ever accepted.
+    accepted: int  # The number of tasks that the queue has ever accepted.
     oldest_ready_seconds: float  # How long the first ready task has been ready, or 0 if there is none.
     paused: bool
     served: bool  # Whether a running fleet claims from the queue.
@@ -69,16 +69,16 @@ class QueuedTask:
     queue: str
     name: str
     due_at: datetime | None
-    due_in_seconds: float | None  # The time until the task is due. Negative if the task is late.
+    due_in_seconds: float | None  # The time until the task is due, which is negative if the task is overdue.
     since: datetime | None  # When the task entered its lane, or died. None for a scheduled task.
-    age_seconds: float | None  # The time since then.
-    attempt: int  # The number of the attempt that runs, comes next, or was the last.
+    age_seconds: float | None  # The number of seconds since `since`, or None if `since` is None.
+    attempt: int  # The number of the running, the next or the last attempt, depending on the state.
     failures: int
     crashes: int
     losses: int
     owner: str = ""  # The worker or consumer that has claimed the task.
     progress: Progress | None = None  # The last progress that a running task reported.
-    death: AttemptRecord | None = None  # Why a dead task died.
+    death: AttemptRecord | None = None  # The record of why a dead task died.
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,23 +100,23 @@ class WantedTasks:
 
     @property
     def chooses(self) -> bool:
-        """Whether tasks are filtered, so that some of the tasks that are read may not match."""
+        """Whether the request filters tasks, so that some of the tasks that are read may not match."""
         return bool(self.task or (self.queue and self.state is not State.READY))
 
 
 @dataclass(frozen=True, slots=True)
 class TasksFound:
-    """The tasks that were found."""
+    """The result of a search for tasks."""
 
     tasks: list[QueuedTask]
     searched: int  # How many tasks were read to find these.
-    # Whether there may be more tasks. If this is true and fewer tasks than wanted were found, the search has reached
-    # its limit.
+    # Whether there may be more matching tasks. If this is true and fewer tasks than wanted were found, the search was
+    # stopped at its limit.
     more: bool
 
 
 def listed_state(name: str) -> State:
-    """Return the state with that name. Raises ValueError if Rota has no list of the tasks in that state, for example
+    """Return the state with this name. Raises ValueError if Rota keeps no list of the tasks in this state, for example
     `done`."""
     if name not in LISTED:
         *first, last = (f'"{state}"' for state in LISTED)
@@ -125,7 +125,8 @@ def listed_state(name: str) -> State:
 
 
 def find(store: Store, wanted: WantedTasks) -> Steps[TasksFound]:
-    """Search until the wanted number of tasks is found. If tasks are filtered, stop after reading 10,000 of them."""
+    """Search until the wanted number of tasks has been found. If tasks are filtered, the search stops after reading
+    10,000 of them."""
     tasks: list[QueuedTask] = []
     searched = 0
     most = max(MOST_SEARCHED, wanted.limit)
@@ -144,8 +145,10 @@ def find(store: Store, wanted: WantedTasks) -> Steps[TasksFound]:
 
 
 def _queues(store: Store, wanted: WantedTasks) -> Steps[list[str]]:
-    """Return the queues to read one by one, where "" stands for all at once. Ready tasks can only be read queue by
-    queue, because each queue has its own lanes.
+    """Return the queues to read one by one.
+
+    The name "" stands for all queues at once. Ready tasks can only be read queue by queue, because each queue has its
+    own lanes.
     """
     if wanted.queue or wanted.state is not State.READY:
         return [wanted.queue]
@@ -154,7 +157,8 @@ def _queues(store: Store, wanted: WantedTasks) -> Steps[list[str]]:
 
 
 def queued(found: PeekedTask, state: State, now_us: int) -> QueuedTask:
-    """Return a task of a page in the form that callers get. `now_us` is the Redis time at which the page was read."""
+    """Return a task that was read from Redis as a QueuedTask for the caller. `now_us` is the Redis time at which the
+    page was read."""
     is_dead = state is State.DEAD
     death = attempts_of([read_attempt_record(found.detail, "error")]) if is_dead and found.detail else (None,)
     return QueuedTask(

@@ -31,14 +31,15 @@ if TYPE_CHECKING:
     from rota.tasks.keyring import Keyring
     from rota.tasks.registry import TaskDefinition
 
-_TRIES: Final = 20  # The number of attempts. An attempt fails if the record changes between the read and the call.
+# How often to try. An attempt fails if the record changes after it was read and before the call that uses it.
+_TRIES: Final = 20
 _RANDOM_BYTES: Final = 8
 
 
 def all_schedules(store: ScheduleStore) -> Steps[list[FoundSchedule | ScheduleStatus]]:
     """Return all schedules, ordered by their next occurrence.
 
-    For an invalid record, the list has a ScheduleStatus with the error.
+    For a record that is not valid, the list contains a ScheduleStatus with the error.
     """
     found: list[FoundSchedule | ScheduleStatus] = []
     offset = 0
@@ -59,7 +60,7 @@ def find_schedule(store: ScheduleStore, name: str) -> Steps[FoundSchedule | Sche
 def run_schedule_now(store: ScheduleStore, name: str, keyring: "Keyring | None" = None) -> Steps[tuple[str, bool]]:
     """Enqueue an extra occurrence, and return its id and False. With a keyring, verify the schedule and sign the task.
 
-    If an earlier occurrence has not ended and occurrences may not overlap, return the earlier one's id and True. Raises
+    If occurrences may not overlap and an earlier one has not ended, return the id of the earlier one and True. Raises
     UnknownSchedule if there is no schedule with this name, Unavailable if the schedule changed during every attempt,
     and SignatureError if the schedule's signature is wrong.
     """
@@ -83,7 +84,7 @@ def run_schedule_now(store: ScheduleStore, name: str, keyring: "Keyring | None" 
 
 
 def require_schedule(store: ScheduleStore, name: str) -> Steps[FoundSchedule]:
-    """Return the schedule with that name. Raises UnknownSchedule if there is none."""
+    """Return the schedule with this name. Raises UnknownSchedule if there is none."""
     found = yield from find_schedule(store, name)
     if isinstance(found, FoundSchedule):
         return found
@@ -93,8 +94,8 @@ def require_schedule(store: ScheduleStore, name: str) -> Steps[FoundSchedule]:
 def unknown_schedule(store: ScheduleStore, name: str, why: str = "") -> Steps[UnknownSchedule]:
     """Return the error for a name that no schedule has.
 
-    If `why` is given, the message has it as the reason. Otherwise the message suggests a similar name of a schedule
-    that is due soon.
+    If `why` is given, the message states it as the reason. Otherwise the message suggests a similar name, if one of the
+    schedules that occur next has one.
     """
     if why:
         return UnknownSchedule(f"there is no schedule {name!r}: {why}")
@@ -104,7 +105,7 @@ def unknown_schedule(store: ScheduleStore, name: str, why: str = "") -> Steps[Un
 
 
 class ScheduleSteps:
-    """The methods of `Schedules` as steps without I/O. See `Schedules` for the results and errors of each method."""
+    """The methods of `Schedules` as steps that do no I/O. See `Schedules` for the results and errors of each method."""
 
     def __init__(self, namespace: str, max_payload_kb: int, keyring: "Keyring | None" = None) -> None:
         self._store = ScheduleStore(namespace)

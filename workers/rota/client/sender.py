@@ -53,11 +53,11 @@ T = TypeVar("T")
 
 # Less than the 60 s for which the server remembers a nonce, because the repeated call takes time to arrive.
 REPEAT_SECONDS: Final = 50.0
-# The script needs half a millisecond for such a batch. Meanwhile the client packs the next one.
+# The script takes half a millisecond for a batch of this size. Meanwhile, the client packs the next batch.
 _BATCH_TASKS: Final = 125
-_BATCH_BYTES: Final = 1 << 20  # The server does nothing else while it reads a batch.
+_BATCH_BYTES: Final = 1 << 20  # Limited, because the server does nothing else while it reads a batch.
 _ROUND_BATCHES: Final = 32
-_ROUND_BYTES: Final = 4 << 20  # The most bytes that are sent before any reply is needed, within one timeout.
+_ROUND_BYTES: Final = 4 << 20  # The maximum size of a round, which must be sent before the first replies are due.
 # The part of the timeout in which the first replies must come. The rest is for a second try on another connection.
 _FIRST_SHARE: Final = 0.5
 _PERHAPS: Final = "the tasks may have been accepted"
@@ -72,7 +72,8 @@ GoOn = Callable[["Sending[Any]"], "Sending[Any]"]
 
 
 def just_repeat(repeated: "Sending[Any]") -> "Sending[Any]":
-    """Return the repetition itself. This is the `GoOn` of an enqueue that has nothing left to send afterwards."""
+    """Return the argument unchanged. This is the `GoOn` of an enqueue that has nothing more to send after a repeated
+    call."""
     return repeated
 
 
@@ -105,9 +106,9 @@ class Nonces:
     """A source of nonces for calls. A nonce consists of a name and a number. The source is thread-safe, and a forked
     child uses names of its own.
 
-    After a call with a reply, the next call uses the same name and the next number, so that the server keeps one record
-    for the name, not one for each call. The name of a call without a reply is never used again, because the call may be
-    repeated, and a copy of it may arrive late.
+    If a call got a reply, the next call uses the same name and the next number, so that the server keeps only one
+    record for all these calls. If a call got no reply, its name is never used again, because the call may be repeated,
+    and a copy of it may arrive late.
     """
 
     def __init__(self) -> None:
@@ -115,7 +116,7 @@ class Nonces:
         self._next: list[Nonce] = []
 
     def take(self) -> Nonce:
-        """Return the nonce for a call."""
+        """Return the nonce for the next call."""
         if self._pid != os.getpid():
             # The list is replaced before the pid, so that no other thread sees the new pid with the parent's names.
             self._next = []
@@ -126,8 +127,8 @@ class Nonces:
             return Nonce(f"{os.urandom(16).hex()} 1")
 
     def mark_replied(self, nonce: Nonce) -> None:
-        """Record that the call got a reply when it was first sent. It will not be repeated, so the name can be used
-        again."""
+        """Record that the call got a reply when it was first sent. The call will not be repeated, so the name in its
+        nonce can be used again."""
         name, _, number = nonce.partition(" ")
         self._next.append(Nonce(f"{name} {int(number) + 1}"))
 
@@ -135,8 +136,8 @@ class Nonces:
 class Sender(Generic[S, V, H]):
     """The sender of one kind of enqueue.
 
-    If the durability needs a confirmation, each round waits for a confirmation of its own. Two rounds may go to two
-    servers, for example after a failover, and a single confirmation would come only from the second server.
+    If the durability needs a confirmation, each round waits for its own. Two rounds may go to different servers, for
+    example after a failover, and a single confirmation would cover only the second server.
     """
 
     def __init__(
@@ -150,7 +151,7 @@ class Sender(Generic[S, V, H]):
         repeats: str = "repeat()",
     ) -> None:
         self._pack = pack  # A function that makes the command for a batch.
-        self._repeats = repeats  # The code with which callers repeat an enqueue, for error messages.
+        self._repeats = repeats  # The code that error messages suggest for repeating an enqueue.
         self._handles_of = handles_of  # A function that makes the handles of a batch from its reply.
         self._doubt = doubt  # A function that makes an Uncertain with which the enqueue can be repeated.
         self._seconds = seconds  # The timeout of a round, including the second try.
@@ -163,7 +164,7 @@ class Sender(Generic[S, V, H]):
         handles_of: Callable[[Sequence[S2], V2], list[H2]],
         go_on: GoOn = just_repeat,
     ) -> "Sender[S2, V2, H2]":
-        """Return a sender with the same settings for another kind of item.
+        """Return a sender for another kind of item, with the same settings.
 
         `go_on` continues an enqueue after a repeated call.
         """
@@ -172,12 +173,13 @@ class Sender(Generic[S, V, H]):
             return self._doubt(why, ids, lambda: go_on(again()))
 
         made = Sender(pack, handles_of, doubt, self._seconds, self._confirmation, repeats=self._repeats)
-        # With shared nonces, the server keeps only one record, no matter how many chains and groups are sent.
+        # The new sender shares the nonces, so the server keeps only one record, no matter how many chains and groups
+        # are sent.
         made._nonces = self._nonces
         return made
 
     def send(self, items: Sequence[S], progress: Callable[[int], object] | None = None) -> Sending[H]:
-        """Send tasks in order. Each round is sent once. Those of its calls that got no reply are sent a second time.
+        """Send tasks in order, round by round. Calls of a round that got no reply are sent a second time.
 
         After each round, `progress` is called with the number of tasks accepted so far. Raises Unavailable, ServerFull
         or Uncertain. The rounds after the failed round are not sent.
@@ -188,7 +190,8 @@ class Sender(Generic[S, V, H]):
         return self._send_rounds(rounds, progress)
 
     def send_as_one(self, items: Sequence[S]) -> Sending[H]:
-        """Send the items in one call, even if there are none. There must not be more items than a script accepts."""
+        """Send the items in one call, even if there are none. One call of the script must be able to accept all
+        items."""
         return self._send_round([(items, 0)])
 
     def _send_rounds(self, rounds: Sequence[Pieces[S]], progress: Callable[[int], object] | None) -> Sending[H]:
@@ -206,8 +209,8 @@ class Sender(Generic[S, V, H]):
     def _send_round(self, some: Pieces[S]) -> Sending[H]:
         batches = [Batch(items, at, self._nonces.take()) for items, at in some]
         sent_at = time.monotonic()
-        # A confirmation may take long, so it has the whole timeout. The round is sent again only if the connection is
-        # lost.
+        # A confirmation can take a long time, so the wait for it may use the whole timeout. The round is then sent
+        # again only if the connection is lost.
         share = _FIRST_SHARE if self._confirmation is None else WHOLE
         try:
             replies = yield self._exchange(batches, sent_at + self._seconds, share)
@@ -218,7 +221,7 @@ class Sender(Generic[S, V, H]):
             if without_reply and self._may_repeat(sent_at):
                 repeated = yield from self._again([batches[n] for n in without_reply], sent_at + self._seconds)
                 for n, reply in zip(without_reply, repeated, strict=True):
-                    # After any other reply, the failure of the first try is more informative.
+                    # If the second try failed too, report the failure of the first try, which is more informative.
                     if isinstance(reply, Replied | NotConfirmed):
                         replies[n] = reply
         except Cut as cut:
@@ -229,21 +232,22 @@ class Sender(Generic[S, V, H]):
         return _is_remembered(sent_at) and time.monotonic() < sent_at + self._seconds
 
     def _exchange(self, batches: Sequence[Batch[S]], deadline: float, share: float = WHOLE) -> Exchange[V]:
-        # Commands are packed one by one as they are sent, so the server works on one while the next is packed.
+        # Each command is packed only when it is sent, so the server works on one command while the client packs the
+        # next.
         commands = map(self._pack, batches)
         return Exchange(commands, self._confirmation, deadline, share)
 
     def _again(
         self, batches: Sequence[Batch[S]], deadline: float
     ) -> Generator[Exchange[Any], list[Reply[Any]], list[Reply[V]]]:
-        # Even if the second try is refused or cannot be sent, the first may have been accepted. So the result is still
-        # NotReplied.
+        # Even if the second try is refused or cannot be sent, the first try may have been accepted. So the outcome is
+        # still NotReplied.
         try:
             replies = yield self._exchange(batches, deadline)
         except Unavailable as error:
             return [NotReplied(str(error)) for _ in batches]
         except Cut:
-            raise Cut(is_sent=True) from None  # The first try was sent.
+            raise Cut(is_sent=True) from None  # Even if the second try was not sent, the first one was.
         return [NotReplied(str(reply.error)) if isinstance(reply, NotAccepted) else reply for reply in replies]
 
     def _handles(self, batches: Sequence[Batch[S]], replies: Sequence[Reply[V]], sent_at: float) -> list[H]:
@@ -289,7 +293,8 @@ class Sender(Generic[S, V, H]):
 
 
 def intercepted(interceptor: Interceptor, namespace: str, sending: Sending[H]) -> list[H]:
-    """Run an enqueue with the replies of a stand-in instead of a server. Raises the errors that the replies cause."""
+    """Run an enqueue with the replies of a stand-in instead of a server. Raises the same errors as an enqueue with
+    these replies from a server."""
     replies: list[Any] = []
     try:
         exchange = next(sending)
@@ -320,7 +325,8 @@ def _is_remembered(sent_at: float) -> bool:
 
 
 def _split(things: Sequence[T], sizes: Sequence[int], most: int, most_bytes: int) -> list[Sequence[T]]:
-    # Splits the items into runs of at most `most` items and `most_bytes` bytes. A larger item becomes a run of its own.
+    # Splits the items into runs of at most `most` items and `most_bytes` bytes. An item larger than `most_bytes`
+    # becomes a run of its own.
     if len(things) == 1 or (len(things) <= most and sum(sizes) <= most_bytes):
         return [things] if things else []
     runs = []

@@ -1,6 +1,6 @@
 """The status of a task, with its state and the records of its failed attempts, and the status of a group.
 
-Other programs that use the server may have written invalid values, so a value of a wrong type counts as missing.
+Other programs that use the server may have written invalid values, so a value of the wrong type counts as missing.
 """
 
 from collections.abc import Iterable, Mapping
@@ -27,8 +27,8 @@ class AttemptRecord:
     """The record of an attempt that failed. Values that are not known are "", 0 or None."""
 
     attempt: int  # The number of the attempt, from 1.
-    # `failed` (the task was retried), `crashed` (its process died), `lost` (its node was lost), or why the task is
-    # dead.
+    # `failed` (the task was retried), `crashed` (its process died), `lost` (its node was lost), or the reason why the
+    # task is dead.
     reason: str
     error: str  # The error in one line.
     at: datetime | None = None  # When the attempt ended, by the clock of the node.
@@ -42,8 +42,8 @@ class AttemptRecord:
 def attempts_of(records: Iterable[Mapping[str, Any]]) -> tuple[AttemptRecord, ...]:
     """Return the records of attempts, oldest first.
 
-    The record of an attempt whose worker died has no attempt number, so it gets the next number after the previous
-    record.
+    The record of an attempt whose worker died has no attempt number. Such an attempt gets the number after that of the
+    previous record.
     """
     attempts: list[AttemptRecord] = []
     for record in records:
@@ -117,18 +117,19 @@ class TaskStatus:
     # it was returned to its lane.
     due_at: datetime | None = None
     ready_at: datetime | None = None  # When the task entered its lane.
-    attempt: int = 0  # The number of the attempt that runs, comes next, or was the last.
-    failures: int = 0  # Attempts that failed. Crashes and losses are counted separately.
-    crashes: int = 0  # Attempts that ended with the crash of their process.
-    losses: int = 0  # Attempts that ended with the loss of their node.
-    owner: str = ""  # The worker or consumer that holds the task, or held it last.
-    death: dict[str, Any] | None = None  # The record of a dead task's death.
-    # The last error of a dead task, in one line. If the status could not be read, the reason for that.
+    attempt: int = 0  # The number of the running, the next or the last attempt, depending on the state.
+    failures: int = 0  # The number of attempts that failed. Crashes and losses are counted separately.
+    crashes: int = 0  # The number of attempts whose process crashed.
+    losses: int = 0  # The number of attempts whose node was lost.
+    owner: str = ""  # The worker or consumer that holds the task, or was the last to hold it.
+    death: dict[str, Any] | None = None  # The record of the attempt with which the task became dead.
+    # The last error of a dead task, in one line, or the reason why the status could not be read.
     error: str = ""
     last_crash: dict[str, Any] | None = None  # The record of the last crash or loss, if the task is not dead.
     attempts: tuple[AttemptRecord, ...] = ()  # The attempts that failed, at most ten, oldest first.
     progress: Progress | None = None  # The last progress that the running attempt reported.
-    # The reason for a state, for example how the task was cancelled, what a pending task follows, or why it is unknown.
+    # An explanation of the state, for example how the task was cancelled, what a pending task follows, or why the state
+    # is unknown.
     why: str = ""
     started_at: datetime | None = None  # When the run began, by Redis time.
     ended_at: datetime | None = None  # When the run ended, by Redis time.
@@ -137,7 +138,7 @@ class TaskStatus:
     node: str = ""  # The node that ran the task.
     pid: int | None = None  # The process on that node that ran the task.
     has_result: bool | None = None  # Whether the result of a task that is done is stored.
-    result_refused: str = ""  # Why the result was not stored although this was requested.
+    result_refused: str = ""  # Why the result was not stored, although the task has a `result_ttl`.
     # `args` and `kwargs` are set only on request, and only while the task is live or dead.
     args: list[Any] | None = None
     kwargs: dict[str, Any] | None = None
@@ -151,7 +152,7 @@ def status_of(task_id: str, found: TaskState, *, args: bool = False) -> TaskStat
 
 
 def _of_standing(task_id: str, found: TaskState, *, args: bool) -> TaskStatus:
-    """Return the status of a task that is live, dead or unknown. Only ended tasks have a record of their end."""
+    """Return the status of a task that is live, dead or unknown, for which there is no record of an end."""
     state = _state_of(found.state)
     is_dead = state is State.DEAD
     starts = found.failures + found.crashes + found.losses
@@ -190,7 +191,7 @@ def _of_standing(task_id: str, found: TaskState, *, args: bool) -> TaskStatus:
 
 
 def _why(state: State, follows: str) -> str:
-    """Return the reason for a state, or "" if the state needs none."""
+    """Return an explanation of a state, or "" if the state needs none."""
     if follows:
         return f"it follows {follows}, which has not ended"
     return UNKNOWN_WHY if state is State.UNKNOWN else ""
@@ -200,7 +201,7 @@ def _of_ended(task_id: str, ended: Ended, *, has_result: bool) -> TaskStatus:
     entry = ended.entry
     run = ended.run
     # The task started no later than the worker reported, and no later than its end minus its run time. The earlier of
-    # the two is closer.
+    # these two times is closer to the real start.
     start_us = min(run.start_us, ended.at_us - run.run_us)
     started = run.start_us > 0
     records = read_attempt_records(b"\n".join(ended.earlier), "why")
@@ -257,9 +258,9 @@ def _node_of(owner: str) -> str:
 class GroupStanding(StrEnum):
     """The state of a group."""
 
-    OPEN = GroupPhase.OPEN.value  # Items are still being added, so the group cannot end.
+    OPEN = GroupPhase.OPEN.value  # Members may still be added, so the group cannot end yet.
     CLOSED = GroupPhase.CLOSED.value  # The group ends with its last member.
-    CANCELLED = GroupPhase.CANCELLED.value  # The group accepts no more members, and nothing follows its end.
+    CANCELLED = GroupPhase.CANCELLED.value  # The group accepts no more members, and no task follows when it ends.
     ENDED = GroupPhase.ENDED.value
     UNKNOWN = "unknown"  # The group ended more than 50 s ago, or never existed.
 
@@ -270,7 +271,7 @@ class GroupStatus:
 
     id: str
     state: GroupStanding
-    total: int = 0  # The number of members that were accepted.
+    total: int = 0  # The number of members that the server has accepted.
     left: int = 0  # The number of members that have not ended.
     # The number of members that are done. The next fields, up to `purged`, count the members that ended in other ways.
     done: int = 0
@@ -278,7 +279,7 @@ class GroupStatus:
     cancelled: int = 0
     expired: int = 0
     purged: int = 0  # Members that were purged with their queue.
-    cursor: int = 0  # The number of items that were accepted so far, including duplicates.
+    cursor: int = 0  # The number of items that the server has accepted so far, including duplicates.
     is_cancelled: bool = False  # Whether the group was cancelled as a whole.
     opened_at: datetime | None = None
     ended_at: datetime | None = None

@@ -1,5 +1,5 @@
-"""Tasks as an application uses them. `@rota.task` turns a function into a task, which can be called as before and
-enqueued."""
+"""Tasks as an application uses them. `@rota.task` turns a function into a task, which can still be called, and can also
+be enqueued."""
 
 import importlib
 import inspect
@@ -32,18 +32,18 @@ class Task(TaskDefinition[P, R], KnowsForeignNames, kind="task"):
     """A function that workers can run, with a name and options. Calling the task calls the function."""
 
     def __reduce__(self) -> tuple[Callable[[str, str], "Task[..., Any]"], tuple[str, str]]:
-        # Like a function, a task is pickled by its module and name.
+        # A task is pickled as its module and name, as functions are.
         return _declared_task, (self.function.__module__, self.name)
 
     def __copy__(self, memo: Any = None) -> Self:
-        return self  # As with a function, the copy is the same object.
+        return self  # A copy of a task is the task itself, as for functions.
 
     __deepcopy__ = __copy__
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> "Handle[R]":
         """Enqueue a call of the function with these arguments, and return its handle.
 
-        A worker runs the call as soon as one is free.
+        The call runs as soon as a worker is free.
 
             handle = resize.enqueue(7, width=300)
 
@@ -59,14 +59,14 @@ class Task(TaskDefinition[P, R], KnowsForeignNames, kind="task"):
         try:
             return default_client().enqueue(plain_call(self.name, args, kwargs))
         except RotaError as error:
-            # The error is due to the caller's line or the server, so the traceback need not show frames of Rota.
+            # The cause is either the caller's line or the server, so the traceback need not show frames of Rota.
             error.__traceback__ = None
             raise
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> "AsyncHandle[R]":
-        """Enqueue a call of the function in an event loop: see `enqueue`, which raises the same errors.
+        """Enqueue a call of the function from an event loop: see `enqueue`, which raises the same errors.
 
-        For the cancellation of the await, see `AsyncClient.enqueue`.
+        `AsyncClient.enqueue` describes what happens if the await is cancelled.
         """
         return await default_async_client().enqueue(plain_call(self.name, args, kwargs))
 
@@ -87,7 +87,7 @@ class Task(TaskDefinition[P, R], KnowsForeignNames, kind="task"):
         return Using(self, {"delay": delay}).enqueue(*args, **kwargs)
 
     def enqueue_at(self, when: datetime, /, *args: P.args, **kwargs: P.kwargs) -> "Handle[R]":
-        """Enqueue a call of the function, due at an aware datetime. If that is in the past, the call is due now.
+        """Enqueue a call of the function, due at an aware datetime. If this time is in the past, the call is due now.
 
             resize.enqueue_at(datetime(2030, 1, 1, tzinfo=UTC), 7)
 
@@ -119,9 +119,9 @@ class Task(TaskDefinition[P, R], KnowsForeignNames, kind="task"):
         `client` is the client to enqueue through, instead of the default client; `aenqueue` needs an AsyncClient.
 
         `on_commit` is a function that takes a callback, like `django.db.transaction.on_commit`. The call is checked at
-        once, and is sent when the callback is called. The callback raises the errors of sending. Until then, the server
-        does not know the handle's `id`, and `duplicate` is False. A `delay` counts from the time of sending. With
-        `on_commit=None`, the call is sent at once, regardless of the client's option. `aenqueue` sends at once or
+        once, and is sent when the callback is called. If sending fails, the callback raises the error. Until then, the
+        server does not know the handle's `id`, and `duplicate` is False. A `delay` counts from the time of sending.
+        With `on_commit=None`, the call is sent at once, regardless of the client's option. `aenqueue` sends at once or
         raises RuntimeError: see `AsyncClient.enqueue`.
 
         Raises:
@@ -135,8 +135,7 @@ class Task(TaskDefinition[P, R], KnowsForeignNames, kind="task"):
 
 
 class Using(KnowsForeignNames, Generic[P, R], kind="using"):
-    """A task with options for a call. The options are given separately from the arguments, so their names cannot
-    collide."""
+    """A task with options for a call. Options and arguments are passed separately, so their names cannot collide."""
 
     def __init__(
         self,
@@ -181,7 +180,7 @@ class Using(KnowsForeignNames, Generic[P, R], kind="using"):
             raise
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> "AsyncHandle[R]":
-        """Enqueue a call of the task with these options, in an event loop: see `enqueue` and `Task.aenqueue`."""
+        """Enqueue a call of the task with these options from an event loop: see `enqueue` and `Task.aenqueue`."""
         client = async_client(self._client, "task.using(client=...).enqueue(...)")
         call: Call[R] = Call(self._task.name, args, kwargs, **self._options)
         return await client.enqueue(call, on_commit=self._on_commit)
@@ -209,7 +208,7 @@ def _declared_task(module: str, name: str) -> Task[..., Any]:
 
 
 class Declare:
-    """The decorator that `@rota.task(...)` with options returns."""
+    """The decorator that `rota.task(...)` returns if it is called with options."""
 
     def __init__(self, name: str | None, options: TaskOptions, periodic: "tuple[Periodic, ...]" = ()) -> None:
         self._name = name
@@ -225,7 +224,7 @@ class Declare:
         try:
             return self._task_of(function)
         except (TypeError, ValueError) as error:
-            # The error is due to the caller's line, so the traceback need not show frames of Rota.
+            # The cause is the caller's line, so the traceback need not show frames of Rota.
             error.__traceback__ = None
             raise
 
@@ -273,19 +272,20 @@ def task(
     * `backoff` is how the delay before a retry grows with the number of failures n: "exponential" is
       `base * 2 ** (n - 1)`, "linear" is `base * n`, and a function takes n and returns a duration.
       Default: "exponential".
-    * `base` is the delay from which `backoff` starts. A function does not use it.
+    * `base` is the delay from which `backoff` starts. A function given as `backoff` does not use it.
       Default: 2 seconds.
     * `max_delay` is the longest delay before a retry. It does not limit the delay of `rota.Retry`.
       Default: an hour.
     * `jitter` multiplies the delay by a random number from 0 to 1, so that tasks that failed together are not retried
       together. Delays from a function or from `rota.Retry` are used as they are.
       Default: True.
-    * `retry_on` has the exceptions that are retried. After any other exception, the task is dead at once.
+    * `retry_on` lists the exceptions after which the task is retried. After any other exception, the task is dead at
+      once.
       Default: every Exception.
-    * `dead_on` lists the exceptions that are not retried, even if `retry_on` lists them too.
+    * `dead_on` lists the exceptions after which the task is not retried, even if `retry_on` lists them too.
       Default: none.
-    * `crash_limit` is the number of crashes of its worker after which the task is dead. With 0, the task is started at
-      most once: if that attempt does not end the task, the task is dead.
+    * `crash_limit` is the number of worker crashes after which the task is dead. With 0, the task is started at most
+      once: if that attempt does not end the task, the task is dead.
       Default: None, which is `restarts.crash_limit` of the fleet (3).
     * `time_limit` is the time after which the worker of an attempt is killed. The attempt has failed, and is retried as
       after an exception.
@@ -300,9 +300,9 @@ def task(
     * `unique` allows only one live task with the same arguments, or with the key that a function returns for them. A
       second task is not enqueued, and its handle has `duplicate` set.
       Default: False.
-    * `unique_for` is the longest time that the unique key is held, from the enqueue. The end of the task frees it
-      earlier.
-      Default: None, until the task has ended.
+    * `unique_for` is the longest time for which the unique key is held, counted from the enqueue. If the task ends
+      earlier, its end frees the key.
+      Default: None, it is held until the task has ended.
     * `result_ttl` is how long the value that the function returns is stored, for `handle.result()`.
       Default: 0, it is not stored.
     * `remember` makes the fleet remember how the task ended, so that `rota.status` can report it.
@@ -310,7 +310,8 @@ def task(
     * `rate` limits how often the task starts in the whole fleet, for example "100/m". A task that exceeds the rate is
       delayed.
       Default: None, no limit.
-    * `rate_key` counts the rate separately for each value of this text, with arguments filled in, such as "{account}".
+    * `rate_key` is a text into which arguments are filled in, such as "{account}". The rate applies to each value of it
+      separately.
       Default: "", one rate for the whole task.
     * `pydantic` makes pydantic check and convert all arguments and the result.
       Default: False, only arguments and results whose annotations need it are converted.
@@ -320,7 +321,7 @@ def task(
       Default: "UTC".
     * `every` enqueues the task at this interval, without arguments.
       Default: none.
-    * `schedules` has several schedules, each with its own arguments: `[rota.Cron(...), rota.Every(...)]`.
+    * `schedules` lists several schedules, each with its own arguments: `[rota.Cron(...), rota.Every(...)]`.
       Default: none.
 
     Raises:

@@ -1,9 +1,10 @@
 """The blocking connections of a client, each with a deadline for every wait: single connections, a connection that
 blocks in BLPOP, and a pool.
 
-The pool has as many connections as threads use at the same time. It never repeats a command that may have been carried
-out. A connection is kept for the next exchange if all its commands got a reply, and closed if not. If a connection was
-lost, all idle connections are closed too. Taking a connection from the list of idle ones needs no lock (ADR 20).
+The pool has one connection for each thread that uses it at the same time. It never repeats a command that may have been
+carried out. If all commands of an exchange got a reply, their connection is kept for the next exchange. Otherwise it is
+closed. If a connection is lost, all idle connections are closed too. Taking a connection from the list of idle ones
+needs no lock (ADR 20).
 """
 
 import math
@@ -33,15 +34,15 @@ T = TypeVar("T")
 
 
 class TimedConnection:
-    """A connection on which each step ends by a deadline (monotonic seconds).
+    """A connection on which no step continues beyond a deadline (monotonic seconds).
 
-    The steps are: trying an address, querying a sentinel, the handshakes, the first commands, and waiting for a reply.
+    The steps are trying an address, querying a sentinel, the handshakes, the first commands, and waiting for a reply.
     The deadline does not limit the resolution of a host name, for which resolv.conf sets the timeout.
     """
 
     def __init__(self, endpoint: Endpoint, seconds: float, deadline: float = math.inf) -> None:
         """Connect. No step takes longer than `seconds`, and none continues after the deadline. Raises ServerError."""
-        self.is_known = False  # Whether an exchange has succeeded on this connection.
+        self.is_known = False  # Whether an exchange has already succeeded on this connection.
         self._pid = os.getpid()
         self._deadline = _Deadline(deadline)
         self._connection = endpoint.connect(ConnectionOptions(_NAME, seconds, seconds, self._deadline.wait))
@@ -58,7 +59,7 @@ class TimedConnection:
 
     def __del__(self) -> None:
         with suppress(AttributeError):  # There is no connection if the constructor failed.
-            self._connection.close()  # Without this, a client that was not closed would cause a ResourceWarning.
+            self._connection.close()  # Otherwise a client that was not closed would cause a ResourceWarning.
 
     def allow(self, deadline: float) -> None:
         """Set the deadline for the next steps."""
@@ -68,19 +69,21 @@ class TimedConnection:
     def is_quiet(self) -> bool:
         """Whether the connection can be used: it belongs to this process, need not be renewed, and has no unread data.
 
-        Unread data would be either a reply that an earlier caller did not read, or the end of the connection.
+        Unread data means that an earlier caller did not read a reply, or that the server has closed the connection.
         """
         if self._connection.is_to_renew:
             return False
         return self._pid == os.getpid() and self.fileno() >= 0 and not self._news.poll(0)
 
     def execute(self, data: bytes) -> Any:
-        """Send a command and wait for its reply. Raises ServerError if that fails, or if the reply is an error."""
+        """Send a command and wait for its reply. Raises ServerError if there is no reply, or if the reply is an
+        error."""
         self.send(data)
         return self.receive()
 
     def give_back(self) -> None:
-        """Return the connection to the application's pool. All commands sent on it must have got their replies."""
+        """Return the connection to the application's pool. All replies to commands sent on it must have been
+        received."""
         self._connection.give_back()
 
     def close(self) -> None:
@@ -96,7 +99,7 @@ class _Deadline:
         self.at = at
 
     def wait(self, fd: int, events: int, seconds: float) -> bool:
-        """Wait for events on a descriptor, like `wait_for`, but no longer than until the deadline."""
+        """Wait for events on a descriptor, like `wait_for`, but not beyond the deadline."""
         if fd < 0:
             raise ConnectionLost("another thread closed the client", REASON_NETWORK)
         return wait_for(fd, events, min(seconds, self.at - time.monotonic()))
@@ -137,9 +140,10 @@ class ReplyList:
         return self._connection.fileno() if self._connection is not None and self.is_parked else _NO_FD
 
     def messages(self) -> list[str] | None:
-        """Return the messages that have arrived. Raises Unavailable.
+        """Return the messages that have arrived.
 
-        Returns an empty list if PARK_SECONDS have passed without a message, and None if no reply has come yet.
+        Returns an empty list if PARK_SECONDS have passed without a message, and None if no reply has come yet. Raises
+        Unavailable if the connection is lost.
         """
         if self._connection is None or not self.is_parked:
             return None
@@ -170,8 +174,8 @@ class ReplyList:
 class Wakeup:
     """A wait of this process that another thread or a signal handler can end.
 
-    The wait uses socket objects instead of bare descriptors. A closed socket object refuses to send, whereas the number
-    of a closed descriptor may already belong to another file. So `ring` may be called after `close`.
+    The wait uses socket objects instead of bare descriptors. A closed socket object refuses to send, so `ring` may be
+    called after `close`. The number of a closed descriptor, however, may already belong to another file.
     """
 
     def __init__(self) -> None:
@@ -180,7 +184,7 @@ class Wakeup:
         self._sender.setblocking(False)
 
     def ring(self) -> None:
-        """End the current wait, or the next one. This may be called from anywhere, even from signal handlers."""
+        """End the current wait, or the next one. Any thread and any signal handler may call this."""
         with suppress(OSError):  # Either the buffer is full, which ends the wait as well, or the sockets are closed.
             self._sender.send(b"\0")
 
@@ -200,7 +204,7 @@ class Wakeup:
 
 
 class ClientPool:
-    """A pool of connections to one server or to the primary that sentinels name. Thread-safe.
+    """A thread-safe pool of connections to one server, or to the primary that sentinels name.
 
     A forked child makes its own connections.
     """
@@ -230,8 +234,8 @@ class ClientPool:
                 self._try(connection, confirmation)
                 confirmation = confirmation.within(deadline - time.monotonic())
                 tail = confirmation.waiting
-                # If the server did not have the script, WAIT would have no write to wait for, so the script's text is
-                # sent.
+                # Send the script's text, because EVALSHA fails if the server does not have the script, and WAIT would
+                # then have no write to wait for.
                 if not connection.is_known:
                     pack = ScriptCall.by_text
             connection.allow(deadline - (deadline - time.monotonic()) * (1 - share))
@@ -239,14 +243,15 @@ class ClientPool:
             failed = any(isinstance(each, ServerError) for each in raw)
             if failed:
                 _send_texts(connection, sent, raw, tail)
-        # If a signal or a time limit interrupted the exchange, the next caller would otherwise read the replies to it.
+        # A signal or a time limit interrupted the exchange. The next user of this connection would read the replies to
+        # it.
         except BaseException:
             self._drop(connection)
             raise
         if failed and (any(isinstance(each, ConnectionLost) for each in raw) or connection not in self._all):
             # The connection is lost, its server is no longer the primary, or the client was closed.
             self._drop(connection)
-            self._drop_idle()  # The idle connections lead to the same server.
+            self._drop_idle()  # The idle connections are to the same server.
         else:
             connection.is_known = True
             self._keep(connection)
@@ -265,7 +270,7 @@ class ClientPool:
         while self._kept:
             try:
                 connection = self._kept.pop()
-            except IndexError:  # Another thread has taken the last connection.
+            except IndexError:  # Another thread took the last connection in the meantime.
                 break
             if connection.is_quiet:
                 connection.allow(deadline)
@@ -299,7 +304,7 @@ class ClientPool:
         self._tried = confirmation
 
     def _drop_idle(self) -> None:
-        with suppress(IndexError):  # The loop ends when no connection is left.
+        with suppress(IndexError):  # `pop` raises IndexError when no connection is left.
             while True:
                 self._drop(self._kept.pop())
 

@@ -1,6 +1,6 @@
 """The open waits of a client: what they wait for, when the client queries the server about them, and how they end.
 
-No I/O: threads and asyncio share this module.
+This module does no I/O, so that threads and asyncio can share it.
 """
 
 import math
@@ -27,7 +27,8 @@ _OF_A_GROUP: Final = "group"
 
 
 class Goal(StrEnum):
-    """The event of a wait: a task starts, a task ends, or a task ends and its result is needed."""
+    """The event that a wait for a task waits for: the task has started, the task has ended, or the task has ended and
+    its result is needed."""
 
     START = "s"
     END = "e"
@@ -50,9 +51,10 @@ class TaskQuery(NamedTuple):
 
 
 class GroupQuery(NamedTuple):
-    """A query to a script about a group. Its event is that at most `most_left` members of the group have not ended.
+    """A query to a script about a group.
 
-    If `most_left` is None, the event is the end of the whole group.
+    The wait ends when at most `most_left` members of the group have not ended. If `most_left` is None, it ends with the
+    whole group.
     """
 
     group: str
@@ -72,7 +74,7 @@ WaitResult = TaskState | Room
 
 
 class OpenWait:
-    """The wait of a caller for the result of a query. Subclasses define how the caller sleeps and how it is woken."""
+    """The wait of a caller for the result of a query. Subclasses define how the caller sleeps and is woken."""
 
     __slots__ = ("found", "is_over", "query", "why")
 
@@ -80,16 +82,17 @@ class OpenWait:
         self.query = query
         self.found: WaitResult | None = None
         self.why = ""  # Why the wait ended without a result, if `found` is None.
-        self.is_over = False  # Whether the caller no longer waits.
+        self.is_over = False  # Whether the caller has stopped waiting.
 
     def finish(self, found: WaitResult | None, why: str = "") -> None:
-        """End the wait with its result. If `found` is None, the client has given up, and `why` is the reason."""
+        """End the wait with the result `found`. None means that the client has given up, for the reason `why`."""
         self.found = found
         self.why = why
         self._wake()
 
     def outcome(self, limit: float | None, trouble: str, *, in_time: bool) -> WaitResult:
-        """Return the result. Raises WaitTimeout if it did not come in time, and Unavailable if the client gave up."""
+        """Return the result of the wait. Raises WaitTimeout if no result came in time, and Unavailable if the client
+        gave up."""
         if not in_time:
             away = f"; the server could not be reached: {trouble}" if trouble else ""
             query = self.query
@@ -105,7 +108,7 @@ class OpenWait:
 class Wait(OpenWait):
     """The wait of one thread, which sleeps on its own lock.
 
-    If a signal handler raises an exception during the sleep, `is_over` becomes true, and the client's waiting thread
+    If a signal handler raises an exception during the sleep, `is_over` becomes true, and the client's background thread
     drops the wait later.
     """
 
@@ -117,7 +120,7 @@ class Wait(OpenWait):
         self._asleep.acquire()
 
     def sleep(self, seconds: float) -> bool:
-        """Sleep until the awaited event occurs. Return False if `seconds` passed first. If `seconds` is -1, there is no
+        """Sleep until the awaited event occurs, and return True. Return False if `seconds` passed first. -1 means no
         limit."""
         try:
             return self._asleep.acquire(timeout=seconds)
@@ -133,15 +136,16 @@ class OpenWaits:
 
     def __init__(self) -> None:
         self._waits: dict[WaitQuery, list[OpenWait]] = {}
-        # The queries to send, oldest first, each with the state that a message from the server named, or "". If the
-        # server no longer remembers the task, this state is all that is known about its end.
+        # The queries to send, oldest first. Each has the state that a message from the server named, or "". If the
+        # server no longer remembers the task when the query arrives, this state is all that is known about the task's
+        # end.
         self._pending: dict[WaitQuery, str] = {}
 
     def __len__(self) -> int:
         return len(self._waits)
 
     def add(self, wait: OpenWait) -> None:
-        """Add a wait. Its query will be sent next."""
+        """Add a wait, whose query is sent with the next call."""
         self._waits.setdefault(wait.query, []).append(wait)
         self._pending.setdefault(wait.query, "")
 
@@ -160,7 +164,7 @@ class OpenWaits:
                 self._pending[query] = how if how in ENDS else ""
 
     def query_all(self) -> None:
-        """Queue the queries of all waits again, and drop the waits whose callers no longer wait."""
+        """Queue the queries of all waits again, and drop the waits whose callers have stopped waiting."""
         for query, waits in list(self._waits.items()):
             waits[:] = [wait for wait in waits if not wait.is_over]
             if not waits:
@@ -168,8 +172,8 @@ class OpenWaits:
         self._pending = {query: self._pending.get(query, "") for query in self._waits}
 
     def next_queries(self) -> dict[WaitQuery, str]:
-        """Return the queries for the next call. These are either one query about a group, or as many about tasks as the
-        script accepts."""
+        """Return the queries for the next call. Return either one query about a group, or as many queries about tasks
+        as the script accepts."""
         first = next(iter(self._pending), None)
         if isinstance(first, GroupQuery):
             return {first: ""}
@@ -199,7 +203,7 @@ class OpenWaits:
 
 
 QUERY_ALL_SECONDS: Final = 10.0
-LINGER_SECONDS: Final = 3.0  # How long the waiting thread, or the waiting task of an event loop, lives without a wait.
+LINGER_SECONDS: Final = 3.0  # How long the thread or asyncio task that serves waits keeps running when there are none.
 CLOSED: Final = "the client was closed"
 _FIRST_SECONDS: Final = 0.05
 _MAX_SECONDS: Final = 2.0
@@ -224,7 +228,7 @@ class WaitRounds:
 
     @property
     def has_more(self) -> bool:
-        """Whether there are open waits, or were some within the last LINGER_SECONDS."""
+        """Whether there are open waits, or there were some within the last LINGER_SECONDS."""
         return bool(self.open) or time.monotonic() < self._idle_at
 
     def receive(self, messages: Sequence[str]) -> None:
@@ -261,7 +265,7 @@ class WaitRounds:
         self.retry_at = time.monotonic() + self._backoff.next_seconds()
 
     def seconds_to_rest(self, silent_at: float) -> float:
-        """Return how many seconds the client can sleep, unless a message or a new wait arrives."""
+        """Return how many seconds the client may sleep. A message or a new wait ends the sleep earlier."""
         now = time.monotonic()
         if self.open:
             self._idle_at = math.inf
@@ -293,8 +297,8 @@ def results_in(reply: Reply[WaitResults]) -> WaitResults:
 
 
 def has_come(query: TaskQuery, found: TaskState) -> bool:
-    """Whether the wait ends with this state. It continues if, for example, a pending task has been enqueued
-    meanwhile."""
+    """Whether the wait ends with this state. The wait continues if, for example, a pending task has only been enqueued
+    in the meantime."""
     return found.state not in WAITING and (found.state != State.RUNNING or query.goal is Goal.START)
 
 
@@ -306,8 +310,8 @@ def query_before(found: TaskState) -> WaitQuery:
 
 @contextmanager
 def pending_named(query: TaskQuery, found: TaskState, timeout: Duration | None) -> Iterator[None]:
-    """If the block raises WaitTimeout, make its message name the pending task instead of the task or group that it
-    follows."""
+    """If the block raises WaitTimeout, change the message to name the pending task instead of the task or group that
+    the pending task follows."""
     try:
         yield
     except WaitTimeout as error:

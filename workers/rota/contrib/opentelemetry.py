@@ -1,7 +1,7 @@
-"""Traces: spans of enqueues and of attempts, following OpenTelemetry's semantic conventions for messaging.
+"""Tracing: spans for enqueues and attempts, which follow OpenTelemetry's semantic conventions for messaging.
 
-`instrument` wraps the clients' methods that enqueue, and adds an `around_task` hook for attempts. Without a call of
-`instrument`, tracing costs nothing.
+`instrument` wraps the client methods that enqueue, and adds an `around_task` hook for attempts. If it is not called,
+tracing costs nothing.
 """
 
 import inspect
@@ -39,7 +39,8 @@ _FindCalls = Callable[[_Arguments, dict[str, Any]], _FoundCalls]
 
 @dataclass(slots=True)
 class _Instrumentation:
-    """The state of the instrumentation: the arguments of `instrument`, and the original methods by class and name."""
+    """The state of the instrumentation: the arguments of `instrument`, and the original methods that it has wrapped, by
+    class and name."""
 
     tracer: Tracer = field(default_factory=trace.NoOpTracer)
     as_children: bool = False
@@ -52,9 +53,9 @@ _instrumentation: Final = _Instrumentation()
 def instrument(tracer_provider: TracerProvider | None = None, *, as_children: bool = False) -> None:
     """Make a span for each enqueue (`send QUEUE`) and for each attempt (`process QUEUE`) from now on.
 
-    Call it where tasks are declared, both in the application and in its workers. It starts no threads and no exporters.
-    Without a `tracer_provider`, spans go to the global one, even if it is set later, for example in workers after the
-    fork.
+    Call it where tasks are declared, both in the application and in its workers. It starts no threads and no span
+    exporters. Without a `tracer_provider`, spans go to the global one, even if it is set later, for example in workers
+    after the fork.
 
     The span of an attempt begins a new trace that is linked to the span of its enqueue. With `as_children`, it is a
     child of the span of the enqueue instead. A second call of this function changes the options.
@@ -107,7 +108,7 @@ def processing(task: CurrentTask | ClaimedTask) -> Iterator[Span]:
 def _context_in(texts: Mapping[str, str]) -> Context:
     try:
         return propagate.extract(texts)
-    except ValueError:  # a text in JSON may contain half of a surrogate pair, which propagators cannot read
+    except ValueError:  # JSON text may contain half of a surrogate pair, which propagators cannot process
         return Context()
 
 
@@ -138,7 +139,8 @@ def _add_recovery_event(span: Span, task: CurrentTask | ClaimedTask) -> None:
 
 
 def _record_failure(span: Span, error: BaseException) -> None:
-    if isinstance(error, Retry | Cancelled):  # the task or a client requested this, so it is not a failure
+    # The task or a client has requested this end of the attempt, so it is not a failure.
+    if isinstance(error, Retry | Cancelled):
         span.add_event(type(error).__name__.lower(), {"rota.reason": str(error)})
         return
     span.record_exception(error)
@@ -167,8 +169,8 @@ def _traced(method: Callable[..., Any], calls_in: _FindCalls) -> Callable[..., A
 
 @contextmanager
 def _sending(calls: Sequence[Call[Any]]) -> Iterator[Span]:
-    """Make a span for an enqueue. All tasks of the enqueue carry the context of that span, because one span per task
-    would cost more than the task itself."""
+    """Make a span for an enqueue. All tasks of the enqueue carry the context of this one span, because a span for each
+    task would cost more than enqueueing the task."""
     queues = {_queue_of(call) for call in calls}
     queue = queues.pop() if len(queues) == 1 else ""
     attributes = _operation("send", queue)

@@ -1,2 +1,2 @@
-"""Periodic tasks: schedules, and when their tasks are due. This package does no I/O, so that every node computes the
-same result."""
+"""The schedules of periodic tasks, and the computation of when these tasks are due. This package does no I/O, so that
+every node computes the same result."""

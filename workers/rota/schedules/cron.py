@@ -1,10 +1,10 @@
 """Cron expressions in a time zone. Only this module imports cronsim and zoneinfo, so that a program without cron
 expressions does not load them.
 
-cronsim parses an expression and steps through its times. At changes of daylight saving time, it follows Debian's cron:
-a time that the clock skips is moved to the first moment after the gap, and a time that occurs twice is used only the
-first time. This rule applies to expressions without seconds in which neither the minute nor the hour begins with `*`.
-All other expressions follow the wall clock, so that for example `*/20 * * * *` continues to occur every 20 minutes.
+cronsim parses an expression and computes its times. At changes of daylight saving time, cronsim follows Debian's cron:
+a time that the clock skips is moved to the first moment after the gap, and of a time that occurs twice, only the first
+is used. This applies to expressions without seconds in which neither the minute nor the hour begins with `*`. All other
+expressions follow the wall clock. For example, `*/20 * * * *` continues to occur every 20 minutes.
 """
 
 from collections.abc import Iterator
@@ -19,14 +19,15 @@ from rota.foreign_names import nearest
 try:
     from cronsim import CronSim, CronSimError
 except ModuleNotFoundError:
-    # An application that only enqueues need not have cronsim, because its fleet checks its declarations and computes
+    # An application that only enqueues does not need cronsim, because the fleet checks the declarations and computes
     # the times.
     HAS_CRONSIM = False
 else:
     HAS_CRONSIM = True
 
 MOST_CHARACTERS = 250
-_MAX_CLOCK_CHANGE_S = 3 * 3600  # more than any clock change; a backward search may start earlier than necessary
+# More than any clock change; the instant of a backward search may be earlier than necessary.
+_MAX_CLOCK_CHANGE_S = 3 * 3600
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -48,8 +49,8 @@ _ANY = ["*"] * len(_FIELDS)
 
 
 def fault_in_cron(expression: str) -> str | None:
-    """Return an error message with what is wrong with an expression, where, and what is allowed there. Returns None if
-    the expression is valid, or if cronsim is not installed."""
+    """Return an error message that states what is wrong with an expression, where, and what is allowed there. Returns
+    None if the expression is valid, or if cronsim is not installed."""
     fault = HAS_CRONSIM and _fault_in_text(expression)
     return f'cron "{expression[:MOST_CHARACTERS]}": {fault}' if fault else None
 
@@ -90,7 +91,7 @@ def _is_readable(number: int, part: str) -> bool:
     fields = [*_ANY[:number], part, *_ANY[number + 1 :]]
     try:
         CronSim(" ".join(fields), _EPOCH)
-    except (CronSimError, ValueError):  # a number with thousands of digits raises ValueError
+    except (CronSimError, ValueError):  # int() raises ValueError for a number with thousands of digits
         return False
     return True
 
@@ -107,7 +108,7 @@ def fault_in_timezone(name: str) -> str | None:
     """Return an error message if this node knows no time zone with this name, or None if it does."""
     try:
         ZoneInfo(name)
-    except (KeyError, ValueError, OSError):  # the name of a folder of the database raises OSError
+    except (KeyError, ValueError, OSError):  # OSError is raised if the name is a folder of the time zone database
         shown = f'there is no time zone "{name[:MOST_CHARACTERS]}"'
         example = '; expected a name of the IANA database, as in "Europe/Zurich" or "UTC"'
         return shown + (nearest(name[:MOST_CHARACTERS], available_timezones()) or example)
@@ -121,7 +122,7 @@ def times_after(expression: str, timezone: str, after_us: int) -> Iterator[int]:
 
 
 def far_enough_back(expression: str, timezone: str, now_us: int, count: int) -> int:
-    """Return an instant so early that at least `count` occurrences lie between it and now. If there are fewer, return
+    """Return an instant with at least `count` occurrences between that instant and now. If there are fewer, return
     0."""
     sim = _iterate(expression, _local(timezone, now_us), reverse=True)
     try:
@@ -145,8 +146,8 @@ def _local(timezone: str, instant_us: int) -> datetime:
 
 
 def _ordered(sim: Iterator[datetime], after_us: int) -> Iterator[int]:
-    # cronsim uses the wall clock, on which an hour may occur twice or not at all. So its times may begin before the
-    # given instant, and the same time may come twice. Skip such times.
+    # cronsim uses the wall clock, on which an hour may occur twice or not at all. So the times from cronsim may begin
+    # before the given instant, and may contain the same time twice. Skip such times.
     last = after_us
     try:
         for moment in sim:
@@ -154,5 +155,5 @@ def _ordered(sim: Iterator[datetime], after_us: int) -> Iterator[int]:
             if at > last:
                 last = at
                 yield at
-    except OverflowError:  # the times have reached the year 10,000
+    except OverflowError:  # the next time would be after the year 9999
         return

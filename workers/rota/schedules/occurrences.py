@@ -1,5 +1,5 @@
-"""The occurrences of a schedule, and what a poller does next, based on the schedule's record and Redis time. This
-module does no I/O, so that every node gets the same result from the same schedule and times."""
+"""The occurrences of a schedule, and the next step of a poller, which depends on the schedule's record and Redis time.
+This module does no I/O, so that every node gets the same result from the same schedule and times."""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator
@@ -23,7 +23,7 @@ MOST_AHEAD: Final = 100
 class Occurrence(NamedTuple):
     """One occurrence of a schedule."""
 
-    at_us: int  # the time according to the schedule, which identifies the occurrence
+    at_us: int  # the time that the schedule gives, without jitter; it identifies the occurrence
     due_us: int  # when the occurrence is due to start, including its delay by jitter
 
 
@@ -36,8 +36,8 @@ class Reckoning(NamedTuple):
 
     @property
     def passed_us(self) -> int | None:
-        """The `at_us` of the last occurrence in `enqueue`, after which the next call continues. None if `enqueue` is
-        empty."""
+        """The `at_us` of the last occurrence in `enqueue`, or None if `enqueue` is empty. The next call continues after
+        it."""
         return self.enqueue[-1].at_us if self.enqueue else None
 
 
@@ -58,8 +58,8 @@ def reckon(schedule: Schedule, after_us: int, now_us: int) -> Reckoning:
     """Decide what to enqueue now. `after_us` is the time of the last occurrence that was handled, or the time at which
     the schedule was created.
 
-    An occurrence counts as missed if it was due more than 30 s ago. An occurrence that is less late is always enqueued,
-    regardless of `missed`, because a restart of a poller must not skip it. If more than 1,000 occurrences have passed,
+    An occurrence counts as missed if it was due more than 30 s ago. A later occurrence is always enqueued, regardless
+    of the option `missed`, because a restart of a poller must not skip it. If more than 1,000 occurrences have passed,
     only the last 1,000 are considered.
     """
     passed = _passed(schedule, after_us, now_us)
@@ -119,15 +119,16 @@ def _times(schedule: Schedule, after_us: int) -> Iterator[int]:
 
 
 def _jitter_us(schedule: Schedule, at_us: int) -> int:
-    # The delay is computed from the name and the time, so that every poller gets the same one.
+    # The delay is computed from the schedule's name and the occurrence's time, so that every poller gets the same
+    # delay.
     if not schedule.jitter_us:
         return 0
     return crc32(f"{schedule.name} {at_us}".encode()) * schedule.jitter_us >> 32
 
 
 class Advance(NamedTuple):
-    """The next step of a schedule: the occurrences to enqueue, the new record, and how many missed occurrences are
-    skipped."""
+    """The next step of a schedule: the occurrences to enqueue, the new record, and the number of missed occurrences to
+    skip."""
 
     occurrences: tuple[NewOccurrence, ...]
     record: ScheduleRecord
@@ -141,8 +142,8 @@ Sign = Callable[[bytes], bytes]
 def advance(
     schedule: Schedule, record: ScheduleRecord, now_us: int, ahead_us: int, sign: Sign | None = None
 ) -> Advance:
-    """Handle all occurrences up to `ahead_us` microseconds in the future, or as many as one call can enqueue. With
-    `sign`, their bodies are signed."""
+    """Compute the step that handles all occurrences up to `ahead_us` microseconds in the future, or as many as one call
+    can enqueue. With `sign`, the bodies of their tasks are signed."""
     reckoning = reckon(schedule, record.passed_us, now_us)
     coming = _until(schedule, max(record.passed_us, now_us), now_us + ahead_us)
     found = tuple(islice((*reckoning.enqueue, *coming), OCCURRENCES_A_CALL + 1))
@@ -180,8 +181,8 @@ def _new(schedule: Schedule, occurrence: Occurrence, sign: Sign | None) -> NewOc
 
 
 def body_of(schedule: Schedule, task_id: str, due_us: int = 0, sign: Sign | None = None) -> bytes:
-    """Return the body of the task that a schedule enqueues for an occurrence. With `sign`, it is signed together with
-    its due time."""
+    """Return the body of the task that a schedule enqueues for an occurrence. With `sign`, the body is signed together
+    with its due time."""
     body = Body(task_id, schedule.queue, schedule.task, list(schedule.args), dict(schedule.kwargs))
     if sign is None:
         return encode_body(body)

@@ -1,8 +1,8 @@
-"""The declaration of a schedule, the checks of its values, and its text in Redis. Times are whole microseconds of Unix
-time.
+"""The declaration of a schedule, the checks of its values, and the text that stores it in Redis. Times are whole
+microseconds of Unix time.
 
-The text is a strict JSON object. Equal schedules have equal texts. The text does not contain the name, which is the
-field of the hash in Redis, and no default values.
+The text is a strict JSON object. Equal schedules have equal texts. The text contains neither default values nor the
+schedule's name, which is the field of the hash in Redis.
 """
 
 import dataclasses
@@ -20,7 +20,8 @@ Missed = Literal["last", "all", "none"]
 Overlap = Literal["skip", "queue"]
 Source = Literal["code", "file", "client"]
 
-MOST_NAME_CHARACTERS: Final = 100  # limited, because the ids of occurrences consist of the name and the time
+# Limited, because the id of an occurrence's task consists of the schedule's name and the time.
+MOST_NAME_CHARACTERS: Final = 100
 MOST_ARGUMENT_BYTES: Final = 65_536
 MOST_JITTER_US: Final = 86_400 * MICROSECONDS
 SHORTEST_INTERVAL_US: Final = MICROSECONDS
@@ -38,8 +39,8 @@ class CronRule:
 
 @dataclass(frozen=True, slots=True)
 class EveryRule:
-    """The multiples of an interval. They are counted from the schedule's start, or from 1970-01-01 00:00 UTC if it has
-    none, so all nodes agree on them regardless of when they were started."""
+    """The multiples of an interval, counted from the schedule's start, or from 1970-01-01 00:00 UTC if there is no
+    start. So all nodes compute the same times, no matter when the nodes were started."""
 
     interval_us: int
 
@@ -57,13 +58,14 @@ class Schedule:
     queue: str
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
-    # Which missed occurrences are enqueued after a time in which no fleet ran: the last, all (the last 1,000), or none.
+    # Which of the occurrences that were missed while no fleet ran are enqueued later: the last, all (at most the last
+    # 1,000), or none.
     missed: Missed = "last"
-    # What happens to an occurrence if the previous one has not ended: it is skipped or enqueued.
+    # What to do with an occurrence if the previous one has not ended: skip it or enqueue it.
     overlap: Overlap = "skip"
     jitter_us: int = 0  # the longest random delay of each occurrence
-    start_us: int | None = None  # no occurrence is before this time
-    end_us: int | None = None  # all occurrences are before this time
+    start_us: int | None = None  # there is no occurrence before this time
+    end_us: int | None = None  # there is no occurrence at or after this time
     source: Source = "code"
 
     def __post_init__(self) -> None:
@@ -73,8 +75,8 @@ class Schedule:
 
 
 class BadSchedule(ValueError):
-    """Raised for values that are not a valid schedule. `faults` is a list of pairs: the name of a value, and what is
-    wrong with it. The message is the first fault."""
+    """Raised for values that are not a valid schedule. `faults` has a pair for each fault: the name of the value, and
+    what is wrong with it. The message describes the first fault."""
 
     def __init__(self, faults: tuple[tuple[str, str], ...]) -> None:
         super().__init__(faults[0][1])
@@ -82,7 +84,7 @@ class BadSchedule(ValueError):
 
 
 def fault_in_schedule_name(name: str) -> str | None:
-    """Return what is wrong with the name of a schedule, or None if it is valid."""
+    """Return a description of what is wrong with the name of a schedule, or None if the name is valid."""
     return fault_in_name("the name of a schedule", name, MOST_NAME_CHARACTERS)
 
 
@@ -110,7 +112,7 @@ def _faults_in_rule(rule: Rule) -> Iterator[tuple[str, str | None]]:
             None if fits else f"every must be from 1 second to 100 years, got {rule.interval_us / MICROSECONDS:g} s",
         )
         return
-    # Imported only here, because it loads libraries that a program without cron expressions does not need.
+    # Imported here, because this module loads libraries that a program without cron expressions does not need.
     from rota.schedules.cron import fault_in_cron, fault_in_timezone  # noqa: PLC0415
 
     yield "cron", fault_in_cron(rule.expression)
@@ -118,8 +120,8 @@ def _faults_in_rule(rule: Rule) -> Iterator[tuple[str, str | None]]:
 
 
 def _fault_in_size(schedule: Schedule) -> str | None:
-    # The size of arguments is limited, because a node sends its declarations with every heartbeat. Whether they are
-    # JSON is checked where the schedule is declared.
+    # The size of the arguments is limited, because a node sends its declarations with every heartbeat. Another check,
+    # in the declaration of the schedule, ensures that the arguments are JSON.
     if schedule.source == "client":
         return None
     try:
@@ -204,7 +206,8 @@ def decode_schedule(name: str, text: bytes) -> Schedule:
     `encode_schedule` cannot have written it."""
     try:
         values = json.loads(without_signature(text), parse_constant=refuse_constant)
-        # Check that the arguments can be enqueued. For example, a lone surrogate can be read but not written.
+        # Check that the arguments can be enqueued. For example, JSON with a lone surrogate can be decoded but not
+        # encoded again.
         encode_json(values)
     except RecursionError:
         raise ValueError("not a schedule: the JSON is nested too deeply") from None

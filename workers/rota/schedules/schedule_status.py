@@ -1,4 +1,4 @@
-"""A schedule as it was read from Redis, and its status for people and programs."""
+"""Schedules that were read from Redis, and their status as people and programs see it."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -19,11 +19,11 @@ class ScheduleStatus:
     """A schedule and its state. Durations are in seconds. Values that do not apply or are not known are None or "".
 
     * `source`: where the schedule was declared: "code", "file" or "client".
-    * `last_at`: the last occurrence whose time has come.
-    * `next_at`: the next occurrence.
+    * `last_at`: the time of the latest occurrence that has come.
+    * `next_at`: the time of the next occurrence.
     * `due_at`: when the next occurrence is due to start, including its delay by jitter.
     * `paused_at`: when the schedule was paused.
-    * `error`: why the data in Redis under this name is not a schedule.
+    * `error`: the reason why the data in Redis under this name is not a valid schedule.
     """
 
     name: str
@@ -48,13 +48,13 @@ class ScheduleStatus:
 
     @property
     def when(self) -> str:
-        """When the schedule occurs, for example `0 3 * * * Europe/Zurich` or `every 30 s`."""
+        """The times of the schedule in words, for example `0 3 * * * Europe/Zurich` or `every 30 s`."""
         return f"{self.cron} {self.timezone}".strip() if self.every is None else f"every {self.every:g} s"
 
 
 class FoundSchedule(NamedTuple):
-    """A schedule that was found in Redis: its name and raw record, the parsed record, its declaration, and the Redis
-    time of the read."""
+    """A schedule that was read from Redis: its name, the raw and the parsed record, its declaration, and the Redis time
+    of the read."""
 
     kept: StoredSchedule
     record: ScheduleRecord
@@ -67,7 +67,7 @@ class FoundSchedule(NamedTuple):
         return [utc_datetime(each.at_us) for each in coming]
 
     def status(self) -> ScheduleStatus:
-        """Return the schedule's status for people and programs."""
+        """Return the schedule's status, as people and programs see it."""
         schedule = self.schedule
         record = self.record
         now_us = self.now_us
@@ -140,7 +140,7 @@ def _time(unix_us: int | None) -> datetime | None:
 
 
 def read_schedule(kept: StoredSchedule, now_us: int) -> FoundSchedule | ScheduleStatus:
-    """Parse a schedule that was read from Redis. If it cannot be parsed, return a status with the error instead."""
+    """Parse a schedule that was read from Redis. If this fails, return a status with the error instead."""
     try:
         record = read_schedule_record(kept.record)
         return FoundSchedule(kept, record, decode_schedule(kept.name, record.text), now_us)

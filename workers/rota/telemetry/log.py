@@ -2,17 +2,17 @@
 
 1. Each process configures its log after the fork, on its own descriptor.
 2. A line is written as a whole, in one write of at most 4,096 bytes. Longer writes would tear on a pipe that many
-   processes share. A line that is too long is cut in its longest fields and marked `truncated`.
+   processes share. If a line is too long, its longest fields are cut and the line is marked `truncated`.
 3. A line that cannot be written at once (because the pipe or the disk is full, or the reader has exited) is dropped and
    counted.
-4. A worker may hold lines to write several at once. Held lines are written before any other line of its main thread. If
-   the master kills the worker, the master writes them from the worker's slot.
-5. The application's logging is left alone. The application controls structlog and the standard library's logging (see
-   `adopt`), and also the text that it prints, unless `capture_output` is set.
+4. A worker may hold lines back to write several at once. Held lines are written before any other line of the worker's
+   main thread. If the master kills the worker, the master writes them from the worker's slot.
+5. The application's logging is not changed. The application controls structlog and the standard library's logging (but
+   see `adopt`), and also the text that it prints, unless `capture_output` is set.
 
-With CPython 3.11, an attempt's line of 16 fields as JSON takes 4.7 us, including 1.5 us for the write to a file. It
-takes 4.0 us if it is held, and 9.1 us without a `Form`. A call for a line that is not logged because of its level takes
-0.1 us, plus 0.04 us for each field.
+With CPython 3.11, logging an attempt as a JSON line of 16 fields takes 4.7 us, including 1.5 us for the write to a
+file. It takes 4.0 us if the line is held, and 9.1 us without a `Form`. A call for a line that is not logged because of
+its level takes 0.1 us, plus 0.04 us for each field.
 """
 
 import fcntl
@@ -47,8 +47,8 @@ _DEBUG, _INFO, _WARNING, *_ = LEVELS.values()
 
 
 class _Sink:
-    """The descriptor to which lines are written. Lines of the thread that creates the sink may be kept in `held`, so
-    that several are written at once."""
+    """The destination of log lines, which is a descriptor. Lines of the thread that creates the sink may be kept in
+    `held`, so that several are written at once."""
 
     def __init__(self, fd: int, counts: Counts, held: HeldLines | None) -> None:
         self._counts = counts
@@ -64,13 +64,13 @@ class _Sink:
             self._room.register(fd, select.POLLOUT)
 
     def write(self, text: bytes) -> None:
-        """Write one or more lines, after the lines that are held."""
+        """Write one or more lines, after any lines that are being held."""
         self.write_held()
         self._put(text)
 
     def hold(self, line: bytes) -> None:
-        """Hold a line, so that it is written together with others. The held lines are written before they exceed the
-        size of one write."""
+        """Hold a line, so that it is written together with later ones. The held lines are written before they become
+        too long for one write."""
         if self._held is None:
             self._put(line)
         elif not self._held.add(line):
@@ -85,8 +85,8 @@ class _Sink:
             self._held.clear()
 
     def _put(self, text: bytes) -> None:
-        # If O_NONBLOCK could not be set, poll() shows whether a write would block. If poll() reports room, a pipe has
-        # 4,096 bytes free, and a socket has three quarters of its buffer free.
+        # If O_NONBLOCK could not be set, poll() shows whether a write would block. It reports room only if a pipe has
+        # 4,096 bytes free, or a socket three quarters of its buffer.
         if self._room is not None and not self._room.poll(0):
             self._counts.dropped += text.count(b"\n")
             return
@@ -94,7 +94,7 @@ class _Sink:
             os.write(self._fd, text)
         except BlockingIOError:
             self._counts.dropped += text.count(b"\n")
-        except OSError:  # a log that fails, for example with ENOSPC, EPIPE or EIO, must not stop the work
+        except OSError:  # an error of the log, for example ENOSPC, EPIPE or EIO, must not stop the work
             self._counts.dropped += text.count(b"\n")
             self._counts.failed += text.count(b"\n")
 
@@ -107,12 +107,13 @@ class _Sink:
 
 
 def _reopen(fd: int) -> int | None:
-    # Open the file again, to get a new open file description. If O_NONBLOCK were set on the old one, a shell that
-    # shares the terminal would get it too.
+    # Open the file again, to get a new open file description. If O_NONBLOCK were set on the old description, it would
+    # also affect a shell that shares the terminal.
     flags = os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     try:
         own = os.open(f"/proc/self/fd/{fd}", flags)
-    # The descriptor is a socket (for example from journald) or a file of another user, or there is no /proc.
+    # The file cannot be opened again: it is a socket (for example of journald) or belongs to another user, or there is
+    # no /proc.
     except OSError:
         return None
     # The log may be a file, for example after `rota run > log 2>&1`. Text that a task prints through the old
@@ -124,8 +125,8 @@ def _reopen(fd: int) -> int | None:
 
 
 class Logger:
-    """Writes events with fields as lines, if their level is logged. The field `exc_info` is an exception, or True for
-    the exception that is being handled. It is written as the field `exception`."""
+    """Writes events with fields as lines, if their level is logged. If the field `exc_info` is an exception, or True
+    for the exception that is being handled, the traceback is written as the field `exception`."""
 
     __slots__ = ("_least", "_lines", "close", "hold", "write", "write_held")
 
@@ -138,8 +139,8 @@ class Logger:
         self.close = sink.close
 
     def form(self, level: str, event: str, fields: Fields) -> Form:
-        """Return a form with which a caller can make many lines of this level and event. The caller checks the level
-        and passes the lines to `write`."""
+        """Return a form with which a caller can make many lines of this level and event. The caller itself checks
+        whether the level is logged, and passes the lines to `write`."""
         return Form(self._lines, level, event, fields)
 
     def debug(self, event: str, /, **fields: Any) -> None:
@@ -166,13 +167,13 @@ _logger: Logger | None = None
 
 
 def configure(settings: LogSettings, fd: int = STDERR, held: HeldLines | None = None, **bound: Any) -> None:
-    """Set up this process's log on `fd`. This may be called again. All lines have the `bound` fields. Lines of this
-    thread may be held in `held`, so that several are written at once."""
+    """Set up this process's log on `fd`. This may be called repeatedly. All lines have the `bound` fields. If `held` is
+    given, lines of this thread may be held in it, so that several are written at once."""
     global _logger  # noqa: PLW0603 - a process has one log, as it has one stderr
     lines = _lines(settings.format, fd, bound)
     before = _logger
     _logger = Logger(settings.level, lines, _Sink(fd, _counts, held))
-    if before is not None:  # closed last, so that the log stays as it was if anything above fails
+    if before is not None:  # closed last, so that the old log stays in use if anything above fails
         before.close()
 
 
@@ -205,7 +206,7 @@ class LineCounters:
         self._recorded = Counts()
 
     def record(self) -> None:
-        """Add the counts since the last call to the metrics. The process calls this from time to time."""
+        """Add the lines counted since the last call to the metrics. The process calls this from time to time."""
         if _counts != self._recorded:
             self._dropped.add(_counts.dropped - self._recorded.dropped)
             self._failed.add(_counts.failed - self._recorded.failed)
@@ -217,15 +218,14 @@ def _lines(name: str, fd: int, bound: dict[str, Any]) -> LogLines:
     on_terminal = os.isatty(fd)
     if name == "json" or (name == "auto" and not on_terminal):
         return JsonLines(bound, _counts)
-    # Imported only here, because these formats use structlog, which JSON, the format for production, does not need.
+    # Imported here, because only these formats need structlog. JSON, the format for production, does not.
     from rota.telemetry.log_text import text_lines  # noqa: PLC0415
 
     return text_lines(name, bound, _counts, colors=on_terminal and not os.environ.get("NO_COLOR"))
 
 
 class OnceAMinute:
-    """Limits repeated reports: a report with the same words is made at most once a minute. `clock` returns monotonic
-    seconds."""
+    """Limits repeated reports to one per minute for the same words. `clock` returns monotonic seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -233,8 +233,8 @@ class OnceAMinute:
         self._since = clock()
 
     def is_due(self, *what: str) -> bool:
-        """Whether these words have not been reported in the last minute. If so, they count as reported now, and the
-        caller has to report them."""
+        """Whether these words have not been reported in the last minute. If this returns True, the caller has to report
+        them, because they count as reported from now on."""
         if self._clock() - self._since > REPEAT_SECONDS:
             self._reported.clear()
             self._since = self._clock()
@@ -247,8 +247,8 @@ _STREAM_LEVELS: Final = {"stdout": "info", "stderr": "warning"}
 
 
 class ForeignHandler(logging.Handler):
-    """A logging handler that writes the records of the standard library's logging through `logger`. The fields that
-    `of_task` returns are added."""
+    """A logging handler that writes records of the standard library's logging through `logger`, and adds the fields
+    that `of_task` returns."""
 
     def __init__(self, logger: Callable[[], Logger], of_task: Callable[[], Fields] = dict) -> None:
         super().__init__()
@@ -257,14 +257,14 @@ class ForeignHandler(logging.Handler):
 
     def handle(self, record: logging.LogRecord) -> bool:
         """Handle a record as other handlers do, but defer the soft limit. If TimeLimit were raised here, the handler's
-        lock could stay locked, and threads of later tasks would wait for it forever."""
+        lock could stay locked, and threads of later tasks would wait forever for the lock."""
         with time_limit_deferred:
             return bool(super().handle(record))
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
             message = record.getMessage()
-        # If the number of % arguments is wrong, the caller made a mistake, which must not raise an exception here.
+        # If the % arguments do not fit the message, the mistake is the caller's, and must not raise an exception here.
         except (TypeError, ValueError):
             message = str(record.msg)
         fields = {"exc_info": record.exc_info} if record.exc_info else {}
@@ -273,11 +273,12 @@ class ForeignHandler(logging.Handler):
 
 
 def adopt(settings: LogSettings, of_task: Callable[[], Fields] = dict) -> None:
-    """Send records of the standard library's logging to our log, unless the application has set up its own logging.
+    """Send the records of the standard library's logging to our log, unless the application has configured logging
+    itself.
 
-    With `settings.capture_output`, also turn what this process prints into log lines. `of_task` returns the fields that
-    name the current task. Call this after the application's modules were imported, because a root logger that has a
-    handler would make their `logging.basicConfig()` do nothing.
+    With `settings.capture_output`, also turn text that this process prints into log lines. `of_task` returns the fields
+    that identify the current task. Call this after the application's modules were imported, because a root logger that
+    has a handler would make their `logging.basicConfig()` do nothing.
     """
     _handle_records(settings.level, of_task)
     if settings.capture_output:
@@ -296,7 +297,7 @@ class PrintedLines(io.TextIOBase):
     """A replacement for `sys.stdout` or `sys.stderr` that turns each printed line into a log line, so that printing
     never blocks.
 
-    Text without an end of line is kept until its end arrives, until a flush, or until it would fill a log line.
+    Text without a newline is kept until the newline arrives, until a flush, or until the text would fill a log line.
     """
 
     encoding = "utf-8"
@@ -305,7 +306,7 @@ class PrintedLines(io.TextIOBase):
         self._stream = stream
         self._of_task = of_task
         self._partial = ""
-        # Used by the threads of tasks; reentrant, because a signal handler may print too.
+        # Several threads of a task may print at once. The lock is reentrant, because a signal handler may print too.
         self._lock = threading.RLock()
 
     def writable(self) -> bool:

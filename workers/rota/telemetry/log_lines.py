@@ -1,8 +1,8 @@
-"""Log lines: the parts that all formats share, and the JSON format.
+"""The parts of log lines that all formats share, and the JSON format.
 
 All formats share the time, the order of fields, the form of exceptions, and the limit of one write. JSON is the format
-for production, so it has to be fast: `JsonLines` renders the fields that all lines share only once, and a `Form`
-renders all constant parts of lines that are written repeatedly only once.
+for production, so it has to be fast. Therefore `JsonLines` renders the fields that all lines share only once, and a
+`Form` does the same for all constant parts of similar lines.
 """
 
 import json.encoder
@@ -19,9 +19,9 @@ LINE_BYTES: Final = LOG_BYTES
 FIRST: Final = ("timestamp", "level", "event")
 EXCEPTION: Final = "exception"
 _EXC_INFO: Final = "exc_info"
-_KEPT_CHARACTERS: Final = 64  # no field is cut to fewer characters than this
-# Limits that apply if a line with a traceback has to be cut: the characters of each message in the traceback, and of
-# each field besides it.
+_KEPT_CHARACTERS: Final = 64  # a field is never cut to fewer characters than this
+# If a line with a traceback has to be cut, these limit the characters of each message in the traceback and of each
+# other field.
 _MAX_MESSAGE_CHARACTERS: Final = 1000
 _MAX_FIELD_CHARACTERS: Final = 500
 _CUT_ROUNDS: Final = 32
@@ -32,7 +32,7 @@ _TIME: Final = '{"timestamp":"'
 
 Fields = dict[str, Any]
 Render = Callable[[Fields], str]
-# Takes level, event and fields, and returns a line of at most LINE_BYTES.
+# A function that takes level, event and fields, and returns a line of at most LINE_BYTES.
 LogLines = Callable[[str, str, Fields], bytes]
 
 
@@ -48,8 +48,8 @@ class Counts:
 
 
 class Traceback(str):
-    """The text of a traceback. `shortened` is the same traceback with all its frames, but with only the beginning of
-    long messages."""
+    """The text of a traceback. `shortened` is the same traceback with all frames, but only the beginning of each long
+    message."""
 
     __slots__ = ("shortened",)
     shortened: str
@@ -68,7 +68,7 @@ class Clock:
     formatted only once per second."""
 
     def __init__(self) -> None:
-        # One tuple, so that no thread can combine the number of one second with the text of another.
+        # Both are stored in one tuple, so that no thread can combine the number of one second with the text of another.
         self._second = (-1, "")
 
     def __call__(self) -> str:
@@ -101,14 +101,14 @@ def fit(fields: Fields, render: Render, counts: Counts) -> bytes:
         return line
     counts.truncated += 1
     fields = {**fields, "truncated": True}
-    # First cut long messages and other fields, because the frames of a traceback are worth more.
+    # First cut long messages and other fields, because the frames of a traceback are more useful.
     if isinstance(found := fields.get(EXCEPTION), Traceback):
         fields = {key: _beside_a_traceback(value) for key, value in fields.items()} | {EXCEPTION: found.shortened}
     for _ in range(_CUT_ROUNDS):
         line = _encoded(render(fields))
         if len(line) <= LINE_BYTES or not _cut_longest(fields, len(line) - LINE_BYTES):
             break
-    if len(line) > LINE_BYTES:  # the line has hundreds of fields, so keep only time, level and event
+    if len(line) > LINE_BYTES:  # the line must have hundreds of fields, so keep only time, level and event
         minimal: Fields = {key: str(fields[key])[:_KEPT_CHARACTERS] for key in FIRST if key in fields}
         line = _encoded(render({**minimal, "truncated": True}))
     return line[:LINE_BYTES]
@@ -140,7 +140,7 @@ def _cut(text: str, most: int) -> str:
 
 
 def as_text(value: object) -> str:
-    """Return a value as the text that is cut and shown to people."""
+    """Return a value as text, in the form in which it is cut and is shown to people."""
     return value if isinstance(value, str) else repr(value)
 
 
@@ -151,8 +151,8 @@ def _encoder() -> Callable[[object], str]:
     """Return the function that encodes a value as JSON. A value that JSON does not have is encoded as its repr.
 
     `JSONEncoder.encode` creates its C encoder again in each call, which takes 0.9 of the 3.2 us for the fields of an
-    attempt. This function creates the C encoder only once, if Python has it. msgspec would need 0.4 us, but takes 1.2
-    MB in each process, and encodes dates, sets, bytes, enums and NaN differently.
+    attempt. This function creates the C encoder only once, if Python has it. With msgspec, encoding would take 0.4 us,
+    but msgspec takes 1.2 MB in each process, and encodes dates, sets, bytes, enums and NaN differently.
     """
     make = getattr(json.encoder, "c_make_encoder", None)
     if make is None:
@@ -187,8 +187,8 @@ class JsonLines:
 
     def around(self, level: str, event: str, fields: Fields) -> tuple[str, str] | None:
         """Return the constant parts of lines with these fields, for `Form`. There are two parts: the part between the
-        time and the value of the first field, and the rest of the line. For each value for which `fields` has a type,
-        the rest has a `%` placeholder.
+        time and the value of the first field, and the rest of the line. Wherever `fields` has a type instead of a
+        value, the rest of the line has a `%` placeholder.
 
         Returns None if one of `fields` has the name of a field that all lines have.
         """
@@ -217,21 +217,20 @@ def _render(fields: Fields) -> str:
 def _json(fields: Fields) -> str:
     try:
         return _encode(fields)
-    # For example a key that is not a string, or an object that contains itself.
+    # Raised, for example, if a key is not a string or an object contains itself.
     except (TypeError, ValueError, RecursionError):
         return _encode({key: value if isinstance(value, str) else repr(value) for key, value in fields.items()})
 
 
-# Lines with the same fields
+# Templates for lines with the same fields
 
 
 class Form:
-    """A template for lines of one level and event that differ only in the values of some fields. In `fields`, each such
-    value is replaced by its type: `str` for the first field, `int` or `float` for others. A float is written with six
-    digits.
+    """A template for lines of one level and event that differ only in the values of some fields.
 
-    Making such a line takes a third of the time of another JSON line, because its constant parts are put together in
-    advance.
+    In `fields`, each such value is replaced by its type: `str` for the first field, `int` or `float` for others. A
+    float is written with six digits. A line from a form takes a third of the time of any other JSON line, because its
+    constant parts are prepared in advance.
     """
 
     def __init__(self, lines: LogLines, level: str, event: str, fields: Fields) -> None:
@@ -253,7 +252,7 @@ class Form:
         return self._lines(self._level, self._event, self.filled(text, *numbers))
 
     def filled(self, *values: str | float) -> Fields:
-        """Return all fields, with these values in place of the types."""
+        """Return all fields of the form, with these values in place of the types."""
         left = iter(values)
         given = {name: next(left) for name, value in self._fields.items() if isinstance(value, type)}
         rounded = {name: round(value, _DIGITS) if isinstance(value, float) else value for name, value in given.items()}

@@ -1,4 +1,4 @@
-"""Log lines in the formats console, for people, and logfmt. structlog renders them."""
+"""Log lines in the formats `console`, which is for people, and `logfmt`. structlog renders both."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -14,10 +14,11 @@ _TIME: Final = slice(11, 23)  # the part of a timestamp that shows the time to t
 _EVENT_WIDTH: Final = 14
 _WHO_WIDTH: Final = 9
 _UNIT: Final = "_seconds"
-# On the console, these fields come first, without their names. All others follow in their order, with their names.
+# On the console, these fields come first, without their names. All other fields follow in their own order, with their
+# names.
 _WITHOUT_NAMES: Final = ("timestamp", "level", "event", "who", "task", "task_id")
-# Fields that the console leaves out, because they are the same in all lines of a fleet, follow from the event, or are
-# not worth showing.
+# Fields that the console does not show, because they are the same in all lines of a fleet, follow from the event, or
+# are of little use to people.
 _LEFT_OUT: Final = frozenset({"pid", "node", "namespace", "outcome", "wait_seconds"})
 _PLAIN: Final = {"kind": "immediate", "attempt": 1, "promotion_lag_seconds": 0.0, "pool": "default", "queue": "default"}
 
@@ -65,18 +66,18 @@ def _printable(value: object) -> object:
     return value if value is None or isinstance(value, bool | int | float) else printable(lines.as_text(value))
 
 
-# The console: one line for each task on a terminal of 120 columns
+# The console format, which fits one task into one line of a terminal with 120 columns
 
 
 def for_people(fields: Fields) -> Fields:
-    """Return the fields of a line that a person needs. The process comes first, usual values are left out, and
-    durations have units."""
-    # Lines of the master may be about other slots, so the master's own slot is left out.
+    """Return those fields of a line that a person needs. The process comes first, fields with their usual values are
+    left out, and durations have units."""
+    # A line of the master may be about another slot, so the master's own slot is not shown.
     own = ("role",) if fields.get("role") == _MASTER else ("role", "slot")
     who = " ".join(str(fields[key]) for key in own if key in fields)
     shown = {**fields, "timestamp": fields["timestamp"][_TIME], "who": who}
     names = [*_WITHOUT_NAMES, *(key for key in fields if key not in (*_WITHOUT_NAMES, *_LEFT_OUT, *own))]
-    if EXCEPTION in fields and "error" in names:  # the error is also the last line of the traceback below
+    if EXCEPTION in fields and "error" in names:  # the last line of the traceback below shows the error too
         names.remove("error")
     return dict(_for_people(key, shown[key]) for key in names if key in shown and shown[key] != _PLAIN.get(key))
 

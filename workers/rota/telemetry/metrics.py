@@ -1,15 +1,15 @@
 """The definitions of all metrics of Rota: name, type, help, labels, buckets, and the processes that compute the metric.
 Names are public.
 
-A process counts with a `recorder.Recorder` in its own slot. The exporter reads all slots and queries Redis for the
-queues:
+A process counts with a `recorder.Recorder` in its own slot. The exporter reads all slots, and queries Redis about the
+queues. Each kind of process (`Writer`) computes its own metrics:
 
 * WORKER and POLLER write their definitions into their own slot;
 * MASTER writes its definitions, including the fleet's gauges, into slot 0;
 * EXPORTER computes the rest at each scrape: from Redis, slot headers, its settings and /proc.
 
-Series whose label values are known in advance exist from the start, with the value 0. A pattern can match any number of
-queues over time, but series are never removed. Counters of such queues are therefore kept for the pattern as a whole
+Series whose label values are known in advance exist from the start, with the value 0. Series are never removed, but a
+pattern can match any number of queues over time. Therefore all queues of a pattern are counted under the pattern
 (`QueueLabels`).
 """
 
@@ -22,7 +22,7 @@ from rota.protocol.entry import Kind
 from rota.protocol.keys import STAR, is_pattern
 from rota.protocol.outcome import Outcome
 
-OTHER: Final = "_other"  # the value of the labels of a series that counts everything without a series of its own
+OTHER: Final = "_other"  # the label value of the series that counts everything that has no series of its own
 # The kinds for which every queue has series. THROTTLED and RECOVERED are missing, because most queues never have such
 # tasks.
 KINDS: Final = tuple(kind.label for kind in Kind if kind not in (Kind.THROTTLED, Kind.RECOVERED))
@@ -35,8 +35,8 @@ CHILD_ROLES: Final = ("exporter", "zygote", "poller", "worker")
 RECOVERY_REASONS: Final = ("child_exit", "lease_expired")
 RELOAD_RESULTS: Final = ("success", "failure")
 OUTCOMES: Final = tuple(outcome.label for outcome in get_args(Outcome))
-# When the first of these series is created, the others are created too, so that `increase()` in Prometheus counts even
-# the first occurrence of each.
+# When the first of these series is created, the others are created with the value 0, so that `increase()` in Prometheus
+# counts even the first event of each.
 OCCURRENCE_OUTCOMES: Final = ("enqueued", "missed", "skipped")
 LAG_BUCKETS: Final = (
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
@@ -48,8 +48,8 @@ OPEN_LABELS: Final = frozenset({"queue", "task", "schedule", "source"})
 
 class QueueLabels:
     """Determines the value of the label `queue` from the names and patterns in the tiers. It is the queue's name if the
-    tiers list it, and otherwise the longest pattern that matches it. The result is that of
-    `rota.protocol.keys.served_as`, but this class is fast enough to be used for each task."""
+    tiers list it, and otherwise the longest pattern that matches it. The result is the same as that of
+    `rota.protocol.keys.served_as`, but this class is fast enough to be called for every task."""
 
     def __init__(self, served: Iterable[str] = ()) -> None:
         names = frozenset(served)
@@ -92,9 +92,7 @@ class Definition:
 
     @property
     def is_open(self) -> bool:
-        """Whether the metric has a label that can have any number of values, so that the number of its series is not
-        limited.
-        """
+        """Whether the metric has a label with any number of values, so that the number of series is not limited."""
         return not OPEN_LABELS.isdisjoint(self.labels)
 
     @property
@@ -132,9 +130,9 @@ class PeakDefinition(Definition):
     """A metric that shows the highest value that any process observed in about the last minute, or 0 if there was none.
     It is exported as a gauge.
 
-    A record has two pairs of numbers, which are used in turn for half minutes of CLOCK_BOOTTIME. Each pair has the
-    number of the half minute and the highest value in it. The peak is therefore correct even if it is rarely read, and
-    even after the process has died.
+    A record has two pairs of numbers, used alternately for the half minutes of CLOCK_BOOTTIME. A pair has the number of
+    its half minute, and the highest value in that half minute. The peak is therefore correct even if it is rarely read,
+    and even after the process has died.
     """
 
     @property
@@ -226,7 +224,7 @@ QUEUE_LAG_TARGET = _gauge(
 )
 REDIS_CLOCK_OFFSET = _gauge("rota_redis_clock_offset_seconds", _EXPORTER, "Redis time minus this machine's wall clock.")
 
-# Queues, as Redis has them at the scrape. Absent while Redis is not reachable.
+# Queues, as they are in Redis at the time of the scrape. Absent while Redis cannot be reached.
 
 QUEUE_READY = _gauge("rota_queue_ready_tasks", _EXPORTER, "Tasks in both lanes.", "queue")
 QUEUE_SCHEDULED = _gauge("rota_queue_scheduled_tasks", _EXPORTER, "Tasks that wait for their due time.", "queue")

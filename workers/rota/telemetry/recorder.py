@@ -1,9 +1,9 @@
 """Writes metrics as records into a slot. Only the slot's own process writes the numbers of its records.
 
-The region consists of 8-byte words: first `used` (the number of words in use, including these two), then a stamp of the
-time when the records began, with its checksum (0 if nothing was ever written), and then the records. A record consists
-of: length in words | count of numbers | length of the key in bytes | checksum | key, padded to words | numbers. The key
-is the JSON array `[metric, label value, ...]`.
+The region consists of 8-byte words: first `used` (the number of words in use, including these two), then a random stamp
+with its checksum (0 if nothing was ever written), and then the records. A new stamp means that the records were started
+again. A record consists of: length in words | count of numbers | length of the key in bytes | checksum | key, padded to
+words | numbers. The key is the JSON array `[metric, label value, ...]`.
 
 A record is written completely, with its numbers zeroed, before `used` is increased. If the writer is killed, anything
 that it left after `used` is overwritten later. Nothing is ever moved or removed, so the next process of the slot finds
@@ -11,7 +11,7 @@ the records and continues counting, and a reader may read at any time. Numbers a
 through `memoryview.cast("d")`, so a reader never sees half a number.
 
 A task can overwrite the whole region. If the next process of the slot finds invalid data, it starts again with another
-stamp. Readers keep the values that they had read before, and add the new values to them.
+stamp. Readers keep the values that they read before the new stamp, and add the new values to these.
 
 With CPython 3.11, `observe` on a child that the caller has kept takes 0.26 us, `add` 0.10 us and `set` 0.06 us. Finding
 the child by its labels adds 0.3 us. Only one thread should write: if two threads add at the same time, one addition may
@@ -42,9 +42,9 @@ from rota.telemetry.metrics import (
 USED, STAMP = range(2)
 FIRST_WORD: Final = 2
 HEAD_WORDS: Final = 4  # words for the length, the count of numbers, the length of the key, and the checksum
-PEAK_NS: Final = 30 * 10**9  # nanoseconds of half a minute; a peak covers this half minute and the one before
+PEAK_NS: Final = 30 * 10**9  # half a minute in nanoseconds; a peak covers the current half minute and the one before
 _STAMP_BYTES: Final = 4
-MOST: Final = float(1 << 53)  # larger than any valid counter or sum
+MOST: Final = float(1 << 53)  # valid counters and sums are smaller than this
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,21 +57,22 @@ class SlotRecord:
 
 
 def new_stamp() -> int:
-    """Return a stamp that differs from those of all other records."""
+    """Return a new random stamp with its checksum."""
     raw = os.urandom(_STAMP_BYTES)
     return int.from_bytes(raw + zlib.crc32(raw).to_bytes(_STAMP_BYTES), signed=True)
 
 
 def stamp_of(words: memoryview) -> int:
-    """Return the stamp of the records in a region, or 0 if it is missing or not valid. It changes each time the records
-    start again."""
+    """Return the stamp of the records in a region, or 0 if it is missing or not valid. The stamp changes each time the
+    records are started again."""
     stamp: int = words[STAMP]
     raw = stamp.to_bytes(WORD, signed=True)
     return stamp if zlib.crc32(raw[:_STAMP_BYTES]) == int.from_bytes(raw[_STAMP_BYTES:]) else 0
 
 
 def used_words(words: memoryview) -> int:
-    """Return how many words of the region are in use. An invalid number is limited to the size of the region."""
+    """Return how many words of the region are in use. If the stored number is not valid, it is limited to the size of
+    the region."""
     used: int = words[USED]
     return min(max(used, FIRST_WORD), len(words))
 
@@ -104,7 +105,8 @@ def series_of(record: SlotRecord) -> tuple[Definition, tuple[str, ...]] | None:
     Rota, or by other code: a process can write anything into its slot, even a valid checksum."""
     try:
         name, *labels = json.loads(record.key)
-        "".join(labels).encode()  # raises an error if a label is not valid Unicode, because it could not be exported
+        # This raises UnicodeEncodeError if a label is not valid Unicode, because such a label could not be exported.
+        "".join(labels).encode()
         definition = BY_NAME.get(name)
     except (ValueError, TypeError, RecursionError):
         return None
@@ -114,8 +116,8 @@ def series_of(record: SlotRecord) -> tuple[Definition, tuple[str, ...]] | None:
 
 
 def is_sound(definition: Definition, before: Iterable[float], now: Sequence[float]) -> bool:
-    """Whether a series that had the numbers `before` can have the numbers `now`. For example, a counter cannot
-    decrease, but a gauge or a peak can have any numbers."""
+    """Whether a series that had the numbers `before` can now have the numbers `now`. For example, a counter cannot have
+    decreased, whereas a gauge or a peak can have any numbers."""
     if isinstance(definition, GaugeDefinition | PeakDefinition):
         return True
     return all(map(le, before, now)) and all(0.0 <= number <= MOST or number == math.inf for number in now)
@@ -138,13 +140,14 @@ def checksum_of(numbers: int, key: bytes) -> int:
     return zlib.crc32(key, numbers)
 
 
-MAX_LABEL = 200  # in characters; names that Rota accepts have at most 128
+MAX_LABEL = 200  # the longest label, in characters; names that Rota accepts have at most 128
 _QUEUE: Final = "queue"  # if a metric has this label, it is the first one
 
-# These words are reserved for the `_other` records. All metrics of `rota.telemetry.metrics` together, with each value
-# of their other labels, need less.
+# These words are reserved for the `_other` records. The `_other` records of all metrics in `rota.telemetry.metrics`,
+# for all values of the remaining labels, need fewer words.
 _RESERVED_WORDS = (48 << 10) // WORD
-_SHARE_OF_NEW: Final = 0.75  # share of the other words for new queues and tasks; the rest is for known ones
+# Share of the remaining words that may be in use when a new queue or task gets its first record.
+_SHARE_OF_NEW: Final = 0.75
 
 
 class _Number:
@@ -169,7 +172,7 @@ class Gauge(_Number):
     __slots__ = ()
 
     def set(self, value: float) -> None:
-        """Set the value that is shown from now on. NaN removes the series, for example that of a pool that no longer
+        """Set the value that is exported from now on. NaN removes the series, for example if its pool no longer
         exists."""
         self._numbers[self._at] = value
 
@@ -196,7 +199,8 @@ class Peak(_Number):
     """The highest recent value, in the two half minutes of a `PeakDefinition`.
 
     Until the time `until_ns` (CLOCK_BOOTTIME), a value that is not above `highest` changes nothing. A caller that
-    observes a value for each task checks this itself, because the call would take a fiftieth of the time of an attempt.
+    observes a value for each task checks this itself before it calls `observe`, because the call would add 2 % to the
+    time of an attempt.
     """
 
     __slots__ = ("_value_at", "highest", "until_ns")
@@ -215,7 +219,8 @@ class Peak(_Number):
             self._numbers[self._value_at] = self.highest = value
 
     def _start_half(self, half: int) -> None:
-        """Begin to record in this half minute. An earlier process of the slot may have begun it already."""
+        """Begin to record in this half minute. An earlier process of the slot may already have recorded values in
+        it."""
         numbers = self._numbers
         at = self._at + (half & 1) * 2
         if numbers[at] != half:
@@ -232,13 +237,14 @@ _Child = TypeVar("_Child", Counter, Gauge, Histogram, Peak)
 
 
 class Recorder:
-    """Returns the children of metrics: the counters, gauges, histograms and peaks for given label values. It finds
-    their records in `region`, or creates them there. The region is the `Slot.metrics` of the process's own slot.
+    """Returns the children of metrics: the counters, gauges, histograms and peaks for given label values. The recorder
+    finds the records of the children in `region`, or creates them there. The region is the `Slot.metrics` of the
+    process's own slot.
 
     If there is no room for the series of another kind or task of a queue, its child has `_other` in place of the task,
     or of all open labels, and `rota_metrics_series_dropped_total` increases. Each kind or task has series in several
-    metrics, from which rates and shares are derived, so either all of these series get a place or none. Raises
-    ValueError if the region is too small even for `_other`.
+    metrics, and rates and shares are computed from these together. So either all of these series get records or none.
+    Raises ValueError if the region is too small even for `_other`.
 
     `label_of_queue` returns the value of the label `queue` for a queue. A pattern can match any number of queues over
     time, but records are never removed, so all queues of a pattern are counted under the pattern's name
@@ -267,7 +273,7 @@ class Recorder:
         return self._counters.get((definition.name, *labels)) or self._make(Counter, self._counters, definition, labels)
 
     def gauge(self, definition: GaugeDefinition, *labels: str) -> Gauge:
-        """Return the gauge with these label values. It shows nothing until it is set."""
+        """Return the gauge with these label values. It is not exported until it has been set."""
         return self._gauges.get((definition.name, *labels)) or self._make(Gauge, self._gauges, definition, labels)
 
     def histogram(self, definition: HistogramDefinition, *labels: str) -> Histogram:
@@ -280,8 +286,7 @@ class Recorder:
         return self._peaks.get((definition.name, *labels)) or self._make(Peak, self._peaks, definition, labels)
 
     def _attach(self) -> None:
-        """Find the records that earlier processes of this slot left. Their gauges are reset, because they no longer
-        apply."""
+        """Find the records that earlier processes of this slot left. Reset the gauges, whose values no longer apply."""
         try:
             kept = self._kept_records()
         except ValueError:  # there are no records yet, or a task has overwritten them
@@ -340,14 +345,15 @@ class Recorder:
             return True
         used = self._words[USED]
         fits = used + record_words(len(key), definition.numbers) <= len(self._words) - _RESERVED_WORDS
-        # `may_start` does not depend on the length of the record. Otherwise a queue might get a counter, but find no
-        # room for its histogram.
+        # `may_start` must not depend on the length of the record. Otherwise a queue might get a counter, but no
+        # histogram.
         may_start = used <= self._room_of_new or _together(definition, labels) in self._started
         return max(map(len, labels)) <= MAX_LABEL and fits and may_start
 
     def _other(self, definition: Definition, labels: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the labels to count under if there is no room for a series with these labels. They are the labels of
-        the queue's other tasks if there is room for those, and otherwise `_other` replaces all open labels."""
+        """Return the labels to count under if there is no room for a series with these labels. If there is room for a
+        series of the queue's other tasks, `_other` replaces only the task. Otherwise `_other` replaces all open
+        labels."""
         of_queue = definition.tasks_as_other(labels)
         key = encode_key(definition.name, of_queue)
         has_room = of_queue != labels and (key in self._positions or self._has_room(definition, of_queue, key))
@@ -380,8 +386,9 @@ class Recorder:
 
 
 def _together(definition: Definition, labels: tuple[str, ...]) -> _Together:
-    """Return the key of the group of series to which this one belongs. Either all series of a group get a place or
-    none. A group has the series of one kind or task of a queue, or the other series of a queue, or just one series."""
+    """Return the key of the group of series to which this one belongs. Either all series of a group get records or
+    none. A group consists of the series of one kind or task of a queue, of the other series of a queue, or of just one
+    series."""
     names = definition.labels[:2]
     if names in (("queue", "kind"), ("queue", "task")):
         return names[1], *labels[:2]

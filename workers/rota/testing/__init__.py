@@ -1,7 +1,7 @@
 """Tools for testing an application without a server: `capture` collects the tasks that the application enqueues, and
 `eager` runs them at once.
 
-Both replace the server for all clients of this process, in all threads. The client still makes all its checks. To test
+Both replace the server for all clients in all threads of this process. The client still makes all its checks. To test
 with a server and workers, use the fixtures `rota_client` and `rota_fleet` of the pytest plugin.
 """
 

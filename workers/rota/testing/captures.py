@@ -1,5 +1,5 @@
 """Captured calls, assertions about them, and a clock that determines when they are due. The calls run only when the
-test drains them."""
+test calls `drain`."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -62,17 +62,17 @@ class CapturedCall:
     """A call that was accepted while calls are captured."""
 
     task: str
-    args: list[Any]  # as stored in the body, after JSON
-    kwargs: dict[str, Any]  # as stored in the body, after JSON
+    args: list[Any]  # as the body stores them, so converted to JSON and back
+    kwargs: dict[str, Any]  # as the body stores them, so converted to JSON and back
     queue: str
     id: str
     delay: float = 0.0  # seconds, or 0 for no delay
     at: datetime | None = None  # the time for which the call was scheduled, or None
     unique: bool = False  # whether the call holds a unique key
     unique_for: float | None = None  # how many seconds the unique key is held, or None for the task's lifetime
-    retries: int = 0  # the number in force, given with the call or declared
-    expires: float | None = None  # in force
-    result_ttl: float = 0.0  # in force
+    retries: int = 0  # the number that applies: that of the call, or else that of the declaration
+    expires: float | None = None  # the number of seconds that applies to this call
+    result_ttl: float = 0.0  # the number of seconds that applies to this call
     front: bool = False
     kind: str = Kind.IMMEDIATE.label  # immediate, delayed or periodic
     namespace: str = ""
@@ -92,8 +92,9 @@ class CapturedCall:
 
 
 class Reading(NamedTuple):
-    """A body as a worker reads it. The arguments are bound to the function's parameters, so that f(1) and f(x=1) are
-    equal. `options` are the options in force."""
+    """The content of a body, as a worker reads it. The arguments are bound to the function's parameters, so that f(1)
+    and f(x=1) are equal. `options` are the options that apply: those of the call, and otherwise those of the
+    declaration."""
 
     args: Sequence[Any]
     kwargs: Mapping[str, Any]
@@ -101,7 +102,7 @@ class Reading(NamedTuple):
 
 
 def read(body: bytes) -> Reading:
-    """Return a body as a worker reads it, or its raw content if a worker could not call it."""
+    """Read a body as a worker does. If a worker could not call the task, return the raw content of the body."""
     ready = Preparer(default_registry, IN_TESTS).prepare(body)
     if isinstance(ready, Runnable):
         return Reading(ready.args, ready.kwargs, ready.settings.options)
@@ -110,7 +111,7 @@ def read(body: bytes) -> Reading:
 
 
 def captured_call(namespace: str, new: NewTask, kind: Kind) -> CapturedCall:
-    """Return the CapturedCall, which the test sees, for an enqueued task."""
+    """Return the CapturedCall that shows an enqueued task to the test."""
     body = decode_body(new.body)
     reading = read(new.body)
     due = new.due.removesuffix(FRONT)
@@ -136,8 +137,8 @@ def captured_call(namespace: str, new: NewTask, kind: Kind) -> CapturedCall:
 
 
 class WantedCalls:
-    """The calls of one task that a test expects. The constructor raises InvalidArguments if no call of the task could
-    have the arguments, and TypeError for an unknown property."""
+    """A description of the calls of one task that a test expects. The constructor raises InvalidArguments if no call of
+    the task could have the arguments, and TypeError for an unknown property."""
 
     def __init__(self, task: "Task[..., Any] | str", expected: Expected) -> None:
         if unknown := set(expected).difference(Expected.__annotations__):
@@ -154,7 +155,7 @@ class WantedCalls:
         return f"{self.name} with {self._properties}" if self._properties else self.name
 
     def differences(self, call: CapturedCall) -> list[str]:
-        """Return the names of the properties in which a call differs from the expected one."""
+        """Return the names of the properties in which a call differs from what is expected."""
         if call.task != self.name:
             return ["task"]
         found = [name for name, value in self._values.items() if _comparable(name, getattr(call, name)) != value]
@@ -182,8 +183,8 @@ def _bound(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[t
 
 
 def list_of_calls(calls: Sequence[CapturedCall], wanted: WantedCalls) -> str:
-    """Return a text for an error message that lists the calls that were enqueued instead, with their differences from
-    the expected call. Calls of the same task come first."""
+    """Return a text for an error message, which lists the enqueued calls with their differences from the expected call.
+    Calls of the same task come first."""
     if not calls:
         return "nothing was enqueued"
     lines = sorted((_line(call, wanted.differences(call)) for call in calls), key=lambda line: line[0])
@@ -208,8 +209,8 @@ _MAX_OCCURRENCES: Final = 10_000
 
 
 class CaptureClock:
-    """A clock that shows the same time until it is moved. It begins at the time when the capture began, or at the time
-    that `capture` was given. When the clock is moved, tasks become due, and `drain` can run them."""
+    """A clock that shows the same time until it is moved. It starts at the time that is passed to `capture`, or at the
+    real time at that moment. When the clock is moved, tasks become due, and `drain` can run them."""
 
     def __init__(self, moved: Callable[[int, int], None], at: datetime | None = None) -> None:
         self.now_us = round(time.time() * MICROSECONDS) if at is None else unix_microseconds(at, "at")
@@ -240,7 +241,7 @@ class CaptureClock:
         self.now_us = now_us
         try:
             self._moved(before_us, now_us)
-        except ValueError:  # a schedule occurs too often in this time
+        except ValueError:  # a schedule has too many occurrences in this time
             self.now_us = before_us
             raise
         return self.now
@@ -268,13 +269,13 @@ def _occurrences_between(after_us: int, until_us: int) -> list[NewTask]:
 
 
 class EndlessDrain(RuntimeError):
-    """Raised if `drain` has made its maximum number of attempts and there are still tasks to run."""
+    """Raised if `drain` has made the maximum number of attempts, and there are still tasks to run."""
 
 
 class Capture(Sequence[CapturedCall]):
-    """The calls that were enqueued, in order, without duplicates. `clock` determines which of them are due.
+    """The calls that were enqueued, in order, without duplicates.
 
-    `capture()` returns this to a test.
+    `clock` determines which of them are due. A test gets this object from `capture()`.
     """
 
     def __init__(self, *, at: datetime | None = None, schedules: bool = True) -> None:
@@ -347,10 +348,10 @@ class Capture(Sequence[CapturedCall]):
         """Run the tasks that are due by the clock, and the tasks that they enqueue, until none is left. Return the
         attempts in order.
 
-        If a task fails and `raises` is true, its exception is raised here, and the next drain runs the other tasks. If
-        `raises` is false, the exception is only stored in the attempt. A failed task that has retries left is due again
-        after the longest delay that its back-off permits, because jitter is not random in tests. If `limits` is true,
-        soft time limits are enforced. Raises EndlessDrain after `most` attempts.
+        If a task fails and `raises` is true, `drain` raises the task's exception, and the next call of `drain` runs the
+        other tasks. If `raises` is false, the exception is only stored in the attempt. A failed task that has retries
+        left is due again after the longest delay that its back-off permits, because jitter is not random in tests. If
+        `limits` is true, soft time limits are enforced. Raises EndlessDrain after `most` attempts.
         """
         ran: list[Ran] = []
         while (kept := self._waiting.next(self.clock.now_us)) is not None:

@@ -1,4 +1,4 @@
-"""Attempts that run in the test's process as they would in a worker, and `eager`, which runs each call when it is
+"""Attempts in the test's process that run as they would in a worker, and `eager`, which runs each call when it is
 enqueued."""
 
 import asyncio
@@ -54,7 +54,7 @@ def is_in_main_thread() -> bool:
 
 @contextmanager
 def limit_enforced(record: TaskRecord) -> Iterator[None]:
-    """Interrupt the task that the record shows if the task exceeds its soft limit during the `with` block. Use this
+    """Interrupt the task whose record this is, if the task exceeds its soft limit during the `with` block. Use this
     only in the main thread."""
     _install()
     over = threading.Event()
@@ -69,7 +69,7 @@ def limit_enforced(record: TaskRecord) -> Iterator[None]:
         _limited.remove(record)
 
 
-@cache  # installed only once, because the signal handler and the functions called at forks stay in place
+@cache  # runs only once, because neither the signal handler nor the functions to call at forks are ever removed
 def _install() -> None:
     soft_limit.install(SOFT_LIMIT_SIGNAL, lambda: any(record.is_cancelled() for record in _limited))
 
@@ -85,7 +85,8 @@ def _watch(record: TaskRecord, over: threading.Event) -> None:
 
 
 _LONGEST_NS: Final = 1 << 62
-_LONGEST_DELAY: Final = 1.0  # tests use the longest jitter instead of a random one, so that all runs are the same
+# Tests use the longest delay that jitter allows instead of a random delay, so that all runs are the same.
+_LONGEST_DELAY: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,24 +99,24 @@ class Ran:
     outcome: str  # `retry`, or the state in which the task has ended, for example `done`
     exception: BaseException | None = None  # the exception that the task raised
     error: str = ""  # the exception in one line, or why the task could not be called
-    delay: float = 0.0  # if there is a retry, seconds until the next attempt
-    result: Any = None  # the result as a handle returns it, if `result_ttl` is set
+    delay: float = 0.0  # number of seconds until the next attempt, if the task is retried
+    result: Any = None  # the result as the task's handle returns it, if `result_ttl` is set
 
     @property
     def has_failed(self) -> bool:
-        """Whether the attempt failed, regardless of whether another one follows."""
+        """Whether the attempt failed, regardless of whether it is retried."""
         return self.outcome in (RetryOutcome.label, DeadOutcome.label)
 
 
 class RunMode(NamedTuple):
-    """The mode in which tasks run: whether failed tasks are retried, and whether soft limits are enforced."""
+    """The options for running tasks: whether failed tasks are retried, and whether soft limits are enforced."""
 
     retries: bool
     limits: bool
 
 
 def run_attempt(kept_tasks: KeptTasks, kept: KeptTask, now_us: int, mode: RunMode) -> Ran:
-    """Make the next attempt of a task, and store its outcome. If the task raises KeyboardInterrupt, so does this."""
+    """Make the next attempt of a task, and store the outcome. A KeyboardInterrupt from the task is not caught."""
     entry = kept.entry
     attempt = _attempt(kept, now_us, mode)
     kept_tasks.settle(kept, attempt)
@@ -138,14 +139,14 @@ def _with_outcome(ran: Ran, outcome: Outcome, kept: KeptTask) -> Ran:
             return replace(ran, outcome=outcome.label, delay=delay_us / MICROSECONDS)
         case DeadOutcome() | EndedEarly():
             return replace(ran, outcome=outcome.label)
-        case Release():  # tasks that run here are never given back
+        case Release():  # cannot happen, because tasks that run here are never given back
             raise AssertionError(ran)
         case _:
             assert_never(outcome)
 
 
 def _returned(kept: KeptTask) -> Any:
-    """Return the task's result as its handle would return it, or None if it is not stored."""
+    """Return the task's result as its handle would return it, or None if no result is stored."""
     found = kept.found()
     try:
         return result_of(status_of(kept.entry.id, found), found.result)
@@ -192,8 +193,8 @@ def _executor(slot: Slot, runner: Runner) -> Executor:
 
 
 class _Runner(Runner):
-    """A worker's runner, except that it also works in a thread in which an event loop is already running. In that case
-    it runs a task's coroutine in another thread with its own loop."""
+    """A worker's runner, except that it also works in a thread in which an event loop is already running. In that case,
+    it runs the coroutine of a task in a new thread with its own loop."""
 
     def _await(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         if asyncio._get_running_loop() is None:  # noqa: SLF001 - the public function raises instead
@@ -212,7 +213,8 @@ _HOW_TO_RUN: Final = (
     "if a task enqueues other tasks, eager() runs them only after that task has ended, so it cannot wait for them"
 )
 _running: ContextVar["tuple[_EagerRuns, deque[KeptTask]] | None"] = ContextVar("rota_testing_running", default=None)
-"""The `eager` block that runs the task of this context, and the tasks that the block runs after it."""
+"""The `eager` block that runs the current task of this context, and the tasks that the block will run after that
+task."""
 
 
 @contextmanager
@@ -222,9 +224,9 @@ def eager(*, retries: bool = False, limits: bool = False, raises: bool = True) -
 
     A task runs at once, even if it would be due later. The tasks that it enqueues run after it. If `retries` is true,
     failed tasks are retried at once, as their options allow; otherwise the first failure is final. If `limits` is true,
-    soft time limits are raised in tasks that the main thread enqueues. If `raises` is true, the enqueue raises the
-    exception of a task that is dead; otherwise only its handle reports that. Handles work inside the block, and have
-    the results that a worker would store (`result_ttl`).
+    soft time limits are raised in tasks that the main thread enqueues. If `raises` is true and a task becomes dead, the
+    enqueue raises the exception of that task; otherwise only the task's handle reports the death. Handles work inside
+    the block, and have the results that a worker would store (`result_ttl`).
     """
     runs = _EagerRuns(RunMode(retries=retries, limits=limits), raises=raises)
     with stand_in_installed(StandIn(runs.kept_tasks, runs.accepted, _HOW_TO_RUN)):
@@ -255,7 +257,7 @@ class _EagerRuns:
         try:
             while waiting:
                 kept = waiting.popleft()
-                if kept.ended is None:  # otherwise the task was cancelled while it waited
+                if kept.ended is None:  # if it has ended, it was cancelled while it waited
                     self._run(kept)
         finally:
             _running.reset(token)

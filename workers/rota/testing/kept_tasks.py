@@ -1,5 +1,6 @@
-"""The state of tasks in the stand-in for the server: which tasks are live, which unique keys are held, and each task's
-state and end. For a single task, this module does the same as the scripts, but it has no lanes, owners or leases."""
+"""The state of tasks in the stand-in for the server: which tasks are live, which unique keys are held, and the state
+and outcome of each task. For a single task, this module does the same as the Lua scripts, but it has no lanes, owners
+or leases."""
 
 import heapq
 import time
@@ -47,13 +48,14 @@ class KeptTask:
     is_front: bool  # whether the task was enqueued at the front
     state: State
     attempt_records: list[bytes] = field(default_factory=list)  # the records of its failed attempts
-    ended: TaskState | None = None  # the final state once the task has ended or is dead; None before
-    # None until the task is run; then the record in which the worker's code shows the task.
+    ended: TaskState | None = None  # the final state if the task has ended or is dead, otherwise None
+    # The record in which the worker's code shows the running task, or None if the task has not been run yet.
     record: TaskRecord | None = None
 
     @property
     def is_live(self) -> bool:
-        """Whether the task still has its id. A dead task keeps it until it is revived or purged."""
+        """Whether the task still holds its id, so that the id cannot be enqueued again. A dead task holds its id until
+        the task is revived or purged."""
         return self.ended is None or self.state is State.DEAD
 
     def found(self) -> TaskState:
@@ -91,7 +93,7 @@ class KeptTasks:
 
     def accept(self, namespace: str, new: NewTask, kind: Kind | None = None) -> tuple[Enqueued, KeptTask | None]:
         """Accept a task. Returns the server's reply, and the accepted task, or None if it is a duplicate. `kind` is
-        given only for tasks that no call has enqueued."""
+        given only for a task that was not enqueued by a call, for example a periodic task."""
         live = self.find(namespace, new.id)
         if live is not None and live.is_live:
             return Enqueued(duplicate=True), None
@@ -117,13 +119,13 @@ class KeptTasks:
         return TaskState(State.UNKNOWN) if kept is None else kept.found()
 
     def promote(self, kept: KeptTask) -> None:
-        """Make a task ready. If the task is due in the future, it becomes due now."""
+        """Make a task ready. If the task was due in the future, it is due now instead."""
         kept.state = State.READY
         now_us = self.now_us()
         self._become(kept, due_us=min(kept.entry.due_us, now_us), ready_us=now_us)
 
     def cancel(self, namespace: str, task_id: str) -> CancelStatus:
-        """Cancel a task: end it if it is waiting, or notify it if it is running."""
+        """Cancel a task: end the task if it is waiting, or notify it if it is running."""
         kept = self.find(namespace, task_id)
         if kept is None or not kept.is_live:
             return CancelStatus.UNKNOWN
@@ -132,8 +134,7 @@ class KeptTasks:
         if kept.state is State.RUNNING and kept.record is not None:
             kept.record.cancelled = kept.record.number
             return CancelStatus.RUNNING
-        # `lua/cancel.lua` does not know the times of tasks that are ready, so the entry is stored without them here
-        # too.
+        # `lua/cancel.lua` does not know the times of ready tasks, so the entry is stored without these times here too.
         due_us = kept.entry.due_us if kept.state is State.SCHEDULED else 0
         self._become(kept, due_us=due_us, ready_us=0)
         self._end(kept, State.CANCELLED, _NO_RUN + ran_by(0, decode_body(kept.body).name), "-")
@@ -184,7 +185,7 @@ class KeptTasks:
         self.on_end(kept, State.DEAD)
 
     def _end(self, kept: KeptTask, how: State, run: bytes, owner: str = OWNER, result: bytes | None = None) -> None:
-        # If no record of the run is stored, the server does not remember the end of the task.
+        # Without a record of the run, the server would not remember the end of the task.
         kept.state = how if run else State.UNKNOWN
         self._free_keys(kept)
         kept.ended = TaskState(kept.state, result=result)
@@ -203,7 +204,7 @@ class KeptTasks:
 
 
 class WaitingTasks:
-    """The tasks that the next drains can run: the ready tasks in order, and the tasks that are due later."""
+    """The tasks that later calls of `drain` can run: the ready tasks in order, and the tasks that are not due yet."""
 
     def __init__(self, kept_tasks: KeptTasks) -> None:
         self._kept_tasks = kept_tasks
@@ -234,12 +235,12 @@ class WaitingTasks:
                 self.add(kept)
         while self._ready:
             kept = self._ready.popleft()
-            if kept.state is State.READY:  # otherwise the task was cancelled while it waited
+            if kept.state is State.READY:  # if it is not ready, it was cancelled while it waited
                 return kept
         return None
 
     def put_back(self, kept: KeptTask) -> None:
-        """Put a task back to the front."""
+        """Put a task back at the front, so that it is next."""
         self._ready.appendleft(kept)
 
 
@@ -263,13 +264,13 @@ def _due_us(due: str, now_us: int) -> int:
     if text[0] == "+":
         return now_us + int(text[1:])
     at_us = int(text[1:])
-    # The application reads the real clock, which has advanced since this clock was last set. So a time before the real
-    # time counts as now.
+    # The application may have computed this time from the real clock, which has advanced since the test's clock was
+    # set. So a time before the real time counts as now.
     return now_us if at_us <= time.time() * MICROSECONDS else at_us
 
 
 def _written(entry: Entry) -> Entry:
-    """Return the entry with its text made from its other fields."""
+    """Return a copy of the entry whose `text` is made from the other fields."""
     kind = entry.kind.value
     counters = f"{entry.failures} 0 0 0 -"
     text = f"{entry.id} {entry.queue} {kind} {entry.due_us} {entry.ready_us} {counters}"

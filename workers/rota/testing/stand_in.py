@@ -1,5 +1,5 @@
-"""The replacement for the server in tests, and its chains and groups: the tasks that follow each task, and the members
-of a group that have not ended. When a task ends, this does the same as `lua/shared/following.lua`."""
+"""The replacement for the server in tests, and the state of its chains and groups: which tasks follow a task, and which
+members of a group have not ended. When a task ends, this does the same as `lua/shared/following.lua`."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +21,7 @@ from rota.testing.kept_tasks import Accepted, KeptTask, KeptTasks
 
 _FIRST: Final = 7
 _FIELDS: Final = 5  # number of script arguments for each member
-_REMEMBERED_US: Final = 50_000_000  # the server's ENDED_MS in lua/shared/following.lua
+_REMEMBERED_US: Final = 50_000_000  # as long as the server remembers ended groups: ENDED_MS in lua/shared/following.lua
 _OVER: Final = (GroupPhase.CANCELLED, GroupPhase.ENDED)
 
 
@@ -29,20 +29,20 @@ _OVER: Final = (GroupPhase.CANCELLED, GroupPhase.ENDED)
 class KeptGroup:
     """A group, with the state of its members."""
 
-    then: bytes  # the tasks that follow the group, as `follow_text` wrote them
-    on_dead: bytes  # the same for a group with a dead member
+    then: bytes  # the tasks that follow the group, encoded by `follow_text`
+    on_dead: bytes  # the tasks that follow instead if a member is dead, encoded by `follow_text`
     opened_us: int
     phase: GroupPhase = GroupPhase.OPEN
-    cursor: int = 0  # number of items that an enqueue in several calls has added so far
+    cursor: int = 0  # number of items added so far, if the group is enqueued in several calls
     total: int = 0  # number of members
     live: set[str] = field(default_factory=set)  # ids of members that have not ended
-    ended: Counter[str] = field(default_factory=Counter)  # number of ended members by outcome
+    ended: Counter[str] = field(default_factory=Counter)  # for each outcome, the number of members that ended with it
     is_cancelled: bool = False
     ended_us: int | None = None
     followed_by: str = ""  # id of the task that was enqueued when the group ended; "" for none
 
     def state(self, group_id: str) -> GroupState:
-        """Return the state of the group, in the form in which the typed store returns it."""
+        """Return the state of the group, as it would be read from a server."""
         return GroupState(
             group_id, self.phase, self.is_cancelled, self.total, len(self.live), self.cursor, self.opened_us,
             self.ended_us, self.followed_by, self._to_come(self.then), self._to_come(self.on_dead),
@@ -55,14 +55,14 @@ class KeptGroup:
 
 
 class _Links(NamedTuple):
-    # The group of a task ("" for none), and the other tasks of its chain that follow it.
+    # The group to which a task belongs ("" for none), and the tasks of its chain that follow the task.
     group: str
     following: Sequence[NewTask]
 
 
 class KeptGroups:
-    """The chains and groups of all namespaces. When tasks are enqueued because others have ended, `accepted` is called
-    with these tasks, as it is with tasks that a client enqueues."""
+    """The chains and groups of all namespaces. When the end of a task causes others to be enqueued, `accepted` is
+    called with these, as it is with tasks that a client enqueues."""
 
     def __init__(self, kept_tasks: KeptTasks, accepted: Accepted) -> None:
         self._kept_tasks = kept_tasks
@@ -85,14 +85,16 @@ class KeptGroups:
 
     def wait(self, namespace: str, query: GroupQuery) -> Room | None:
         """Return the reply to a query about a group, or None if the query waits for the end of a group that has not
-        ended. A client that waits for room for further members gets it at once, because no task runs while it waits."""
+        ended. A client that waits until it may add members may do so at once, because no task can run while it
+        waits."""
         found = self._find(namespace, query.group)
         if found is None or found.phase is GroupPhase.ENDED:
             return Room(has_come=True, left=None)
         return None if query.most_left is None else Room(has_come=True, left=0)
 
     def follows(self, namespace: str, task_id: str) -> str:
-        """Return what a pending task follows, as `task ID` or `group ID`, or "" if it follows nothing."""
+        """Return the task or group that a pending task follows, as `task ID` or `group ID`, or "" if the task follows
+        nothing."""
         for (of, before), links in self._links.items():
             if of == namespace and any(new.id == task_id for new in links.following):
                 return f"task {before}"
@@ -169,7 +171,8 @@ class KeptGroups:
         self._end_if_over(namespace, links.group)
 
     def _follow(self, namespace: str, links: _Links) -> str:
-        """Enqueue the first of the tasks that follow. Returns its id, or "" if there is none or if its id is taken."""
+        """Enqueue the first of the tasks that follow. Returns the id of that task, or "" if no task follows or if the
+        id is taken."""
         if not links.following:
             return ""
         new, *rest = links.following
@@ -226,8 +229,7 @@ _STARTED: Final = (State.RUNNING, State.DONE, State.DEAD)
 
 
 class NotRun(WaitTimeout):
-    """Raised if a test waits for a task that has not been run. With real workers too, the wait would end late or
-    never."""
+    """Raised if a test waits for a task that has not been run. With real workers, too, such a wait might not end."""
 
 
 class NeedsServer(RotaError, NotImplementedError):
@@ -235,7 +237,7 @@ class NeedsServer(RotaError, NotImplementedError):
 
 
 class StandIn:
-    """Accepts the tasks that clients enqueue, passes them to `accepted`, and replies to queries about them. Its error
+    """Accepts the tasks that clients enqueue, passes them to `accepted`, and replies to queries about them. Error
     messages end with `how_to_run`, which explains what a test must do to run a task."""
 
     def __init__(self, kept_tasks: KeptTasks, accepted: Accepted, how_to_run: str) -> None:

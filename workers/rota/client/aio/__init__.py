@@ -1,4 +1,4 @@
-"""The client for asyncio. It shares all code without I/O with the blocking client, but has its own connections."""
+"""The client for asyncio. It shares all code that does no I/O with the blocking client, but has its own connections."""
 
 from rota.client.aio.client import AsyncClient
 from rota.client.aio.event_stream import AsyncTaskEvents

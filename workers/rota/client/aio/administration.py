@@ -1,4 +1,4 @@
-"""The methods of a client that administer queues and dead tasks."""
+"""The client methods that administer queues and dead tasks."""
 
 from rota.client.aio.driver import AsyncLifecycle
 from rota.tasks.options import check_queue, require_name
@@ -24,7 +24,7 @@ class AsyncAdministration(AsyncLifecycle):
     async def resume(self, queue: str) -> bool:
         """Resume a queue, so that workers claim from it again, and return False if it was not paused.
 
-        If tasks wait in it, a worker wakes at once. A queue stays closed if its condition keeps it closed.
+        If tasks wait in the queue, a worker is woken at once. A queue that its condition keeps closed stays closed.
 
         Raises:
             InvalidName: If the queue is not a valid name.

@@ -66,7 +66,7 @@ R = TypeVar("R")
 
 
 class AsyncClient(AsyncAdministration, KnowsForeignNames, kind="client"):
-    """A client for asyncio, for one namespace of one server.
+    """An asyncio client for one namespace of one server.
 
     It takes the same arguments as `Client`, except that `redis` is a client for asyncio, such as `redis.asyncio.Redis`.
     All asyncio tasks of an event loop share one connection for commands and a second one for waits. The client belongs
@@ -151,11 +151,11 @@ class AsyncClient(AsyncAdministration, KnowsForeignNames, kind="client"):
             handle = await client.enqueue(resize.call(7))
             handle = await client.enqueue("resize", args=[7], queue="images", delay=60)
 
-        The call is sent before this method returns, so it cannot wait for a commit. If a transaction is open, so that
-        `on_commit` does not call back at once, nothing is sent and RuntimeError is raised.
+        The call is sent before this method returns, so sending cannot wait for a commit. If a transaction is open, and
+        `on_commit` therefore does not call back at once, nothing is sent and RuntimeError is raised.
 
         If the await is cancelled, CancelledError has a cause: Uncertain if the call was sent, and Unavailable if it was
-        not. `Uncertain.behind` returns that Uncertain, whose `arepeat` repeats the call exactly.
+        not. `Uncertain.behind` returns that Uncertain, and its `arepeat` repeats the call exactly.
 
         Raises:
             InvalidArguments: If the arguments are not JSON, or do not fit the signature of the task.
@@ -186,10 +186,10 @@ class AsyncClient(AsyncAdministration, KnowsForeignNames, kind="client"):
         terminal.
 
         Raises:
-            InvalidArguments, InvalidName, PayloadTooLarge, TypeError, ValueError: See `enqueue`. The message has the
-                number of the call, counted from 0. Nothing was sent.
-            Unavailable, ServerFull, Uncertain: See `enqueue`. The error's `accepted` has the ids of the tasks that were
-                accepted before the error. The calls after the failed ones were not sent.
+            InvalidArguments, InvalidName, PayloadTooLarge, TypeError, ValueError: See `enqueue`. The message contains
+                the number of the call, counted from 0. Nothing was sent.
+            Unavailable, ServerFull, Uncertain: See `enqueue`. The error's `accepted` lists the ids of the tasks that
+                were accepted before the error. The calls after the failed ones were not sent.
         """
         tasks = await in_chunks(prepare_each(many(calls), default_registry, self._max_payload_kb, self._keyring))
         there, back = in_sending_order(tasks)
@@ -198,16 +198,15 @@ class AsyncClient(AsyncAdministration, KnowsForeignNames, kind="client"):
     async def execute_later(self, queue: str, name: str, args: Sequence[Any], delay: float = 0) -> str:
         """Enqueue a task by its name, due `delay` seconds from now, and return its id.
 
-        The signature is that of older, hand-written producers. New code should call `enqueue`. Raises the errors of
-        `enqueue`.
+        The signature is the one that older, hand-written producers use. New code should call `enqueue`. Raises the
+        errors of `enqueue`.
         """
         return (await self.enqueue(name, args=args, queue=queue, delay=delay)).id
 
     def group(self, group_id: str) -> "AsyncGroupHandle":
         """Return the handle of a group, to inspect it, add to it, wait for it or cancel it.
 
-        Nothing is sent, so this also returns a handle for an id that does not exist. The `status` of that handle is
-        `unknown`.
+        Nothing is sent, so this returns a handle even if no group has this id. The status of such a group is `unknown`.
 
         Raises:
             InvalidName: If the id is not a valid name.
@@ -227,16 +226,16 @@ class AsyncClient(AsyncAdministration, KnowsForeignNames, kind="client"):
     def consumer(
         self, queue: str, *more: str, limit: int = 1, lease_seconds: Duration = fleet_settings.DEFAULT_LEASE_SECONDS
     ) -> "AsyncConsumer":
-        """Return a consumer, with which this process takes tasks of these queues, at most `limit` (1 to 500) at a time.
+        """Return a consumer, which claims tasks of these queues and holds at most `limit` (1 to 500) of them at a time.
 
-        See `AsyncConsumer`. The consumer registers when it is entered with `async with`:
+        See `AsyncConsumer`. The consumer registers at the start of an `async with` block:
 
             async with client.consumer("mail", limit=10) as tasks:
                 async for task in tasks:
                     async with task:
                         send(*task.args)
 
-        If the process is stopped, or cut off from the server, for `lease_seconds` (at least 1), its tasks return to
+        If the process is suspended or cut off from the server for `lease_seconds` (at least 1), its tasks return to
         their lanes.
 
         Raises:
@@ -265,7 +264,7 @@ class AsyncClient(AsyncAdministration, KnowsForeignNames, kind="client"):
         """Return the status of a task, with its arguments if `args` is true.
 
         The status has the state, the queue, the times and counters, and the records of attempts that failed. This
-        raises no error: if the status cannot be read, its `state` is `unknown` and its `error` is the reason.
+        raises no error: if the status cannot be read, its `state` is `unknown` and its `error` gives the reason.
         """
         try:
             return await self._driver.follow(status_steps(self._driver.store, task_id, args=args))
@@ -355,7 +354,7 @@ class AsyncClient(AsyncAdministration, KnowsForeignNames, kind="client"):
             interceptor.run(self.namespace, self._driver.store.events("$", BATCH))
         return AsyncTaskEvents(self._driver.endpoint, self._driver.timeout_seconds, self._driver.store, wanted)
 
-    # Waiting and changing
+    # Waiting for tasks and cancelling them
 
     async def wait(self, task_id: str, timeout: Duration | None = None) -> TaskStatus:
         """Wait until a task has ended, whether it succeeded or not, and return its status.
@@ -392,7 +391,7 @@ class AsyncClient(AsyncAdministration, KnowsForeignNames, kind="client"):
             TaskCancelled: If the task was cancelled, or purged with its queue.
             TaskExpired: If no worker started the task before it expired.
             ResultNotStored: If the task is done without a stored result, or nothing is known about the task. The
-                message has the reason.
+                message states the reason.
             WaitTimeout, InvalidName, Unavailable: See `wait`.
         """
         found = await self._state(Goal.RESULT, task_id, timeout)

@@ -1,5 +1,7 @@
-"""The consumer for asyncio, which runs a blocking consumer in threads. A thread can renew the lease in time even if the
-event loop of the program is blocked. Otherwise the lease could expire, and a task could run twice.
+"""The consumer for asyncio, which runs a blocking consumer in threads.
+
+A thread can renew the lease in time even if the event loop of the program is blocked. If the event loop renewed it, a
+blocked loop could let the lease expire, and a task could run twice.
 """
 
 import asyncio
@@ -59,7 +61,7 @@ class AsyncLeasedTask(ClaimedTask):
     ) -> bool:
         """Settle the task by the rules of `LeasedTask.__exit__`, unless the block has already done so.
 
-        `asyncio.CancelledError` releases the task, and leaves the block.
+        `asyncio.CancelledError` releases the task and is not suppressed.
         """
         outcome = self._at_exit(error)
         if outcome is None:
@@ -76,8 +78,8 @@ class AsyncConsumer(AsyncIterator[AsyncLeasedTask]):
     """An asynchronous iterator over leased tasks of one or more queues, made by `AsyncClient.consumer`. See `Consumer`.
 
     `async with` registers the consumer. At the end of the block, the tasks that the consumer holds return to their
-    lanes. Iteration waits for a task, and ends after `stop`. If an await is cancelled, the next await receives the task
-    that was on its way.
+    lanes. Iteration waits for a task, and ends after `stop`. If an await is cancelled while it claims a task, the next
+    await receives that task.
     """
 
     def __init__(self, driver: Driver, options: ConsumerOptions) -> None:
@@ -91,7 +93,8 @@ class AsyncConsumer(AsyncIterator[AsyncLeasedTask]):
         registering = _in_thread(self._register)
         try:
             await asyncio.shield(registering)
-        # The `async with` block will not run, so nothing else would end the registration and the renewal of its lease.
+        # The `async with` block will not run, so the registration is ended here. Nothing else would end it or stop the
+        # renewal of its lease.
         except asyncio.CancelledError:
             registering.add_done_callback(self._leave)
             raise
@@ -134,7 +137,8 @@ class AsyncConsumer(AsyncIterator[AsyncLeasedTask]):
         self._consumer = self._driver.consumer(self._options)
 
     def _leave(self, registering: "asyncio.Future[None]") -> None:
-        registering.exception()  # Without this call, asyncio would log that the exception was never retrieved.
+        # Called only because asyncio would otherwise log that the exception was never retrieved.
+        registering.exception()
         _in_thread(self._close)
 
     def _close(self) -> None:
@@ -155,7 +159,7 @@ def _in_thread(function: Callable[[], T]) -> "asyncio.Future[T]":
     Unlike the threads of asyncio, this thread does not delay the end of the program.
     """
     ended: Future[T] = Future()
-    ended.set_running_or_notify_cancel()  # From here on, the thread continues even if the await is cancelled.
+    ended.set_running_or_notify_cancel()  # After this call, the thread continues even if the await is cancelled.
 
     def run() -> None:
         try:

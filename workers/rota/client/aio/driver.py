@@ -1,5 +1,6 @@
-"""The connections of an asyncio client in one event loop, and the calls that the client makes over them. Code that
-prepares many calls yields to the event loop from time to time.
+"""The connections of an asyncio client in one event loop, and the calls that the client makes over them.
+
+Code that prepares many calls yields to the event loop from time to time.
 """
 
 import asyncio
@@ -32,7 +33,7 @@ W = TypeVar("W")
 H = TypeVar("H", bound=WithId)
 T = TypeVar("T")
 
-# The code that messages recommend for repeating an enqueue that may or may not have been accepted.
+# The code that error messages suggest for repeating an enqueue that may have been accepted.
 REPEATS: Final = "await arepeat()"
 MAP_AT_ONCE: Final = AWAITED_NOW
 _WANTS_BLOCKING: Final = (
@@ -56,7 +57,7 @@ class Connections:
 
     @property
     def is_over(self) -> bool:
-        """Whether the connections are obsolete: their loop is closed, or they belong to the parent process of a
+        """Whether the connections are obsolete, because their loop is closed or they belong to the parent process of a
         fork."""
         return self.pid != os.getpid() or self.loop.is_closed()
 
@@ -66,7 +67,7 @@ class Connections:
         await self._endpoint.settle()
 
     def close(self) -> None:
-        """Close all connections. This must be called in their event loop."""
+        """Close all connections. Call this in the event loop of the connections."""
         self.waiting.close()
         self.pool.close()
         self.confirming.close()
@@ -152,7 +153,7 @@ class AsyncDriver:
     async def drive(self, sending: Sending[H]) -> list[H]:
         """Send an enqueue, then warn about task names that no running fleet declares.
 
-        Only names that this process does not declare are checked, and each of them only once.
+        Only names that this process does not declare are checked, and each name is checked only once.
         """
         handles = await self._driven(sending)
         if self.warnings.to_check:
@@ -170,8 +171,8 @@ class AsyncDriver:
                 stream = None
                 try:
                     stream = await pool.ready(exchange)
-                    # The first command is sent before this yields to the event loop. So if it is cancelled, the enqueue
-                    # was sent.
+                    # `exchange` sends the first command before it yields to the event loop. So if it is cancelled, the
+                    # enqueue was sent.
                     replies = await pool.exchange(stream, exchange)
                 except Unavailable as error:
                     exchange = sending.throw(error)
@@ -241,8 +242,7 @@ class AsyncLifecycle:
         await self._driver.aclose()
 
     def close_soon(self) -> None:
-        """Request that the connections be closed, without waiting until they are. This may be called from any
-        thread."""
+        """Request that the connections be closed, and return before they are. This may be called from any thread."""
         self._driver.close()
 
 

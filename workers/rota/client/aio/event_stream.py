@@ -1,4 +1,4 @@
-"""The reader of task events for asyncio. It shares all code without I/O with the blocking reader."""
+"""The reader of task events for asyncio. It shares all code that does no I/O with the blocking reader."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -16,7 +16,7 @@ from rota.server.server_errors import ServerError
 class AsyncTaskEvents(AsyncIterator[TaskEvent]):
     """An asynchronous iterator over task events, in their order, for one asyncio task.
 
-    It ends and raises like `TaskEvents`.
+    It ends, and raises errors, in the same cases as `TaskEvents`.
 
     `async with` determines the position to read from at once. Otherwise this happens when the first event is requested.
     """

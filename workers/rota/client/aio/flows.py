@@ -38,7 +38,7 @@ from rota.tasks.options import require_name
 
 
 class AsyncFlows:
-    """A client's methods for chains and groups. The public methods that call them document the errors."""
+    """A client's methods for chains and groups. Their errors are documented at the public methods that call them."""
 
     def __init__(
         self, client: AsyncTaskAccess, driver: AsyncDriver, context: FlowContext, on_commit: OnCommit | None

@@ -1,4 +1,4 @@
-"""The handles of tasks, chains and groups that an enqueue returns."""
+"""The handles that an enqueue returns, for tasks, chains and groups."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -37,8 +37,8 @@ class AsyncHandle(KnowsForeignNames, Generic[R_co], kind="handle"):
     client: AsyncTaskAccess = field(repr=False, compare=False)
 
     def __init__(self, id: str, duplicate: bool, client: AsyncTaskAccess) -> None:  # noqa: A002 - the name of the field
-        # This takes half the time of the generated `__init__`, because a frozen dataclass calls a function to set each
-        # field.
+        # This takes half the time of the generated `__init__`, which calls a function for each field of a frozen
+        # dataclass.
         fields = self.__dict__
         fields["id"] = id
         fields["duplicate"] = duplicate
@@ -72,7 +72,7 @@ class AsyncHandle(KnowsForeignNames, Generic[R_co], kind="handle"):
             TaskDead: If the task is dead. Its `death` describes how it died.
             TaskCancelled: If the task was cancelled, or purged with its queue.
             TaskExpired: If no worker started the task before it expired.
-            ResultNotStored: If the task is done without a stored result, or nothing is known about the task.
+            ResultNotStored: If the task is done without a stored result, or if nothing is known about the task.
             WaitTimeout, Unavailable: See `wait`.
         """
         returned: R_co = await self.client.result(self.id, timeout)
@@ -112,7 +112,7 @@ class AsyncChainHandle(KnowsForeignNames, kind="handle"):
         return self.ids[0]
 
     async def status(self) -> TaskStatus:
-        """Return the status of the task that the chain has reached or ended with. This raises no error."""
+        """Return the status of the task that the chain has reached, or with which it ended. This raises no error."""
         for task_id in self.ids:
             found = await self.client.status(task_id)
             if found.state not in PASSED or found.error:
@@ -120,9 +120,9 @@ class AsyncChainHandle(KnowsForeignNames, kind="handle"):
         return found
 
     async def wait(self, timeout: Duration | None = None) -> TaskStatus:
-        """Wait until the chain has ended, and return the status of the task that it ended with.
+        """Wait until the chain has ended, and return the status of the task with which it ended.
 
-        That is the last task of the chain, or else the first task that was not done.
+        This is the last task of the chain, or the first task that did not end as done.
 
         Raises:
             WaitTimeout: If the chain has not ended within `timeout` (seconds or timedelta). The chain continues.
@@ -138,15 +138,16 @@ class AsyncChainHandle(KnowsForeignNames, kind="handle"):
     async def cancel(self, kill_after: Duration | None = None) -> CancelStatus:
         """Cancel the task that the chain has reached, and return the result as a CancelStatus.
 
-        The rest of the chain is dropped. If the task is `running` and finishes before the cancel reaches it, however,
-        the chain continues. See `AsyncClient.cancel`.
+        The rest of the chain is dropped. However, if a `running` task finishes before the cancellation reaches it, the
+        chain continues. See `AsyncClient.cancel`.
 
         Raises:
             ValueError: If `kill_after` is not above 0.
             Unavailable: If the server cannot be reached or refuses the call.
             Uncertain: If the server did not reply in time. The call can be repeated.
         """
-        for task_id in self.ids:  # In this order, because each task that is done enqueues the next one.
+        # Cancel in the order of the chain, because each task that is done enqueues the next one.
+        for task_id in self.ids:
             status = await self.client.cancel(task_id, kill_after)
             if status is not CancelStatus.UNKNOWN:
                 break
@@ -210,7 +211,7 @@ class AsyncGroupHandle(KnowsForeignNames, kind="handle"):
         Raises:
             GroupEnded: If the group has ended, was cancelled, or is not known.
             InvalidArguments, InvalidName, PayloadTooLarge, TypeError, ValueError: See `AsyncClient.enqueue_many`. The
-                message has the number of the member. Nothing was sent.
+                message contains the number of the member. Nothing was sent.
             Unavailable, ServerFull, Uncertain: See `AsyncClient.enqueue_many`.
         """
         return await self.flows.add(self.id, members)

@@ -1,4 +1,4 @@
-"""The connection of an asyncio client, which is replaced when it is lost, and the commands that are sent over it."""
+"""The connection of an asyncio client, and the commands that are sent over it. A lost connection is replaced."""
 
 import asyncio
 import time
@@ -33,7 +33,7 @@ class AioPool:
         self._is_closed = False
 
     async def ready(self, exchange: Exchange[Any]) -> AioStream:
-        """Return the connection to use for this exchange. No command of the exchange is sent yet.
+        """Return the connection to use for this exchange. No command of the exchange has been sent yet.
 
         Raises Unavailable if there is no connection, or if the exchange needs a confirmation that this server cannot
         give.
@@ -75,7 +75,7 @@ class AioPool:
     def close(self) -> None:
         """Close the connection permanently. This may be called more than once.
 
-        A call in progress cannot open another connection afterwards, because nothing would close that one.
+        After that, a call in progress cannot open another connection, which nothing would ever close.
         """
         self._is_closed = True
         if self._opening is not None:
@@ -120,23 +120,24 @@ class AioPool:
 
 
 async def _replies(stream: AioStream, commands: Iterable[bytes], deadline: float) -> list[Any]:
-    """Return one reply for each command, or an error in place of the reply."""
+    """Send the commands, and return a reply or an error for each."""
     replies: list[asyncio.Future[Any]] = []
     coming = iter(commands)
     try:
         async with asyncio.timeout(deadline - time.monotonic()):
             for data in coming:
-                # There is no await before this, so each command taken from `coming` has a future.
+                # Nothing is awaited between taking a command from `coming` and this line, so each command taken has a
+                # future.
                 replies.append(stream.send(data))
                 await stream.drain()
                 if len(replies) > 1:
                     await asyncio.sleep(0)  # Packing many commands takes time, so let other tasks run in between.
             await asyncio.wait(replies)
     except TimeoutError:
-        pass  # The missing replies become errors below.
+        pass  # Each missing reply is replaced by an error below.
     finally:
         for reply in replies:
-            reply.cancel()  # Has no effect on futures that have their reply.
+            reply.cancel()  # Has no effect on futures that already have a reply.
     if any(reply.cancelled() for reply in replies):
         stream.retire()
     silent = ConnectionLost("no reply came in time", REASON_SILENT)

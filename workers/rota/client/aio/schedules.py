@@ -57,7 +57,8 @@ class AsyncSchedules:
         return await self._driver.follow(self._steps.put(name, task, when))
 
     async def remove(self, name: str) -> bool:
-        """Remove a schedule that a client created, and return False if there is none. Tasks that it enqueued continue.
+        """Remove a schedule that a client created, and return False if there is none. Occurrences that were enqueued
+        ahead of time are cancelled. Ready and running tasks continue.
 
         Raises:
             ScheduleDeclared: If a node's code or configuration declares the schedule. Remove it there, or pause it.
@@ -65,7 +66,7 @@ class AsyncSchedules:
         return await self._driver.follow(self._steps.remove(name))
 
     async def pause(self, name: str) -> bool:
-        """Pause a schedule, so that it enqueues nothing more, and return False if it was paused already.
+        """Pause a schedule, so that it enqueues no more tasks, and return False if it was already paused.
 
         Raises:
             UnknownSchedule: If there is no schedule with this name.
@@ -73,7 +74,7 @@ class AsyncSchedules:
         return await self._driver.follow(self._steps.pause(name))
 
     async def resume(self, name: str) -> bool:
-        """Resume a schedule with its next occurrence, and return False if it was not paused.
+        """Resume a schedule from its next occurrence on, and return False if it was not paused.
 
         Occurrences that were due during the pause are skipped.
 

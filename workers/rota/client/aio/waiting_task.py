@@ -75,7 +75,8 @@ class AioWaiting:
 
     def close(self) -> None:
         """End all waits. This may be called more than once."""
-        self._rounds.open.give_up(CLOSED)  # If the task is cancelled before it first runs, its `finally` does not run.
+        # Called here too, because a task that is cancelled before it first runs does not run its `finally`.
+        self._rounds.open.give_up(CLOSED)
         if self._serving is not None:
             self._serving.cancel()
 
@@ -90,7 +91,7 @@ class AioWaiting:
                 if time.monotonic() >= self._rounds.retry_at:
                     await self._converse()
                 await self._rest()
-        finally:  # Even if Rota has a bug, no call waits forever after this task has ended.
+        finally:  # Even if a bug in Rota ended this task, no call may wait forever.
             self._rounds.open.give_up(CLOSED)
             await self._leave()
 
@@ -109,14 +110,14 @@ class AioWaiting:
             if self._rounds.open and self._parked is None:
                 self._parked = asyncio.create_task(self._listen(), name="rota-waiting-parked")
                 self._parked.add_done_callback(lambda _: self._bell.set())
-        except Denied as error:  # This is not a network error, so trying again would not help.
+        except Denied as error:  # This is not a network error, so another attempt would fail too.
             self._rounds.open.give_up(str(error))
         except Unavailable as error:
             await self._leave()
             self._rounds.fail(str(error))
 
     async def _listen(self) -> list[str] | Unavailable:
-        """Return the messages that were pushed, or the error if the connection failed.
+        """Return the messages that scripts have pushed, or the error if the connection failed.
 
         The error is returned, not raised, because asyncio logs exceptions that are never retrieved from a task.
         """

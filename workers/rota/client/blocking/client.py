@@ -199,10 +199,10 @@ class Client(Administration, KnowsForeignNames, kind="client"):
         terminal.
 
         Raises:
-            InvalidArguments, InvalidName, PayloadTooLarge, TypeError, ValueError: See `enqueue`. The message has the
-                number of the call, counted from 0. Nothing was sent.
-            Unavailable, ServerFull, Uncertain: See `enqueue`. The error's `accepted` has the ids of the tasks that were
-                accepted before the error. The calls after the failed ones were not sent.
+            InvalidArguments, InvalidName, PayloadTooLarge, TypeError, ValueError: See `enqueue`. The message contains
+                the number of the call, counted from 0. Nothing was sent.
+            Unavailable, ServerFull, Uncertain: See `enqueue`. The error's `accepted` lists the ids of the tasks that
+                were accepted before the error. The calls after the failed ones were not sent.
         """
         tasks = in_chunks(prepare_each(many(calls), default_registry, self._max_payload_kb, self._keyring))
         there, back = in_sending_order(tasks)
@@ -211,16 +211,15 @@ class Client(Administration, KnowsForeignNames, kind="client"):
     def execute_later(self, queue: str, name: str, args: Sequence[Any], delay: float = 0) -> str:
         """Enqueue a task by its name, due `delay` seconds from now, and return its id.
 
-        The signature is that of older, hand-written producers. New code should call `enqueue`. Raises the errors of
-        `enqueue`.
+        The signature is the one that older, hand-written producers use. New code should call `enqueue`. Raises the
+        errors of `enqueue`.
         """
         return (self.enqueue(name, args=args, queue=queue, delay=delay)).id
 
     def group(self, group_id: str) -> "GroupHandle":
         """Return the handle of a group, to inspect it, add to it, wait for it or cancel it.
 
-        Nothing is sent, so this also returns a handle for an id that does not exist. The `status` of that handle is
-        `unknown`.
+        Nothing is sent, so this returns a handle even if no group has this id. The status of such a group is `unknown`.
 
         Raises:
             InvalidName: If the id is not a valid name.
@@ -240,7 +239,7 @@ class Client(Administration, KnowsForeignNames, kind="client"):
     def consumer(
         self, queue: str, *more: str, limit: int = 1, lease_seconds: Duration = fleet_settings.DEFAULT_LEASE_SECONDS
     ) -> "Consumer":
-        """Return a consumer, with which this process takes tasks of these queues, at most `limit` (1 to 500) at a time.
+        """Return a consumer, which claims tasks of these queues and holds at most `limit` (1 to 500) of them at a time.
 
         See `Consumer`. The consumer registers at once:
 
@@ -249,7 +248,7 @@ class Client(Administration, KnowsForeignNames, kind="client"):
                     with task:
                         send(*task.args)
 
-        If the process is stopped, or cut off from the server, for `lease_seconds` (at least 1), its tasks return to
+        If the process is suspended or cut off from the server for `lease_seconds` (at least 1), its tasks return to
         their lanes.
 
         Raises:
@@ -280,7 +279,7 @@ class Client(Administration, KnowsForeignNames, kind="client"):
         """Return the status of a task, with its arguments if `args` is true.
 
         The status has the state, the queue, the times and counters, and the records of attempts that failed. This
-        raises no error: if the status cannot be read, its `state` is `unknown` and its `error` is the reason.
+        raises no error: if the status cannot be read, its `state` is `unknown` and its `error` gives the reason.
         """
         try:
             return self._driver.follow(status_steps(self._driver.store, task_id, args=args))
@@ -370,7 +369,7 @@ class Client(Administration, KnowsForeignNames, kind="client"):
             interceptor.run(self.namespace, self._driver.store.events("$", BATCH))
         return TaskEvents(self._driver.endpoint, self._driver.timeout_seconds, self._driver.store, wanted)
 
-    # Waiting and changing
+    # Waiting for tasks and cancelling them
 
     def wait(self, task_id: str, timeout: Duration | None = None) -> TaskStatus:
         """Wait until a task has ended, whether it succeeded or not, and return its status.
@@ -407,7 +406,7 @@ class Client(Administration, KnowsForeignNames, kind="client"):
             TaskCancelled: If the task was cancelled, or purged with its queue.
             TaskExpired: If no worker started the task before it expired.
             ResultNotStored: If the task is done without a stored result, or nothing is known about the task. The
-                message has the reason.
+                message states the reason.
             WaitTimeout, InvalidName, Unavailable: See `wait`.
         """
         found = self._state(Goal.RESULT, task_id, timeout)

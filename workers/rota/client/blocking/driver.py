@@ -29,7 +29,7 @@ T = TypeVar("T")
 W = TypeVar("W")
 H = TypeVar("H", bound=WithId)
 
-# The code that messages recommend for repeating an enqueue that may or may not have been accepted.
+# The code that error messages suggest for repeating an enqueue that may have been accepted.
 REPEATS: Final = "repeat()"
 MAP_AT_ONCE: Final = MAP_WAITS_NOT
 
@@ -71,7 +71,7 @@ class Driver:
     def interceptor(self) -> Interceptor | None:
         """Return the stand-in that replies in place of the server, or None outside of tests.
 
-        Each call passes through here, so this also warns if the call blocks an event loop.
+        Every call of the client gets here, so this also warns if the call blocks an event loop.
         """
         self.warnings.check_blocking()
         return interception.interceptor
@@ -99,7 +99,7 @@ class Driver:
     def drive(self, sending: Sending[H]) -> list[H]:
         """Send an enqueue, then warn about task names that no running fleet declares.
 
-        Only names that this process does not declare are checked, and each of them only once.
+        Only names that this process does not declare are checked, and each name is checked only once.
         """
         handles = self._driven(sending)
         if self.warnings.to_check:
@@ -186,7 +186,8 @@ def in_chunks(things: Iterable[T]) -> list[T]:
 def once_committed(
     on_commit: OnCommit, waiting: W, send: Callable[[W], list[H]], expected: Callable[[], list[H]]
 ) -> list[H]:
-    """Send when `on_commit` calls back. Return the handles if that was at once, and otherwise the `expected` ones."""
+    """Send the enqueue when `on_commit` calls back. Return its handles if this happens at once, and otherwise the
+    `expected` handles."""
     callback = OnceSent(waiting, send)
     check_on_commit(on_commit)(callback)
     return expected() if callback.handles is None else callback.handles

@@ -1,8 +1,8 @@
-"""The waiting thread of a client. It needs only one blocking connection, no matter how many threads of the application
-wait.
+"""The background thread that serves all waits of a client. It needs only one blocking connection, no matter how many
+threads of the application wait.
 
 1. The thread calls the script `wait` for all new waits. A wait whose event has already happened ends at once. For each
-   of the others, the server records that this client waits.
+   other wait, the server records that this client waits.
 2. The thread sleeps in BLPOP at the client's reply list. A message on this list is only a wake-up call: the thread then
    calls the script again, so that only one script reads results.
 3. After an error, and every QUERY_ALL_SECONDS, the thread calls the script for all open waits, and the server records
@@ -40,7 +40,7 @@ _FAILED: Final = "the client's waiting thread failed (its traceback is on standa
 
 
 class _Mail:
-    """A queue of new waits for the thread, in which None tells the thread to end. Adding an item wakes the thread."""
+    """A queue of new waits for the thread. The item None makes the thread end. Adding an item wakes the thread."""
 
     def __init__(self, first: Wait) -> None:
         self._lock = Lock()
@@ -71,7 +71,7 @@ class _Mail:
         return self._is_closed
 
     def close(self) -> list[Wait | None]:
-        """Accept no more waits, and return the waits that are left."""
+        """Accept no more waits, and return those that have not been taken yet."""
         with self._lock:
             self._is_closed = True
             self._wakeup.close()
@@ -115,7 +115,7 @@ class WaitingThread(Thread):
                     self._converse()
                 self._rest()
             why = CLOSED
-        finally:  # Even if Rota has a bug, no call waits forever after this thread has ended.
+        finally:  # Even if a bug in Rota ended this thread, no call may wait forever.
             for wait in self._mail.close():
                 self._keep(wait)
             self._rounds.open.give_up(why)
@@ -163,7 +163,7 @@ _FOREVER: Final = -1.0
 
 
 class Waiting:
-    """All waits of one client in one process. A forked child makes its own."""
+    """All waits of one client in one process. A forked child makes its own object."""
 
     def __init__(self, pool: ClientPool, store: Store) -> None:
         self._pool = pool

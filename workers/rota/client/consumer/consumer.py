@@ -48,9 +48,9 @@ T = TypeVar("T")
 
 _FIRST_PAUSE_SECONDS: Final = 0.05
 _MAX_PAUSE_SECONDS: Final = 2.0
-# How long to wait before the next turn if a task has to run alone. Another owner may have taken it by then.
+# How long to wait before the next turn if a task has to run alone. By then, another owner may have claimed the task.
 _QUARANTINE_SECONDS: Final = 1.0
-# For a shorter wait, the consumer sleeps, because the round trip of a BLPOP would take too large a share of it.
+# For waits shorter than this, the consumer sleeps instead of sending a BLPOP, whose round trip would take too long.
 _SHORTEST_PARK_SECONDS: Final = 0.02
 
 
@@ -65,7 +65,7 @@ class Doorbells:
         """Wait until a doorbell rings, take its token, and return its queue.
 
         Returns "" if no doorbell rang in time, and None if `is_over` became true first. If this returns None, the
-        caller must close the connection, because a reply may still arrive on it. Raises ServerError.
+        caller must close the connection, because the reply to BLPOP may still arrive. Raises ServerError.
         """
         connection.send(command((self._start, pack((f"{seconds - EARLY_SECONDS:.3f}",)))))
         over_at = time.monotonic() + seconds
@@ -116,7 +116,7 @@ class Consumer(Iterator[LeasedTask]):
         self._tokens: list[str] = []
         self._trouble = Backoff(_FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS)
         self._is_in_trouble = False
-        # An entry that has to run alone, so the consumer claims it when all its other tasks have ended.
+        # An entry whose task has to run alone. The consumer claims it once all its other tasks have ended.
         self._quarantined = b""
         self._stopped = False
         self._closed = False
@@ -128,7 +128,8 @@ class Consumer(Iterator[LeasedTask]):
 
     @property
     def owner(self) -> str:
-        """The name under which the consumer currently holds tasks. It changes when a lease was lost."""
+        """The name under which the consumer currently holds tasks. It changes when the consumer registers again after
+        losing its lease."""
         return self._lease.registration.owner
 
     def __enter__(self) -> Self:
@@ -140,8 +141,8 @@ class Consumer(Iterator[LeasedTask]):
     def __next__(self) -> LeasedTask:
         """Wait for a task and return it.
 
-        Raises StopIteration after `stop` or `close`, RuntimeError in a forked child, and Unavailable if the server does
-        not permit this user to continue.
+        Raises StopIteration after `stop` or `close`, RuntimeError in a forked child, and Unavailable if the server
+        denies this user the permission to claim.
         """
         self._check_process()
         with self._claiming:
@@ -158,10 +159,10 @@ class Consumer(Iterator[LeasedTask]):
         self._wakeup.ring()
 
     def close(self) -> None:
-        """Stop, and return held tasks to their lanes.
+        """Stop, and return the held tasks to their lanes.
 
-        If the server cannot be reached, the tasks return when the lease has expired. This may be called more than once,
-        and does nothing in a forked child. Signal handlers must not call it.
+        If the server cannot be reached, the tasks return when the lease expires. This may be called more than once, and
+        does nothing in a forked child. Signal handlers must not call it.
         """
         if os.getpid() != self._pid:
             return
@@ -178,8 +179,8 @@ class Consumer(Iterator[LeasedTask]):
     def _step(self) -> LeasedTask | None:
         """Take one step of the loop that waits for a task, and return a task if the step has found one.
 
-        A step waits until the consumer may hold another task, hands out a task that is claimed, or makes a turn and
-        waits if the turn finds nothing.
+        A step waits until the consumer may hold another task, hands out a claimed task, or makes a turn and waits if
+        the turn claims nothing.
         """
         try:
             if len(self._holds) >= self._options.limit:
@@ -197,8 +198,8 @@ class Consumer(Iterator[LeasedTask]):
                 raise Denied(f"{self.owner} cannot continue: {error}") from error
             self._note_trouble(error)
             self._wakeup.wait(self._trouble.next_seconds())
-        # For example KeyboardInterrupt. A reply may still arrive on this connection, so the connection must not be used
-        # again.
+        # An exception such as KeyboardInterrupt ended the wait. A reply may still arrive on this connection, so the
+        # connection must not be used again.
         except BaseException:
             self._disconnect()
             raise
@@ -228,9 +229,10 @@ class Consumer(Iterator[LeasedTask]):
         return reply
 
     def _hand_out(self, claim: Claim) -> LeasedTask | None:
-        """Return a claimed task, or keep its outcome for the next turn if it must not run.
+        """Return a claimed task.
 
-        If the server does not reply, the next step tries again.
+        If the task must not run, keep its outcome for the next turn instead. If the server does not reply, the next
+        step tries again.
         """
         prepared = self._preparer.prepare(claim.body, claim.entry.id, claim.entry.queue) if claim.body else None
         found = callable_or_end(claim, prepared, self._now_us)
@@ -260,12 +262,12 @@ class Consumer(Iterator[LeasedTask]):
 
     def _take_step(self, step: ScriptCall[Any] | float) -> Any:
         if isinstance(step, float):
-            return time.sleep(step)  # A few milliseconds at most.
+            return time.sleep(step)  # The server asks for a few milliseconds at most.
         return self._connected().run(step)
 
     def _give_back_claims(self) -> None:
-        """Return to their lanes the tasks that were claimed while iteration was ending. If the server does not reply,
-        `close` returns them."""
+        """Give back the tasks that were claimed while iteration was ending. If the server does not reply, `close` gives
+        them back later."""
         if self._claims and not self._closed:
             self._unfit += [pack_settlement(Settlement(claim.entry, Release())) for claim in reversed(self._claims)]
             self._claims.clear()
@@ -273,7 +275,7 @@ class Consumer(Iterator[LeasedTask]):
                 self._turn(0)
 
     def _wait_for_work(self, wait_us: int) -> None:
-        """Wait until a doorbell rings. If `wait_us` is above 0, wait no longer than that."""
+        """Wait until a doorbell rings, but not longer than `wait_us` microseconds if this is above 0."""
         wait_seconds = min(PARK_SECONDS, wait_us / MICROSECONDS) if wait_us else float(PARK_SECONDS)
         if wait_seconds < _SHORTEST_PARK_SECONDS:
             self._wakeup.wait(wait_seconds)
@@ -281,14 +283,15 @@ class Consumer(Iterator[LeasedTask]):
         queue = self._bells.listen(self._connected(), wait_seconds, self._wakeup, self._is_over)
         if queue:
             self._tokens.append(queue)
-        # A token may be lost with the connection, but the removal of this owner and the sweep ring the doorbell again.
+        # A token may be lost with the connection. The doorbell rings again when this owner is removed, and at the next
+        # sweep.
         elif queue is None:
             self._disconnect()
 
     def _is_over(self) -> bool:
         return self._stopped or self._lease.registration.lost
 
-    # The check that the process did not fork, and the connection
+    # The connection, and the check that the process has not forked
 
     def _run(self, command: ScriptCall[T]) -> T:
         self._check_process()

@@ -1,12 +1,12 @@
 """The lease of a consumer, the tasks that it holds, and how each of them is settled.
 
-The consumer registers as an owner, and a thread renews its lease. After a lost lease the consumer registers again. When
-it is closed, it ends its registration. Between renewals the thread waits for messages in the list `orders` of its node,
-as a master does. A message means that a task was cancelled. The thread then renews at once, because the reply to a
-renewal names all cancelled tasks.
+The consumer registers as an owner, and a thread renews its lease. If the lease is lost, the consumer registers again.
+When it is closed, it ends its registration. Between renewals the thread waits for messages in the list `orders` of its
+node, as a master does. A message means that a task was cancelled. The thread then renews at once, because the reply to
+a renewal names all cancelled tasks.
 
-A settlement names the entry, which is its fencing token. Therefore the settlement can be sent repeatedly until there is
-a reply: a copy that arrives late or twice changes nothing.
+A settlement names the entry, which is its fencing token. Therefore the consumer can repeat a settlement until there is
+a reply. A copy that arrives late or twice changes nothing.
 """
 
 import logging
@@ -61,7 +61,7 @@ class ConsumerOptions:
 def consumer_options(
     queues: tuple[str, ...], limit: int, lease_seconds: Duration, max_payload_kb: int, keyring: Keyring | None = None
 ) -> ConsumerOptions:
-    """Check the arguments of a consumer. Raises InvalidName, TypeError or ValueError."""
+    """Check the arguments of a consumer, and return them as one record. Raises InvalidName, TypeError or ValueError."""
     for queue in queues:
         check_queue(queue)
     if isinstance(limit, bool) or not isinstance(limit, int):
@@ -101,7 +101,7 @@ class ConsumerTransport:
 class Lease:
     """The successive registrations of one consumer.
 
-    The function `lost` is called if a renewal finds that the lease was lost.
+    A renewal that finds the lease lost calls the function `lost`.
     """
 
     def __init__(self, transport: ConsumerTransport, options: ConsumerOptions, lost: Callable[[], None]) -> None:
@@ -167,7 +167,7 @@ class Lease:
                 self._attend(self.registration)
                 pause = usual
             except Exception as error:  # noqa: BLE001 - only this thread renews; if it ended, tasks would run twice
-                if pause == usual:  # Of several failures in a row, only the first is logged.
+                if pause == usual:  # Log only the first of several failures in a row.
                     LOG.warning(
                         "the lease of consumer %s was not renewed: %s", self.registration.owner, error_line(error)
                     )
@@ -176,7 +176,7 @@ class Lease:
         self._wakeup.close()
 
     def _rest(self, seconds: float, *, listens: bool) -> bool:
-        """Wait until the seconds have passed or a message arrives. Return False if the registration is being ended."""
+        """Wait until the seconds have passed or a message arrives. Return False if the registration is ending."""
         until = time.monotonic() + seconds
         while not self._over.is_set() and (left := until - time.monotonic()) > 0:
             try:
@@ -194,7 +194,7 @@ class Lease:
 
 
 def _node() -> str:
-    """Return a name for this process as a node: `consumer-HOST-PID-RANDOM`."""
+    """Return a name under which this process appears as a node: `consumer-HOST-PID-RANDOM`."""
     host = re.sub(r"[^A-Za-z0-9_.-]", "-", socket.gethostname())[:_HOST_CHARACTERS]
     return f"consumer-{host}-{os.getpid()}-{os.urandom(4).hex()}"
 
@@ -210,7 +210,8 @@ class Fate(Enum):
 class HeldTask:
     """A task that a consumer holds.
 
-    `fate` is the state of the task, as far as this process knows. `sent` is an outcome that was sent but got no reply.
+    `fate` is the state of the task, as far as this process knows. `sent` is the outcome that was sent, if there was no
+    reply to it.
     """
 
     def __init__(self, entry: Entry, registration: OwnerRegistration, holds: "Holds") -> None:
@@ -252,7 +253,7 @@ class Holds:
         return len(self._held)
 
     def ids_of(self, registration: OwnerRegistration) -> tuple[str, ...]:
-        """Return the ids of the tasks that are held under this registration, which each turn has to name.
+        """Return the ids of the tasks held under this registration, because each turn has to name them.
 
         Tasks of a lost registration are left out, because one of them may have the same id as a task held now.
         """
@@ -295,7 +296,7 @@ class Holds:
             raise self._loss(hold)
 
     def _run_until_reply(self, command: ScriptCall[TurnReply], hold: HeldTask, packed: bytes) -> TurnReply:
-        """Repeat the call until there is a reply, but for no longer than about the length of a lease."""
+        """Repeat the call until there is a reply, or until about the duration of a lease has passed."""
         backoff = Backoff(_FIRST_PAUSE_SECONDS, _MAX_SETTLE_PAUSE_SECONDS)
         deadline = time.monotonic() + self._timeout_seconds
         while True:

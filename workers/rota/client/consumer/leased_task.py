@@ -60,12 +60,13 @@ class ClaimedTask:
     kwargs: Mapping[str, Any]
     kind: str  # One of immediate, delayed, retry, periodic, throttled and recovered.
     attempt: int  # The number of this attempt, from 1.
-    crashes: int  # Attempts that ended with the crash of their process.
-    losses: int  # Attempts that ended with the loss of their node.
+    crashes: int  # The number of attempts whose process crashed.
+    losses: int  # The number of attempts whose node was lost.
     due_at: datetime  # When the task was due, by Redis time.
     lag_seconds: float  # How long after `due_at` the task was claimed.
     at_most_once: bool  # Whether the task was declared with `crash_limit=0`.
-    carried: Mapping[str, str]  # Texts that came with the task besides its arguments, for example `traceparent`.
+    # Texts that were enqueued with the task in addition to its arguments, for example `traceparent`.
+    carried: Mapping[str, str]
     _entry: Entry = field(repr=False)
     _call_settings: CallSettings = field(repr=False)
     _typed: "TypedArguments | None" = field(repr=False)
@@ -77,7 +78,8 @@ class ClaimedTask:
     def cancelled(self) -> bool:
         """Whether a client has cancelled the task.
 
-        The process is notified at once. If it misses the notification, it finds out at the next renewal of the lease.
+        The process is notified at once. If the notification is lost, the process learns of the cancellation when it
+        next renews its lease.
         """
         return self._hold.cancelled
 
@@ -101,7 +103,8 @@ class ClaimedTask:
                 assert_never(decided)
 
     def _at_exit(self, error: BaseException | None) -> Outcome | None:
-        """Return the outcome at the end of the block, or None if the task was settled or its lease was lost."""
+        """Return the outcome with which the end of the block settles the task, or None if the task was settled or its
+        lease was lost."""
         if self._hold.fate is Fate.SETTLED or isinstance(error, LeaseLost):
             return None
         match error:
@@ -136,8 +139,8 @@ class ClaimedTask:
 class LeasedTask(ClaimedTask):
     """A task that this process holds until it is settled or the lease is lost.
 
-    If it is used as a context manager, the task is done at the end of the block, and is retried if an exception leaves
-    the block: see `__exit__`. Its methods may be called from any thread. Settling a task a second time raises
+    If it is used as a context manager, the task is done at the end of the block, and is retried if the block raises an
+    exception: see `__exit__`. Its methods may be called from any thread. Settling a task a second time raises
     RuntimeError.
     """
 
@@ -149,7 +152,7 @@ class LeasedTask(ClaimedTask):
 
         Raises:
             LeaseLost: If this process no longer holds the task. Nothing was changed, and the task runs again.
-            Unavailable: If the server could not be reached, or refused, for as long as the lease lasts. The task is
+            Unavailable: If the server could not be reached, or refused the call, until the lease expired. The task is
                 still held, and can be settled again.
             Uncertain: If the outcome was sent and no reply came. The task is still held, and can be settled again.
             RuntimeError: If the task was settled before.
@@ -160,7 +163,7 @@ class LeasedTask(ClaimedTask):
         """Report the attempt as failed.
 
         The task is attempted again after `delay` (seconds or timedelta), or after the task's own back-off if there is
-        no `delay`. If the task has no retries left, it is dead.
+        no `delay`. If the task has no retries left, it becomes dead.
 
         Raises:
             TypeError, ValueError: If the delay is not valid. The task is still held.
@@ -184,10 +187,10 @@ class LeasedTask(ClaimedTask):
     ) -> bool:
         """Settle the task, unless the block has already done so.
 
-        Without an exception, the task is done. An `Exception` fails the attempt, as in a worker, and does not leave the
-        block: it is logged to `rota.consumer`, and the consumer's loop continues. `rota.Cancelled` ends the task as
-        cancelled, and does not leave the block either. LeaseLost leaves the block. Any other exception that is not an
-        `Exception`, for example KeyboardInterrupt, releases the task and leaves the block. Raises the errors of `done`.
+        Without an exception, the task is done. An `Exception` makes the attempt fail, as in a worker. It is logged to
+        `rota.consumer` and suppressed, so the consumer's loop continues. `rota.Cancelled` ends the task as cancelled,
+        and is suppressed too. LeaseLost is not suppressed. An exception that is not an `Exception`, for example
+        KeyboardInterrupt, releases the task and is not suppressed. Raises the errors of `done`.
         """
         outcome = self._at_exit(error)
         if outcome is None:
@@ -202,7 +205,7 @@ class LeasedTask(ClaimedTask):
 class _TakenTask(TaskDefinition[..., Any]):
     """The declaration of a task that a consumer claims, whether or not this process declares it.
 
-    The program may not call the function, so the arguments stay as they were enqueued unless an annotation converts
+    The program might not call the function, so the arguments stay as they were enqueued unless an annotation converts
     them.
     """
 
@@ -218,18 +221,18 @@ def _taken(name: str, declared: AnyTask | None) -> _TakenTask:
 
 
 class TakenTasks:
-    """A registry for consumers, in which every name is a task, whether or not this process declares it."""
+    """A registry for consumers. It has a task for every name, whether or not this process declares the task."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
 
     def get(self, name: str) -> AnyTask:
-        """Return the task with that name. There always is one."""
+        """Return a task with this name, whether or not this process declares it."""
         return _taken(name, self._registry.get(name))
 
 
 def leased_task(hold: HeldTask, ready: Runnable, now_us: int) -> LeasedTask:
-    """Return a claimed task in the form that the program gets. `now_us` is the Redis time of the claim."""
+    """Return a claimed task as the LeasedTask that the program gets. `now_us` is the Redis time of the claim."""
     entry = hold.entry
     return LeasedTask(
         id=entry.id,
@@ -255,9 +258,9 @@ def leased_task(hold: HeldTask, ready: Runnable, now_us: int) -> LeasedTask:
 
 
 def callable_or_end(claim: Claim, prepared: Runnable | Unfit | None, now_us: int) -> Runnable | Settlement:
-    """Return the claimed call if it may run, or else the outcome of the task. `now_us` is the Redis time of the
-    claim."""
-    if prepared is None:  # The claim has no body, because the task was cancelled.
+    """Return the claimed call if it may run, and otherwise the outcome with which the task ends. `now_us` is the Redis
+    time of the claim."""
+    if prepared is None:  # The claim has no body, which means that the task was cancelled.
         return _unrun(claim.entry, CancelledOutcome())
     if isinstance(prepared, Unfit):
         record = FailureRecord(prepared.fault, prepared.error, claim.entry.attempt)

@@ -1,5 +1,5 @@
 """Rota as an application of a Django project. It reads the setting `ROTA`, delays enqueues until transactions are
-committed, and closes old database connections of tasks."""
+committed, and closes old database connections before and after each task."""
 
 import os
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -55,12 +55,12 @@ _SETTINGS: Final = {
 
 
 def variables_of_project() -> dict[str, str]:
-    """Return the environment variables that pass the settings in `ROTA` to a fleet."""
+    """Return environment variables that contain the settings in `ROTA`, to pass them to a fleet."""
     return {_SETTINGS[name].variable: str(value) for name, value in of_project().items() if _SETTINGS[name].variable}
 
 
 def of_project() -> dict[str, Any]:
-    """Return the valid names and their values in `ROTA`, or {} if `ROTA` is missing or not a dict."""
+    """Return those settings in `ROTA` whose names are valid, or {} if `ROTA` is missing or not a dict."""
     given = getattr(settings, "ROTA", {})
     return {name: given[name] for name in _SETTINGS if name in given} if isinstance(given, dict) else {}
 
@@ -68,11 +68,12 @@ def of_project() -> dict[str, Any]:
 def configure_client() -> None:
     """Make the default client use the settings in `ROTA`.
 
-    If a setting is not valid, the error is raised only when a task is enqueued. The system check reports it earlier.
+    A setting that is not valid raises no error here, because the system check reports it.
     """
     given = of_project()
     waits = given.pop("on_commit", True)
-    # if one of these is not valid, `configure` would raise an error before the system check can report it
+    # If one of these values is not valid, `configure` would raise an error before the system check can report the
+    # value.
     for name in ("timeout_seconds", "max_payload_kb"):
         if name in given and _fault_in(name, given[name]):
             del given[name]
@@ -125,8 +126,8 @@ TASKS_MODULE: Final = "tasks"
 
 
 class RotaConfig(AppConfig):
-    """The Django application. It configures the default client, closes old database connections around tasks, and
-    imports the tasks of all applications."""
+    """The Django application. It configures the default client, closes old database connections before and after each
+    task, and imports the `tasks` modules of all applications."""
 
     name = "rota.contrib.django"
     label = "rota"
@@ -143,7 +144,7 @@ class RotaConfig(AppConfig):
 def import_tasks() -> None:
     """Import the module `tasks` of every application that has one. Errors that a module raises are not caught."""
     for app in apps.get_app_configs():
-        # Rota's own module `tasks` is the backend for django.tasks, which not every project uses.
+        # Skip this application, whose module `tasks` is the backend for django.tasks, which not every project uses.
         if app.name != RotaConfig.name and app.module and module_has_submodule(app.module, TASKS_MODULE):
             import_module(f"{app.name}.{TASKS_MODULE}")
 
@@ -156,7 +157,7 @@ def on_commit(send: Callable[[], None]) -> None:
 
     Transactions on all databases count. If one of them is rolled back, `send` is never called.
 
-    This opens no connection, so it may also be called in async code, where no transaction is ever open.
+    This function opens no connection, so async code, in which no transaction is ever open, may call it too.
     """
     waits_for = list(filter(_is_in_transaction, connections.all(initialized_only=True)))
     if not waits_for:
@@ -174,7 +175,7 @@ def on_commit(send: Callable[[], None]) -> None:
 
 def _is_in_transaction(connection: BaseDatabaseWrapper) -> bool:
     # Without autocommit, every query is part of a transaction that the application manages itself. Django does not know
-    # when it ends, so `connection.on_commit` raises an error.
+    # when this transaction ends, so `connection.on_commit` raises an error.
     return connection.in_atomic_block or (connection.connection is not None and not connection.autocommit)
 
 
@@ -200,8 +201,8 @@ def _close_old(task: CurrentTask) -> None:
 
 def _close_old_of_thread() -> None:
     for connection in connections.all(initialized_only=True):
-        # A worker has no open transaction here, but a test that runs tasks may have one. Such a test closes the
-        # connection itself.
+        # In a worker, no transaction is open here, but a test that runs tasks may have opened one. The test then closes
+        # the connection itself.
         if not connection.in_atomic_block:
             connection.queries_log.clear()
             connection.close_if_unusable_or_obsolete()

@@ -1,4 +1,4 @@
-"""The code that runs tasks of Django's Tasks framework in workers, and returns their results to the framework.
+"""The code that runs tasks of Django's Tasks framework in workers, and makes the framework's result objects.
 
 The framework has been part of Django since version 6.0. For earlier versions, it is available as the package
 django-tasks.
@@ -35,7 +35,7 @@ else:
     from django_tasks.exceptions import TaskResultDoesNotExist
     from django_tasks.signals import task_enqueued, task_finished, task_started
 
-if TYPE_CHECKING:  # the classes have type parameters only in the stubs
+if TYPE_CHECKING:  # these classes are generic only in the type stubs
     AnyTask: TypeAlias = Task[..., Any]
     AnyResult: TypeAlias = TaskResult[..., Any]
 else:
@@ -68,8 +68,8 @@ _CLASS: Final = re.compile(r"(?:attempt \d+ of \d+: )?(?P<name>\w+)(?::|$)")
 
 
 def new_result(task: AnyTask, task_id: str, args: Sequence[Any], kwargs: Mapping[str, Any], **known: Any) -> AnyResult:
-    """Return the result of a task that has just been enqueued, with the fields in `known`. Raises TypeError if an
-    argument is not JSON."""
+    """Return the framework's result object for a task that has just been enqueued, with the fields in `known`. Raises
+    TypeError if an argument is not JSON."""
     values: dict[str, Any] = {
         "status": TaskResultStatus.READY,
         "enqueued_at": timezone.now(),
@@ -84,7 +84,7 @@ def new_result(task: AnyTask, task_id: str, args: Sequence[Any], kwargs: Mapping
 
 
 def running_result(task: AnyTask, current: CurrentTask, args: Sequence[Any], kwargs: Mapping[str, Any]) -> AnyResult:
-    """Return the result of the task that this process is running."""
+    """Return the framework's result object for the task that this process is running."""
     now = timezone.now()
     return new_result(
         task,
@@ -95,14 +95,14 @@ def running_result(task: AnyTask, current: CurrentTask, args: Sequence[Any], kwa
         enqueued_at=None,
         started_at=now,
         last_attempted_at=now,
-        # Django counts these ids to get the number of attempts
+        # Django takes the number of these ids as the number of attempts
         worker_ids=[f"{os.uname().nodename}:{os.getpid()}"] * current.attempt,
     )
 
 
 def result_of(task: AnyTask, status: TaskStatus, returned: Any) -> AnyResult:
-    """Return the result of a task with this status. If the task is done, `returned` is the value that its function
-    returned."""
+    """Return the framework's result object for a task with this status. If the task is done, `returned` is the value
+    that its function returned."""
     result = new_result(
         task,
         status.id,
@@ -121,15 +121,15 @@ def result_of(task: AnyTask, status: TaskStatus, returned: Any) -> AnyResult:
 
 
 def _last_worker(status: TaskStatus) -> list[str]:
-    # Returns the worker of the current or last attempt if that attempt has not failed. `attempts` has only failed
-    # attempts.
+    # Returns the worker of the current or last attempt, unless that attempt has failed. Failed attempts are in
+    # `attempts`.
     return [f"{status.node}:{status.pid or 0}"] if status.state in (State.RUNNING, State.DONE) else []
 
 
 def _errors_of(status: TaskStatus) -> list[TaskError]:
     errors = [_error_of(each.error, "") for each in status.attempts]
     last = str((status.death or {}).get("traceback", ""))
-    if errors and last:  # for earlier attempts, only one line of the error is stored
+    if errors and last:  # only the last attempt has a traceback; for earlier ones, one line of the error is stored
         errors[-1] = _error_of(status.attempts[-1].error, last)
     return errors
 
@@ -161,7 +161,7 @@ def rota_task(task: AnyTask, backend: type[BaseTaskBackend], options: TaskOption
         _finish(backend, result, TaskResultStatus.SUCCESSFUL)
         return returned
 
-    if task.takes_context:  # callers of the task pass all parameters except the context
+    if task.takes_context:  # callers do not pass the context, so the signature to check must not have it
         signature = inspect.signature(task.func)
         taken = list(signature.parameters.values())[1:]
         attempt.__signature__ = signature.replace(parameters=taken)  # type: ignore[attr-defined]  # read by inspect

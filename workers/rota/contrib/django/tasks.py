@@ -1,7 +1,7 @@
 """A backend of Django's Tasks framework: `TASKS = {"default": {"BACKEND": "rota.contrib.django.tasks.RotaBackend"}}`.
 
-Each function that is declared for the backend becomes a Rota task under its module and qualified name. Workers run only
-tasks that they imported.
+Each function that is declared for the backend becomes a Rota task, named by its module and qualified name. Workers can
+run only tasks whose modules they have imported.
 """
 
 import uuid
@@ -44,9 +44,9 @@ class RotaBackend(BaseTaskBackend):
     """A backend that enqueues tasks with the default client, after the commit unless `ROTA` states otherwise.
 
     OPTIONS can have the options of `@rota.task`, except the queue, for all tasks of this backend. It can also have
-    `priority_queues`, for example `{50: "urgent", -50: "bulk"}`. Each number is a limit: a task that names no queue
-    goes to the queue of the limit farthest from 0 that its priority reaches. In the example, a task with priority 60
-    goes to "urgent". Without `priority_queues`, Django rejects priorities.
+    `priority_queues`, for example `{50: "urgent", -50: "bulk"}`. Each number is a limit. If a task names no queue, its
+    queue is that of the limit farthest from 0 that its priority reaches. In the example, a task with priority 60 is
+    enqueued on "urgent". Without `priority_queues`, Django rejects priorities.
     """
 
     supports_defer = True
@@ -62,11 +62,12 @@ class RotaBackend(BaseTaskBackend):
         self.supports_priority = bool(self._queues_by_priority)
 
     def validate_task(self, task: AnyTask) -> None:
-        """Check a task when it is declared or enqueued, and register it for workers. Raises InvalidTask or
-        InvalidName."""
+        """Check a task when it is declared or enqueued, and register it so that workers can run it. Raises InvalidTask
+        or InvalidName."""
         super().validate_task(task)
         name = require_name("task name", task.module_path)
-        if name not in declared or declared[name].func is not task.func:  # otherwise the task is a copy made by `using`
+        # If not, the task is a copy made by `using`, and is registered already.
+        if name not in declared or declared[name].func is not task.func:
             default_registry.add(rota_task(task, type(self), self._task_options, self._queue_of(task)))
             declared[name] = task
 
@@ -83,7 +84,8 @@ class RotaBackend(BaseTaskBackend):
         return result
 
     def get_result(self, result_id: str) -> AnyResult:
-        """Return the status of a task as the framework's result, which has the arguments only until the task has ended.
+        """Return the status of a task as the framework's result object, which has the arguments only until the task has
+        ended.
 
         Raises TaskResultDoesNotExist if the task is not known, or Unavailable if the server cannot be reached.
         """
@@ -112,12 +114,13 @@ def queue_for(priority: int, queues: Mapping[int, str]) -> str:
 def _returned(task_id: str) -> Any:
     try:
         return default_client().result(task_id, TRANSFER_SECONDS)
-    except ResultNotStored:  # the result has expired since the status was read
+    except ResultNotStored:  # the result has been deleted since the status was read
         return None
 
 
 def _aware(when: datetime) -> datetime:
-    return timezone.make_aware(when) if timezone.is_naive(when) else when  # datetimes are naive only if USE_TZ is off
+    # Django passes naive datetimes only if USE_TZ is off
+    return timezone.make_aware(when) if timezone.is_naive(when) else when
 
 
 def _checked_options(alias: str, options: dict[str, Any]) -> TaskOptions:

@@ -1,5 +1,5 @@
-"""An admin page for staff. It shows the queues with their counts and the status of a task by its id, and can revive or
-purge dead tasks.
+"""An admin page for staff. It shows the queues with their numbers of tasks, shows the status of the task with a given
+id, and can revive or purge dead tasks.
 
 Add its URLs with `path("admin/rota/", include("rota.contrib.django.urls"))`, before the URLs of the admin.
 """
@@ -44,7 +44,7 @@ def fleet(request: HttpRequest) -> HttpResponse:
 
 @require_POST
 def steer_dead(request: HttpRequest) -> HttpResponse:
-    """Revive or purge the selected dead tasks, then show the fleet again."""
+    """Revive or purge the selected dead tasks, then redirect to the page of the fleet."""
     try:
         client = default_client()
         chosen = request.POST.getlist("id")

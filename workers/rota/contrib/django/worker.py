@@ -15,4 +15,4 @@ if not apps.is_installed(RotaConfig.name):
     raise ImproperlyConfigured(
         f'the tasks of this project were not imported: add "{RotaConfig.name}" to INSTALLED_APPS'
     )
-connections.close_all()  # workers must not share connections that an application opened while it was loaded
+connections.close_all()  # applications may have opened connections while they were loaded, which workers must not share

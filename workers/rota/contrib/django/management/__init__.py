@@ -1,1 +1,1 @@
-"""The package in which Django looks for management commands."""
+"""The package in which Django looks for the application's management commands."""

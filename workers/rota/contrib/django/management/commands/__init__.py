@@ -1,1 +1,1 @@
-"""The management commands, one module for each."""
+"""The management commands, each in its own module."""

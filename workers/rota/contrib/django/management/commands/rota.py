@@ -1,7 +1,7 @@
-"""`manage.py rota ...`: the command `rota` with the project's settings.
+"""The command `manage.py rota ...`, which runs `rota` with the project's settings.
 
-The process becomes `rota`, with the same pid, so neither the master nor a probe keeps Django in memory. Workers set
-Django up again through the module that they import.
+`rota` replaces the process and keeps its pid, so neither the master nor a probe keeps Django in memory. Workers set
+Django up again when they import `rota.contrib.django.worker`.
 """
 
 import os
@@ -27,7 +27,8 @@ class Command(BaseCommand):
     )
 
     def run_from_argv(self, argv: list[str]) -> NoReturn:
-        """Replace this process with `rota`, or exit with 78, as `rota` does, if the system check finds an error."""
+        """Replace this process with `rota`. If the system check finds an error, exit with status 78 instead, as `rota`
+        would."""
         try:
             self.check(tags=["rota"])
         except CommandError as error:
@@ -38,7 +39,7 @@ class Command(BaseCommand):
         os.execve(sys.executable, [sys.executable, "-P", "-m", "rota_supervisor", *arguments], environment)  # noqa: S606
 
     def handle(self, *_: object, **__: object) -> None:
-        """Raise an error for `call_command`, because the command would replace the calling program."""
+        """Raise CommandError if the command is run by `call_command`, because it would replace the calling program."""
         raise CommandError(
             "this command would replace the calling process: run `manage.py rota ...` or `rota ...` in a shell instead"
         )
@@ -53,8 +54,8 @@ def _without_django_options(arguments: Sequence[str]) -> list[str]:
 
 def _environment(arguments: Sequence[str]) -> dict[str, str]:
     environment = {**os.environ, **variables_of_project()}
-    # sys.path[0] is the folder of manage.py. Add it if it is not the current folder, in which the fleet always finds
-    # modules.
+    # sys.path[0] is the folder of manage.py. The fleet always finds modules in the current folder, so add only another
+    # folder.
     if sys.path[0] != str(Path.cwd()):
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, (sys.path[0], environment.get("PYTHONPATH"))))
     if "ROTA_IMPORTS" not in environment and not _names_imports(_config_file(arguments)):
@@ -71,5 +72,5 @@ def _config_file(arguments: Sequence[str]) -> Path:
 def _names_imports(file: Path) -> bool:
     try:
         return bool(tomllib.loads(file.read_text(encoding="utf-8")).get("imports"))
-    except (OSError, ValueError):  # `rota` itself reports what is wrong with the file
+    except (OSError, ValueError):  # no error is raised here, because `rota` itself reports what is wrong with the file
         return False
