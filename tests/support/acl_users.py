@@ -21,10 +21,11 @@ def name_of(role: AclRole) -> str:
 
 def user_lines() -> list[str]:
     """Return the lines of a server's configuration file that create a user for each role."""
-    return [f"user {name_of(role)} on >{PASSWORD} {' '.join(_rules(role))}" for role in AclRole]
+    return [f"user {name_of(role)} on >{PASSWORD} {' '.join(rules_for(role))}" for role in AclRole]
 
 
-def _rules(role: AclRole) -> list[str]:
+def rules_for(role: AclRole) -> list[str]:
+    """Return the rules for ACL SETUSER that grant this role in all namespaces."""
     return rules_of(role, _NAMESPACES, "wait", failover=True, adopted=[_ANY_KEY])
 
 

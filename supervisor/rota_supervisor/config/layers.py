@@ -417,7 +417,8 @@ def _resolve(table: dict[str, Any], keys: Iterable[str], at: str, folder: Path) 
     faults: list[Fault] = []
     for key in keys:
         path = table.get(key)
-        if path and isinstance(path, str) and "\0" not in path:
+        # A path with credentials is not shown. The type check reports it later.
+        if path and isinstance(path, str) and "\0" not in path and not may_hold_credentials(path):
             file = (folder / path).absolute()
             table[key] = str(file)
             faults += [Fault(f"{at}{key}", fault) for fault in _faults_of(file, key)]
