@@ -118,7 +118,8 @@ def leave_stacks_in(fd: int | None, *, all_threads: bool = True) -> None:
 
 
 def write_exit_reason(fd: int | None, reason: str) -> None:
-    """Write the reason why this process exits to its stack file, as one line. If it has no stack file, do nothing."""
+    """Write one line to the stack file of this process, with the reason for its exit. Do nothing if it has no stack
+    file."""
     if fd is None:
         return
     with contextlib.suppress(OSError):  # The application may have closed the file.

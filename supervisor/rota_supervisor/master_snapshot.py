@@ -56,7 +56,7 @@ class PoolInBackoff(NamedTuple):
     last_error: str  # how the pool's last child ended
 
     def row(self, now: float) -> BackoffRow:
-        """Return the pool as a row, which the control socket and `/status.json` show to people."""
+        """Return the back-off of the pool as a row for the control socket and `/status.json`."""
         return BackoffRow(
             role=self.role,
             pool=self.pool,

@@ -278,7 +278,7 @@ def test_the_error_about_a_missing_master_lists_the_paths_tried(tmp_path: Path) 
     assert str(tmp_path / "none.sock") in caught.value.messages[0]
 
 
-def test_default_sockets_are_in_the_folders_of_service_session_and_tmp() -> None:
+def test_the_default_socket_is_in_the_service_or_session_folder_or_in_tmp() -> None:
     config = Config(namespace="shop")
 
     assert socket_paths(config.control.socket, config.namespace, {}, 7) == [Path("/tmp/rota-7/shop.sock")]

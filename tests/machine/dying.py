@@ -27,8 +27,9 @@ class Dying(Working):
         delivery=DELIVERIES,
     )
     def crash(self, data: st.DataObject, finished: bool, ran: int, innocent: int, delivery: str) -> None:
-        """Let a worker die and the master reap it. The reap settles the outcomes in the slot. It counts a crash for
-        each running task that is not known to be innocent. If several tasks were running, none of them becomes dead.
+        """Kill a worker, and have the master reap it. The reap settles the outcomes in the slot. It counts a crash for
+        each running task, except for tasks that are known not to have caused the crash. If several tasks were running,
+        none of them becomes dead.
         """
         worker = self.workers.pop(self.pick(data, self.workers))
         if finished and worker.claims:

@@ -89,7 +89,7 @@ class Throttling(Steering):
         self.starts_by_rate.clear()
 
     def _put_off(self, owner: str, task: Task, until: int) -> None:
-        """Take a task that may not start away from its owner, and delay the task until this time."""
+        """Delay a task until this time because it may not start yet. Its owner no longer holds it."""
         self.places.let_go(owner, task.text)
         self.places.look_if_any(task.queue)
         task.starts -= 1

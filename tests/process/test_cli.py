@@ -155,7 +155,7 @@ def test_invalid_file_exits_with_78_and_lists_every_fault(inside: Rota, folder: 
     ]
 
 
-def test_faults_of_variables_and_flags_do_not_name_the_file(inside: Rota) -> None:
+def test_errors_in_variables_and_flags_do_not_name_the_configuration_file(inside: Rota) -> None:
     fault = 'rota: error: ROTA_WORKERS: expected a whole number >= 0 or a range, as in "2..16", got "many"\n'
     assert inside("check", ROTA_WORKERS="many").err == fault
     assert (

@@ -70,7 +70,8 @@ def _after_effects(span: Span, lease_seconds: float) -> float:
 
 
 def busy(case: Case) -> Times:
-    """Return the times in which no worker was free, because each worker was running a task or had just been killed."""
+    """Return the periods in which no worker was free, because each worker was running a task or had just been
+    killed."""
     changes: list[tuple[float, int]] = []
     for history in case.histories.values():
         runs = (

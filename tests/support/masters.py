@@ -165,7 +165,7 @@ class Mastered(FleetProcess):
     def death_record(self, task_id: str) -> dict[str, Any]:
         """Return the death record of a task, or {} if the task is not dead."""
         if self.redis.zscore(self.keys.dead, task_id) is None:
-            return {}  # for a live task, this key has the record of its last crash instead
+            return {}  # for a live task, `epitaphs` has the record of its last crash
         raw = self.redis.hget(self.keys.epitaphs, task_id)
         found: dict[str, Any] = json.loads(raw.splitlines()[-1]) if isinstance(raw, bytes) else {}
         return found

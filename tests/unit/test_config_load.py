@@ -435,7 +435,7 @@ def test_a_secret_file_that_cannot_be_read_is_reported(tmp_path: Path) -> None:
     assert fault == f"redis_url_file: {tmp_path / 'none'} cannot be read: No such file or directory"
 
 
-def test_an_error_about_a_secret_file_without_a_url_does_not_quote_it(tmp_path: Path) -> None:
+def test_an_error_about_a_secret_file_without_a_url_does_not_quote_the_file(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("hunter2\n")
 
     [fault] = faults(tmp_path, 'redis_url_file = "secret"')

@@ -62,7 +62,7 @@ def test_queues_outside_the_tiers_are_limited_with_unserved_ones_first() -> None
     assert len(shown.queues) == MOST_UNMATCHED + 1
 
 
-def test_the_summed_queues_count_as_unserved_if_one_with_tasks_is_unserved() -> None:
+def test_summed_queues_count_as_unserved_if_any_with_tasks_is_unserved() -> None:
     largest = Largest(["tenant-*"], top=0)
     [rest] = largest.choose([queue("tenant-1", 5), queue("tenant-2", 0, served=False)], all_seen=True).queues
     assert rest.served

@@ -1,5 +1,5 @@
-"""The nodes that the exporter shows. It shows nodes other than its own by their last heartbeat, and a silent node that
-held tasks as lost.
+"""The nodes that the exporter shows. Other nodes than its own are shown with their last heartbeat. A silent node that
+held tasks is shown as lost.
 """
 
 from types import SimpleNamespace

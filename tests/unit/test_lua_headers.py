@@ -115,7 +115,7 @@ def test_a_lua_header_lists_the_variables_of_other_files_that_it_sets(path: Path
 
 
 @pytest.mark.parametrize("name", script_names())
-def test_a_lua_header_names_each_argument_as_its_local_variable(name: str) -> None:
+def test_a_lua_header_gives_each_argument_the_name_of_its_local_variable(name: str) -> None:
     source = path_of(name).read_text()
     lines = [ARGUMENT.match(line) for line in section(path_of(name), "ARGV")[1:]]
     named = {word for line in lines if line for word in line[1].split(", ")}

@@ -28,7 +28,7 @@ from support.hostile import HOSTILE, UNFIT, VALID, unfit_in
 
 
 class Strange:
-    """A value that JSON does not have, with its own repr."""
+    """A value that JSON cannot represent, with a repr of its own."""
 
     def __repr__(self) -> str:
         return HOSTILE

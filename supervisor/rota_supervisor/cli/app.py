@@ -174,7 +174,8 @@ def _error_text(error: click.UsageError) -> str:
 
 
 def _advice(error: click.UsageError, path: str) -> str:
-    """Return advice for a user who wrote an option of another system, or "" if there is no advice for the option."""
+    """Return advice for a user who typed an option of another system. Return "" if there is no advice for the
+    option."""
     name = error.option_name if isinstance(error, click.NoSuchOption) else ""
     meant = path.removeprefix("rota ")
     found = (advice for of, names, advice in _FOREIGN_OPTIONS if of in ("", meant) and name in names.split())

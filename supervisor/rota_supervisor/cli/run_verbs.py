@@ -47,7 +47,7 @@ def run(*, burst: bool, reload: bool, embedded: bool, record: str, **of_configur
     """Run a fleet until it is stopped. IMPORTS are the modules that define the tasks [imports]."""
     state = command.current_state()
     sources = sources_of(state.config_file, flags := _flags_of(**of_configuration))
-    loaded = state.load(flags)  # The master later logs warnings about the configuration.
+    loaded = state.load(flags)  # The warnings are not printed here, because the master logs them later.
     command.warn_without_imports(config := loaded.config)
     folder = _current_folder()
     # Set the title before the environment changes, because the environment determines how long titles may be.

@@ -193,7 +193,7 @@ def _fault(raw: Any, kind: inspect.Type, optional: inspect.Type, path: str) -> s
 
 
 def example_of(path: str, kind: inspect.Type) -> str:
-    """Return `, as in EXAMPLE` with an example for a key, or "" if no example is needed."""
+    """Return the end of an error message about a key, `, as in EXAMPLE`, or "" if the key needs no example."""
     if isinstance(kind, inspect.StructType | inspect.DictType):
         return f", as [{path}]" if _PLAIN_PATH.fullmatch(path) else ""
     example = _EXAMPLES.get(_INDEX.sub("[]", path).rpartition(".")[2])

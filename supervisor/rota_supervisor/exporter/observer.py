@@ -99,7 +99,7 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """The state of the fleet at one time."""
+    """The state of the fleet at one moment."""
 
     at: Moment
     fleet: tuple[Member, ...]  # the living processes

@@ -35,8 +35,8 @@ from rota.protocol.progress import LONGEST
 _LENGTH_AT: Final = 4
 _MARK_AT: Final = 8
 _TEXT_AT: Final = 16
-# How often a read is tried if the task changes during the read. If every try fails, no task is returned. A read takes 3
-# us, while even a short task takes 50 us.
+# How many times a read is attempted if the task changes during it. If every try fails, no task is returned. A read
+# takes 3 us, while even a short task takes 50 us.
 _READ_ATTEMPTS: Final = 16
 _NONCE_SHIFT: Final = 40  # no process ever runs 2**40 tasks with one index
 _WORD_MASK: Final = (1 << 64) - 1

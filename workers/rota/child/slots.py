@@ -322,8 +322,11 @@ class Slot(ProcessRow):
         return found
 
     def numbers(self) -> list[int]:
-        """Return the task number of each index, which is odd while a task runs. Returns [] if a task has overwritten
-        the slot."""
+        """Return one number for each task that the worker can run at once. The number increases when that task starts
+        and when it ends, so it is odd while the task runs.
+
+        Returns [] if a stray write of a task has damaged the slot.
+        """
         if not self.is_intact:
             return []
         words = self._words

@@ -74,7 +74,7 @@ local function add_row(queue)
   return row
 end
 
--- Add the named queues of a domain. One command checks the lanes of many queues, because most lanes are empty.
+-- Add the queues of a domain that it names. Most of their lanes are empty, so one command checks many lanes.
 local function add_named(domain)
   local queues, lanes = {}, {}
   for index = domain.first, domain.last do

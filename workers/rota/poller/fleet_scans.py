@@ -41,8 +41,8 @@ MOST_SUSPECTS: Final = 10_000
 
 
 class FleetRound(Round):
-    """A round that only the leader makes, which is one poller of the fleet. A poller is the leader if its last sweep
-    reported that."""
+    """A round that only the leader makes. The leader is one of the pollers of the fleet: the sweep of a poller reports
+    whether it leads."""
 
     @property
     def due_at(self) -> float:

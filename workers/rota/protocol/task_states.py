@@ -219,7 +219,8 @@ def order_of(place: str) -> tuple[int, int]:
 
 
 def parse_events(raw: Raw) -> EventsPage:
-    """Parse `[wanted 0|1, oldest or "", latest or "", [[id, [field, value, ...]], ...]]`."""
+    """Parse a reply with a page of events: `[wanted 0|1, oldest or "", latest or "", [[id, [field, value, ...]],
+    ...]]`."""
     wanted, oldest, latest, found = raw
     end = text_of(found[-1][0]) if found else ""
     events = tuple(event for event in map(_parse_event, found) if event is not None)

@@ -94,7 +94,7 @@ class TaskState:
     ended: Ended | None = None  # how the task ended, while that is remembered
     kind: str = ""  # the kind in the task's entry, while it has an entry
     ready_us: int = 0  # when the task entered its lane, while it has an entry
-    ends_read: int = 0  # number of records of ended tasks that were read, if none of them has the id and there are more
+    ends_read: int = 0  # number of records of ended tasks read without finding the id, or 0 if all were
     follows: str = ""  # what a pending task follows: `task ID` or `group ID`
 
 
@@ -352,5 +352,6 @@ class Queries(Transitions):
         return self._call("bodies", pack((cursor,)), parse_bodies)
 
     def unplaced(self, ids: Sequence[bytes]) -> ScriptCall[list[bytes]]:
-        """Return which of up to BATCH ids belong to live tasks and are not delayed, dead or in flight."""
+        """Return the unplaced tasks among up to BATCH ids that were found in no lane. Such a task is live, but not
+        delayed, dead or in flight."""
         return self._call("unplaced", pack(ids), list)

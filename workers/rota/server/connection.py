@@ -45,8 +45,8 @@ EARLY_SECONDS: Final = 0.005  # the server may end a blocking command by this mu
 NUDGE: Final = b"*0\r\n"
 """An empty command, which the server ignores. An idle server checks its timers every 0.1 s, so a parked command may end
 up to 0.1 s late. The server also checks its timers whenever it has read data, even from a blocked connection."""
-# How late the reply to a blocking command may be. Up to 0.1 s are due to the server's timers, and the rest is for a
-# busy server.
+# How late the reply to a blocking command may be. The timers of the server cause up to 0.1 s of this, and the rest is
+# for a busy server.
 GRACE_SECONDS: Final = 3.0
 # The poll() event to wait for after each TLS error. The keys are the names of the errors, because ssl is imported only
 # if TLS is used.

@@ -292,8 +292,8 @@ def _held(pools: Sequence[_Pool]) -> tuple[PoolInBackoff, ...]:
 
 
 def _log(state: MasterState, pools: Sequence[_Pool]) -> list[do.Effect]:
-    """Return a log entry for each pool whose back-off state has changed. While a reload loads code, there are two
-    zygotes, and the worse of their states is logged."""
+    """Return a log entry for each pool whose back-off state has changed. The zygotes count as one pool. There are two
+    of them while a reload loads code, and the entry has the worse of their states."""
     worst: dict[tuple[Role, str], _Pool] = {}
     for pool in pools:
         name = pool.target.role, pool.target.pool if pool.target.role is Role.WORKER else ""

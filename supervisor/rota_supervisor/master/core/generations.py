@@ -83,8 +83,8 @@ def faults_of_change(old: Config, new: Config) -> list[Fault]:
 
 
 def _fixed_part(config: Config, key: str) -> object:
-    """Return what a reload cannot change in the value of a key: all of it, except for the user and the password in the
-    URL."""
+    """Return the part of a key's value that a reload cannot change. Of `redis_url`, that is everything but the user and
+    the password; of any other key, it is the whole value."""
     url = config.redis_url
     return (without_login(url), login_in(url) is None) if key == "redis_url" else getattr(config, key)
 

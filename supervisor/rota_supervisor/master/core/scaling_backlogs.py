@@ -96,7 +96,7 @@ def steady_growth(past: Backlogs) -> float:
 def _thinned(growth: tuple[tuple[float, float], ...], now: float) -> tuple[tuple[float, float], ...]:
     """Return the points to keep: the newest ones, and before them about one for every 5 s of the long window."""
     first = next((i for i, (at, _) in enumerate(growth) if at >= now - LONG_SECONDS - _SLACK_SECONDS), 0)
-    # The index of the first of the newest points; the point before it may be dropped.
+    # The newest points begin at this index and are all kept. The point before them may be dropped.
     last = len(growth) - _NEWEST_POINTS
     if last - first > 1 and growth[last][0] - growth[last - 2][0] < _STRETCH_SECONDS:
         return (*growth[first : last - 1], *growth[last:])

@@ -61,7 +61,7 @@ class ChildEnd:
 
 @dataclass(frozen=True, slots=True)
 class StartBackoff:
-    """The recent ends and starts of a pool's children, and the resulting wait."""
+    """The recent starts and exits of a pool's children, and the wait before the next start that follows from them."""
 
     failures: int = 0  # the number of failed starts in a row
     wait_until: float = 0.0  # the earliest time of the next start

@@ -45,7 +45,7 @@ class Declarations:
 
     generation: Generation | None = None
     texts: Mapping[str, bytes] = field(default_factory=dict)  # the encoded definition of each schedule
-    since: Mapping[str, float] = field(default_factory=dict)  # when this node first declared each definition
+    since: Mapping[str, float] = field(default_factory=dict)  # when this node declared each definition of a schedule
     tasks: tuple[str, ...] | None = None  # the names of the tasks, or None until the modules are imported
     sign_with: str = ""  # the name of the key that signs the schedules
 

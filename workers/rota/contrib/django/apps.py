@@ -72,8 +72,7 @@ def configure_client() -> None:
     """
     given = of_project()
     waits = given.pop("on_commit", True)
-    # If one of these values is not valid, `configure` would raise an error before the system check can report the
-    # value.
+    # Leave out invalid values. `configure` would raise an error for them before the system check could report them.
     for name in ("timeout_seconds", "max_payload_kb"):
         if name in given and _fault_in(name, given[name]):
             del given[name]
