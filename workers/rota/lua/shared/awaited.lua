@@ -11,7 +11,7 @@ local function claim_awaited(claim)
   local share = queue and share_of(claim.domains, queue)
   local lane = queue and length(delayed_lane(queue)) > 0 and delayed_lane(queue) or ready_lane(queue or '')
   local is_first = length(lane) > 0 and redis.call('LINDEX', lane, 0) == claim.awaited
-  local is_open = share and not paused(queue) and not (share.is_bounded and claim.bounds:shut_until(share))
-  local taken = is_first and is_open and claim_from(claim, share, 1) or 0
+  if not (is_first and share) or paused(queue) or share.is_bounded and claim.bounds:shut_until(share) then return end
+  local taken = claim_from(claim, share, 1)
   if taken > 0 then charge(share, taken, 1) end
 end
