@@ -51,8 +51,8 @@ def _backlog(demand: Demand, workers: int) -> str:
 
 
 def _end(demand: Demand, workers: int) -> str:
-    """Return the last part of the text about a backlog, which is the predicted time until the backlog is drained, or ""
-    if the run time of its tasks is unknown."""
+    """Return the end of the sentence about a backlog: when the backlog will be drained. Return "" if the run time of
+    its tasks is not known."""
     if not demand.task_seconds:
         return ""
     seconds = demand.drain_seconds(workers)
