@@ -206,7 +206,8 @@ class NamespaceReader:
         return {field: int(count) for field, count in pairs if _COUNT.fullmatch(count)}
 
     def activity(self) -> list[Any]:
-        """Return values that change whenever a task is enqueued, claimed or moved, or ends."""
+        """Return counters, at least one of which changes whenever a task is enqueued, claimed or moved, or ends. If two
+        calls return the same values, no task has changed in between."""
         return self._pipelined("HGETALL", ["totals", "counts"])
 
     def has_owners(self) -> bool:

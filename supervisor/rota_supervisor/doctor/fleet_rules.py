@@ -42,7 +42,7 @@ def master(found: Examination) -> Iterator[Finding]:
 
 
 def counts(found: Examination) -> Iterator[Finding]:
-    """Report accepted tasks that are not accounted for."""
+    """Report if the numbers of accepted, live and ended tasks do not add up."""
     missing = found.fleet.missing_tasks
     if missing:
         what = (

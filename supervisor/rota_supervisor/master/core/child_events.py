@@ -23,8 +23,8 @@ _REASONS_TO_RECYCLE: Final = {RecycleReason.NONE: None} | {RecycleReason[each.na
 
 
 def owners_registered(state: MasterState, event: master_events.OwnersRegistered, now: float) -> list[do.Effect]:
-    """Make the zygote fork each worker whose owner is now registered. An owner whose worker was abandoned in the
-    meantime holds no tasks, and expires later."""
+    """Make the zygote fork each worker whose owner is now registered. If a worker has been given up in the meantime,
+    its owner is left alone: it holds no tasks, and its lease expires later."""
     effects: list[do.Effect] = []
     for slot, nonce, owner in event.owners:
         child = state.children.get(slot, nonce)

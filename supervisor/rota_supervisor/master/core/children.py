@@ -160,7 +160,8 @@ class Child:
 
     @property
     def kill_at(self) -> float:
-        """The earliest time at which the child will be killed if one of its cancelled tasks is still running."""
+        """The earliest time at which the child has to be killed because one of its cancelled tasks has not ended, or
+        infinity."""
         if not self.cancels:
             return math.inf
         running = {(task.task_index, task.number) for task in self.tasks}

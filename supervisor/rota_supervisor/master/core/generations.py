@@ -191,7 +191,7 @@ class Generation:
 
     @property
     def numbers(self) -> frozenset[int]:
-        """The number of this generation, and the numbers of the generations of its zygote and its workers."""
+        """The numbers of all generations that this one uses: its own, that of its zygote, and those of its workers."""
         return frozenset((self.number, self.code, *self.since.values()))
 
     @cached_property

@@ -92,8 +92,8 @@ class Demand(NamedTuple):
         return self.workers(slots)
 
     def lag_ratio(self, workers: int) -> float:
-        """Return the largest predicted lag of any queue with this number of workers, divided by the queue's
-        objective."""
+        """Return the predicted lag with this number of workers, divided by the lag objective. If the queues differ,
+        return the largest of their ratios."""
         slots = max(workers * self.concurrency - self.held, 0.1)
         seconds = self.waiting * self.task_seconds / slots
         return max(

@@ -114,8 +114,8 @@ def stepped(history: PoolScaling, wanted: int, demand: Demand, now: float) -> Po
 
 
 def _growth_from(history: PoolScaling, demand: Demand, now: float) -> PoolGrowth:
-    """Return the growth that begins now. Its measurements come from the long window, which is more accurate, unless the
-    number of workers changed in that window."""
+    """Return the growth that begins now, with the throughput before it. The throughput is measured in the long window,
+    which is more accurate, unless the number of workers changed in that window."""
     before = history.wanted or 0
     task_seconds = demand.task_seconds if demand.long_starts >= FEWEST_COMPARED else 0.0
     if now - history.stepped_at >= LONG_SECONDS:
