@@ -205,7 +205,7 @@ class Generation:
 
     @cached_property
     def queue_labels(self) -> QueueLabels:
-        """The metric labels under which the queues are counted."""
+        """The metric label under which each queue is counted: its name, or the pattern by which it is served."""
         return QueueLabels(served_queues(self.config))
 
 

@@ -299,7 +299,8 @@ class MasterState:
         return taken_queues(self.config, self.wanted.counts)
 
     def label_of_queue(self, queue: str) -> str:
-        """Return the metric label under which a queue is counted, based on the patterns in force."""
+        """Return the metric label under which a queue is counted: its own name if the tiers in force list it, and
+        otherwise the longest pattern that matches it."""
         return self.rollout.in_force.queue_labels.of(queue)
 
     def generation_of(self, number: int) -> Generation:
