@@ -45,7 +45,8 @@ class KnownFate(NamedTuple):
 
 
 class EndedTask(NamedTuple):
-    """A task that is live on the server although it has ended."""
+    """A task that has ended according to the files, but is live on the server, because the server was restored from an
+    old snapshot."""
 
     id: str
     how: str  # one of ENDS_OF_GONE, or ENDED
@@ -54,7 +55,7 @@ class EndedTask(NamedTuple):
 
 @dataclass(slots=True)
 class Evidence:
-    """The evidence from all files: the newest known fate of each task, and the age of the files."""
+    """The evidence from all files that were read: the newest known fate of each task, and the times of the files."""
 
     fates: dict[str, KnownFate] = field(default_factory=dict)
     oldest_export: float | None = None  # the time at which the oldest export began, in Unix seconds
@@ -149,12 +150,13 @@ def _ended(task_id: str, fate: KnownFate) -> EndedTask:
 
 
 def _absent(connection: Connection, keys: Keys, ids: Sequence[str]) -> list[str]:
-    """Return those of the ids that no live task has."""
+    """Return those of the ids that belong to no live task on the server."""
     return [task_id for task_id, is_there in _looked_up(connection, "HEXISTS", keys.tasks, ids) if not is_there]
 
 
 def _waiting(connection: Connection, keys: Keys, ids: Sequence[str]) -> list[str]:
-    """Return those of the ids whose tasks are not cancelled. The body of a cancelled task is empty."""
+    """Return the ids of those tasks that the server still has and has not cancelled. A cancelled task may stay in the
+    hash of tasks for a while, with an empty body."""
     return [task_id for task_id, size in _looked_up(connection, "HSTRLEN", keys.tasks, ids) if size]
 
 

@@ -118,9 +118,12 @@ def _totals(totals: Mapping[str, int], tasks: int) -> Iterator[Record]:
 
 def balance(totals: Mapping[str, int], tasks: int) -> dict[str, int]:
     """Return the counters of a namespace, corrected so that the number of accepted tasks equals the number of ended
-    tasks plus `tasks`, the number of live tasks. The numbers may differ slightly, because a fleet may change them while
-    tasks and counters are read at different times. If too many tasks were accepted, the difference is added to the
-    tasks that are done. If too few were accepted, the difference is added to a separate counter of accepted tasks."""
+    tasks plus `tasks`, the number of live tasks in the export.
+
+    The numbers may differ slightly, because a fleet may change them while tasks and counters are read at different
+    times. If the counters show too many accepted tasks, the difference is added to the number of tasks that are done.
+    If they show too few, it is added to a separate counter of accepted tasks.
+    """
     accepted = sum(count for field, count in totals.items() if field.startswith(_ACCEPTED))
     ended = sum(totals.get(how, 0) for how in ENDS_OF_GONE)
     surplus = accepted - ended - tasks

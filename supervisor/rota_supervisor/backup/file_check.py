@@ -68,8 +68,8 @@ def check_file(lines: Iterable[bytes], report: Callable[[int], object]) -> Check
 
 
 def _take(reading: _Reading, line: bytes) -> Parsed:
-    """Parse the next line. Raises RecordError if the line is not valid, or not allowed at this position. For example, a
-    second header is not allowed."""
+    """Parse the next line of the file. Raises RecordError if the line is not valid, or not allowed at this position.
+    For example, a second header is not allowed."""
     parsed = parse_line(line)
     if reading.end is not None:
         raise RecordError("the line comes after the last record")

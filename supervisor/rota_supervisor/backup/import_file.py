@@ -27,7 +27,8 @@ class ImportRefused(Exception):
 
 
 class ImportBatch(NamedTuple):
-    """Consecutive lines of a file that are imported by one call. The lines are either all items or all keys."""
+    """Consecutive lines of a file that one call to the server imports. The lines are either all tasks and other items,
+    or all keys."""
 
     before: int  # the number of lines before the batch
     after: int
@@ -38,7 +39,7 @@ class ImportBatch(NamedTuple):
 
 @dataclass(slots=True)
 class _Filling:
-    """The batch that is being filled."""
+    """The batch to which records are being added until it is full."""
 
     before: int
     numbers: list[int] = field(default_factory=list)
@@ -68,7 +69,8 @@ class _Filling:
             self.values += len(parsed.values)
 
     def closed(self, after: int) -> ImportBatch:
-        """Return the finished batch. `after`: the number of lines of the file up to the end of the batch."""
+        """Return the finished batch. `after`: the number of lines of the file up to and including the last line of the
+        batch."""
         return ImportBatch(self.before, after, self.numbers, self.items, self.keys)
 
 
@@ -99,8 +101,8 @@ class Importer:
         self._transfers = Transfers(namespace)
 
     def begin(self, sha256: str) -> int:
-        """Lock fleets out of the namespace, and return how many lines of the file have already been imported. If
-        `sha256` is "", only prepare the namespace, as `rota import --prepare` does."""
+        """Lock fleets out of the namespace, and return how many lines of the file an earlier, interrupted import has
+        already imported. If `sha256` is "", only prepare the namespace, as `rota import --prepare` does."""
         protocol = self._connection.execute("HGET", self._store.keys.meta, "protocol")
         if text_of(protocol) != UNFINISHED:
             self._check_empty()
@@ -156,8 +158,11 @@ class Importer:
         return self._connection.run(self._transfers.import_keys(sha256, batch.before, batch.after, batch.keys)), ()
 
     def finish(self, end: End, blame: Blame) -> int:
-        """Return the tasks that were in flight to their queues, end the group members that ended while the export ran,
-        check the counters, and open the namespace to fleets. The result is the number of tasks that were in flight."""
+        """End the import, and return how many tasks were in flight during the export.
+
+        These tasks are given back to their queues. Members of groups that ended while the export ran are recorded as
+        ended. The counters are checked, and then fleets may use the namespace again.
+        """
         returned = sum(self._reap(owner, blame) for owner in self._owners())
         cursor = ""
         while cursor != _LAST_MEMBERS:
@@ -176,14 +181,14 @@ class Importer:
         return list(map(text_of, self._connection.execute("ZRANGE", self._store.keys.owners, 0, -1)))
 
     def _reap(self, owner: str, blame: Blame) -> int:
-        """Reap an owner of the exported fleet as if its node had been lost. Return the number of tasks that the owner
-        held."""
+        """Reap an owner of the exported fleet, as if its node had been lost: the tasks that it held are given back or
+        become dead. Return their number."""
         reaped = self._connection.run(self._store.reap_expired(owner, blame))
         return len(reaped.requeued) + len(reaped.dead)
 
 
 def blame_of_import(crash_limit: int, loss_limit: int) -> Blame:
-    """Return the failure record and the limits for tasks that were in flight during the export. The record states that
-    their worker belonged to another fleet."""
+    """Return the attempt record to store for the tasks that were in flight during the export, and their limits on
+    crashes and losses. The record states that the worker of such a task belonged to another fleet."""
     record = FailureRecord(LOST, _LOSS).to_json(datetime.now(UTC))
     return Blame(loss_record=record, crash_limit=crash_limit, loss_limit=loss_limit)

@@ -79,7 +79,8 @@ class NamespaceReader:
     # Tasks
 
     def tasks(self) -> Iterator[Record]:
-        """Yield one record for each live task, and one for each item of a list or set that is not a task."""
+        """Yield one record for each live task, and one for each item that is not a task but was found where tasks are
+        stored, for example a tombstone in a lane."""
         yield from self._pass(self._seen.add, with_items=True)
         suspects = self._unseen()
         for _ in range(_MORE_PASSES):
@@ -119,7 +120,8 @@ class NamespaceReader:
             yield from batch.entries
 
     def _members(self, key: str) -> Iterator[tuple[bytes, LocatedTask]]:
-        """Yield the members of `delayed` or `dead` that still exist when they are read, with their tasks."""
+        """Yield the ids in the sorted set `delayed` or `dead`, each with the data of its task. An id that has left the
+        set before its task is read is skipped."""
         for page in self._scan("ZSCAN", key):
             for member, found in self._located(page[::2]):
                 if found.key == key:
@@ -132,8 +134,8 @@ class NamespaceReader:
             yield from zip(part, found, strict=True)
 
     def _is_new_item(self, text: bytes) -> bool:
-        """Whether to export an item that is not a live task. A tombstone is exported only once. Any other item is
-        exported as often as it is in the list."""
+        """Whether to export a text from a list that is not the entry of a live task. If it is a tombstone, it is
+        exported only once. Any other text is exported as often as the list contains it."""
         try:
             parse_entry(text)
         except ValueError:
@@ -141,8 +143,8 @@ class NamespaceReader:
         return self._seen.add(text)
 
     def _unseen(self) -> set[bytes]:
-        """Return the ids of live tasks that have not been exported yet. They include every such task that is live
-        during the whole scan."""
+        """Return the ids of live tasks that have not been exported yet. A task that is live from the start of the scan
+        to its end is never missed."""
         unseen = set[bytes]()
         for page in self.pages_of_ids():
             unseen.update(task_id for task_id in page if task_id not in self._seen)
@@ -171,7 +173,8 @@ class NamespaceReader:
     # Keys that are copied without changes
 
     def copied_keys(self) -> Iterator[Record]:
-        """Yield records of all keys in COPIED except `totals`."""
+        """Yield the records of all keys that are exported unchanged, for example the rates and the paused queues. The
+        counters of the namespace are omitted, because `totals` reads them."""
         for page in self._scan("SCAN", None, "MATCH", pattern_of_all(self._keys)):
             names = [text_of(key).removeprefix(self._prefix) for key in page]
             copied = [name for name in names if family_of(name) in COPIED and family_of(name) not in _APART]
@@ -203,7 +206,8 @@ class NamespaceReader:
         return {field: int(count) for field, count in pairs if _COUNT.fullmatch(count)}
 
     def activity(self) -> list[Any]:
-        """Return values that change whenever a task is enqueued, claimed or moved, or ends."""
+        """Return counters, at least one of which changes whenever a task is enqueued, claimed or moved, or ends. If two
+        calls return the same values, no task has changed in between."""
         return self._pipelined("HGETALL", ["totals", "counts"])
 
     def has_owners(self) -> bool:
@@ -211,8 +215,12 @@ class NamespaceReader:
         return bool(self._connection.execute("ZCARD", self._keys.owners))
 
     def _ends(self) -> Iterator[Record]:
-        """Yield records of the texts in which the server stores the ids of ended tasks. If a numbered text is deleted
-        during the export, its number is omitted from the list of texts."""
+        """Yield records of the keys that remember how tasks ended.
+
+        The server appends each end to a text. A text that has become long gets a number and a key of its own, and its
+        number is added to a list. If the server deletes such a text during the export, its number is omitted from the
+        exported list.
+        """
         numbers = self._connection.execute("LRANGE", self._keys.ends_sealed, 0, -1)
         kept = []
         for number in numbers:
@@ -252,7 +260,8 @@ def server_time_us(connection: Connection) -> int:
 
 
 def _taken(suspects: set[bytes], task_id: bytes) -> bool:
-    """Remove an id from the suspects. Return whether it was one of them."""
+    """Whether the id was in `suspects`, the ids of tasks that have not been exported yet. The id is removed from
+    them."""
     was_suspect = task_id in suspects
     suspects.discard(task_id)
     return was_suspect
@@ -271,8 +280,8 @@ def _slices(values: Sequence[bytes]) -> Iterator[list[bytes]]:
 
 
 def _of_export(page: Sequence[bytes]) -> list[bytes]:
-    """Return the fields of `meta` that are exported, with their values. The protocol version is omitted, because the
-    header contains it."""
+    """Return the fields of the hash `meta` that are exported, with their values. The protocol version is omitted,
+    because the header contains it."""
     pairs = zip(page[::2], page[1::2], strict=True)
     return [part for field, value in pairs if field in _REMEMBERED_IN_META for part in (field, value)]
 
@@ -286,8 +295,8 @@ def _queue_of(body: bytes) -> str:
 
 
 def _new_entry(task_id: bytes, queue: str, now_us: int, found: LocatedTask) -> bytes:
-    """Return a new entry for a task whose entry was not found. The entry is the same as the one that the script
-    `restore` would create: the counters of the old entry are lost."""
+    """Return a new entry for a task whose entry was not found in any list. It is the same as the entry that `rota audit
+    --heal` would create. The counters of the old entry are lost."""
     assert found.task is not None
     incarnation = found.former.partition(b" ")[0]
     flag = b"u" * bool(found.task.unique) + incarnation + b"X" * bool(found.task.attempts)

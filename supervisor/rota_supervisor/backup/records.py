@@ -94,7 +94,8 @@ def entry_record(key: str, entry: bytes, task: TaskData) -> Record:
 
 
 def ticket_record(key: str, score: bytes, task_id: bytes, ticket: bytes, task: TaskData) -> Record:
-    """Return the record of a task in a sorted set."""
+    """Return the record of a task in the sorted set `delayed` or `dead`. Its ticket is the text that the server stores
+    for such a task in place of an entry."""
     head = {"record": "task", "in": key, "id": text_of(task_id), "score": text_of(score), "ticket": text_of(ticket)}
     return _with_data(head, task)
 
@@ -106,8 +107,8 @@ def item_record(key: str, text: bytes, score: bytes | None = None) -> Record:
 
 
 def key_record(key: str, values: Sequence[bytes], expires_ms: int | None = None) -> Record:
-    """Return the record of a key, or of a part of a large key. The values depend on the type of the key: members,
-    items, one text, or alternating fields and values."""
+    """Return the record of a key that holds no tasks, or of a part of such a key if it is large. `values` are the
+    members of a set, the items of a list, a single text, or the fields of a hash alternating with their values."""
     texts = list(map(text_of, values))
     record: Record = {"record": "key", "key": key}
     match COPIED[family_of(key)]:

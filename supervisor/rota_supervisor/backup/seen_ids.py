@@ -34,7 +34,8 @@ class SeenIds:
         return not self._find(_hash_of(member))[1]
 
     def _find(self, number: int) -> tuple[int, bool]:
-        """Return the position of a hash in the table, and whether that position is still empty."""
+        """Return the position at which a hash is stored in the table and False, or the empty position at which to store
+        it and True."""
         slots = self._slots
         mask = len(slots) - 1
         at = number & mask

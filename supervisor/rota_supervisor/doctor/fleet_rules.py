@@ -42,7 +42,7 @@ def master(found: Examination) -> Iterator[Finding]:
 
 
 def counts(found: Examination) -> Iterator[Finding]:
-    """Report accepted tasks that are not accounted for."""
+    """Report if the numbers of accepted, live and ended tasks do not add up."""
     missing = found.fleet.missing_tasks
     if missing:
         what = (
@@ -73,7 +73,8 @@ def _serving(nodes: Iterable[Node]) -> list[Node]:
 
 
 class _Side(NamedTuple):
-    """The tasks and the queues of one node or of several nodes that run the same code. This folder counts as a node."""
+    """The tasks and the queues of one node, or of several nodes that run the same code. The code in the current folder,
+    in which `rota doctor` runs, is treated like one more node."""
 
     names: tuple[str, ...]  # the names of the nodes
     code: frozenset[str]  # the names of the tasks that they declare
@@ -97,7 +98,8 @@ def sharing(found: Examination) -> Iterator[Finding]:
 
 
 def _by_code(sides: Sequence[_Side]) -> list[_Side]:
-    """Merge sides that have a task in common, directly or through other sides, and return the resulting sides."""
+    """Merge the sides that belong to one fleet, and return the resulting sides. Two sides belong to one fleet if they
+    have a task in common, or if each of them has one in common with a third side, and so on."""
     joined: list[_Side] = []
     for side in sides:
         same = [each for each in joined if each.code & side.code]
@@ -150,7 +152,7 @@ def versions(found: Examination) -> Iterator[Finding]:
 
 
 def hosts(found: Examination) -> Iterator[Finding]:
-    """Report live masters whose names contain the same host. The name of a node is the host name with a random
+    """Report live masters that run on the same host. The name of a node is the name of its host with a random
     suffix."""
     by_host: dict[str, list[str]] = defaultdict(list)
     for node in _serving(found.fleet.nodes):
@@ -189,8 +191,8 @@ def _differing_order(one: Node, other: Node) -> Iterator[str]:
 
 
 def _order_of(node: Node) -> Mapping[tuple[str, str], int]:
-    """Return the order of each pair of queues in a pool: -1 if the first queue is in a higher tier, 0 if both are in
-    the same tier, and 1 if the first queue is in a lower tier."""
+    """Return the order in which a node serves each pair of queues that a pool has: -1 if the first queue is in a higher
+    tier, 0 if both are in the same tier, and 1 if the first queue is in a lower tier."""
     found: dict[tuple[str, str], int] = {}
     for pool in node.pools.values():
         tiers = {queue: tier for tier, queues in enumerate(_tiers_of(pool)) for queue in queues}

@@ -123,8 +123,11 @@ def _container(environment: Mapping[str, str]) -> str:
 
 
 def may_have_huge_pages(pid: int, names: tuple[str, ...]) -> bool | None:
-    """Return whether a process can have transparent huge pages. Return None if this cannot be determined, for example
-    because the name of the process begins with none of `names`."""
+    """Return whether a process can have transparent huge pages, or None if this is not known.
+
+    It is also not known if the name of the process begins with none of `names`, because the pid may then belong to
+    another process.
+    """
     try:
         text = (_PROC / str(pid) / "status").read_text()
     except OSError:

@@ -66,8 +66,8 @@ class Scrubber:
         return _TOKEN.sub(HIDDEN, text)
 
     def values(self, values: Any) -> Any:
-        """Return JSON values without secrets. A value whose name is that of a secret is replaced, and all texts are
-        scrubbed."""
+        """Return JSON values without secrets. A value under a name such as `password` is replaced, and secrets in all
+        other texts are replaced too."""
         if isinstance(values, Mapping):
             return {
                 self.text(str(key)): HIDDEN if is_secret_name(str(key)) and _is_plain(value) else self.values(value)
@@ -158,8 +158,11 @@ def secrets_in_url(text: str) -> Iterator[str]:
 
 
 def secrets_in_arguments(values: Any, *, is_secret: bool = False) -> Iterator[str]:
-    """Yield the texts in a task's arguments that may be secrets: those under a name such as `password` (`is_secret`),
-    and those that look random. Other texts are ordinary words, and replacing them would make the archive useless."""
+    """Yield the texts in a task's arguments that may be secrets: texts under a name such as `password`, and texts that
+    look random. Other texts are ordinary words, and replacing them would make the archive useless.
+
+    `is_secret` is true if `values` as a whole are under such a name.
+    """
     if isinstance(values, Mapping):
         for name, each in values.items():
             yield from secrets_in_arguments(each, is_secret=is_secret or is_secret_name(str(name)))

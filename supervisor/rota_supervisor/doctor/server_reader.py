@@ -101,8 +101,8 @@ def _settings(connection: Connection, unread: list[Unread]) -> dict[str, str]:
 
 
 def _clock(connection: Connection, unread: list[Unread]) -> _Clock:
-    """Measure round trips with TIME, and return the difference between the clocks according to the fastest round
-    trip."""
+    """Measure the round trips of several TIME commands. The difference between the clocks is taken from the fastest
+    round trip, because it has the smallest error."""
     try:
         samples = [_sample(connection) for _ in range(SAMPLES)]
     except Refused as error:
@@ -113,8 +113,8 @@ def _clock(connection: Connection, unread: list[Unread]) -> _Clock:
 
 
 def _sample(connection: Connection) -> tuple[float, float, float]:
-    """Send one TIME command. Return the duration of the round trip, the offset between the clocks, and the server's
-    time."""
+    """Send one TIME command. Return the duration of the round trip, how far the server's clock is ahead of this
+    machine's, and the server's time."""
     wall = time.time()
     began = time.monotonic()
     seconds, microseconds = connection.execute("TIME")

@@ -46,7 +46,7 @@ def queues(status: Row) -> Table:
 
 
 def step_of(status: Row) -> float:
-    """Return how many seconds each step of the history in the status covers."""
+    """Return how many seconds each value covers in the histories of throughput and lag in the status."""
     return float((status.get("history") or {"step_seconds": 1.0})["step_seconds"])
 
 
@@ -93,8 +93,8 @@ def _done_rate(queue: Row) -> Cell:
 
 
 def rate_of(history: Row | None, step_seconds: float, what: str) -> float | None:
-    """Return how many tasks per second were `started` or `done` recently, as selected by `what`. Return None if the
-    number is not known."""
+    """Return how many tasks per second were started or done recently, or None if this is not known. `what` is `started`
+    or `done`."""
     if not history or not history[what]:
         return None
     steps = history[what][-max(1, round(_LATELY_SECONDS / step_seconds)) :]
@@ -346,8 +346,8 @@ def charts(status: Row, width: int) -> list[list[Cell]]:
 
 
 def queue_chart(queue: Row, step: float, width: int) -> list[list[Cell]]:
-    """Return charts of a queue's throughput and lag over the last few minutes, and how often the lag exceeded the
-    objective."""
+    """Return charts of a queue's throughput and lag over the last few minutes, and a line that states in how many steps
+    of these charts the lag exceeded the objective."""
     history = queue.get("history")
     objective = queue["lag_objective_seconds"]
     if not history:
@@ -377,7 +377,7 @@ def _chart(name: str, values: Sequence[float | None], now: str, bars: int) -> li
 
 
 def lines(status: Row, width: int, most_headlines: int) -> Iterator[list[Cell]]:
-    """Yield everything that `rota top` shows, line by line."""
+    """Yield the lines that `rota top` shows above its tables: the title, the worst problems, and the charts."""
     yield title(status)
     yield from ([line] for line in headlines(status, width, most_headlines))
     yield from charts(status, width)
@@ -388,7 +388,7 @@ _MAX_EVENTS = 10
 
 
 def plain(status: Row, width: int) -> str:
-    """Return the content of `rota top` as plain text, in lines of about `width` characters."""
+    """Return the content of `rota top`, including its tables, as plain text in lines of about `width` characters."""
     text = ("".join(cell.text for cell in line) for line in lines(status, width, _MAX_HEADLINES))
     head = [line for each in text for line in textwrap.wrap(each, width, drop_whitespace=False)]
     tables = [make(status).fitted(width) for make in TABLES.values()]

@@ -31,8 +31,8 @@ def drawn(cell: Cell) -> Text:
 
 
 class FleetTable(DataTable[Text]):
-    """A table that the function `make` creates from the status. It is as wide as the terminal. When it is drawn again,
-    the cursor stays on the same row."""
+    """A table whose rows and columns the function `make` creates from the status. It is as wide as the terminal. When
+    it is drawn again, the cursor stays on the same row."""
 
     def __init__(self, name: str, make: Callable[[Any], Table], classes: str = "") -> None:
         super().__init__(id=name, classes=classes, cursor_type="row", cell_padding=1)
@@ -44,7 +44,7 @@ class FleetTable(DataTable[Text]):
         self.is_reversed = False
 
     def put(self, seen: Any) -> None:
-        """Store new data and show it."""
+        """Store new data, from which `make` creates the table, and draw the table."""
         self._seen = seen
         self.draw()
 

@@ -61,8 +61,8 @@ class Table:
         return tuple(column.right for column in self.columns)
 
     def fitted(self, width: int, kept: str = "") -> "Table":
-        """Return the table with as many columns as fit into `width`. The column with the header `kept` is never
-        omitted."""
+        """Return the table with as many columns as fit into `width`, the most important ones. The column with the
+        header `kept` is never omitted."""
         shown = _fitting(self, width, kept)
         cut = _cut(self, shown, width)
         lines = (
@@ -135,13 +135,14 @@ def table_of(name: str, columns: Sequence[Column], rows: Iterable[Row], key: str
 
 
 def _width(column: Column, cells: Sequence[Cell]) -> int:
-    """Return the width of a column. It is 0 if the column is empty and may be omitted."""
+    """Return the width that a column needs. It is 0 for an optional column without any content, which is not shown."""
     is_needed = not column.rank or any(cell.text not in ("", NONE) for cell in cells)
     return max(len(column.head), *(len(cell.text) for cell in cells), 0) if is_needed else 0
 
 
 def _fitting(table: Table, width: int, kept: str) -> list[int]:
-    """Return the indexes of the columns that fit into `width`. The column with the header `kept` is never omitted."""
+    """Return the indexes of the columns to show in `width`. Columns that do not fit are omitted, the least important
+    first. The column with the header `kept` is never omitted."""
     shown = [at for at, needed in enumerate(table.widths) if needed]
     ranks = [0 if column.head == kept else column.rank for column in table.columns]
     while sum(table.widths[at] + _GAP for at in shown) > width:
@@ -153,8 +154,8 @@ def _fitting(table: Table, width: int, kept: str) -> list[int]:
 
 
 def _cut(table: Table, shown: Sequence[int], width: int) -> Mapping[int, int]:
-    """Return the width to which the widest column of text is cut, by the index of the column. Return an empty mapping
-    if no column has to be cut."""
+    """Choose the column to shorten if the shown columns are together wider than `width`: the widest one with text.
+    Return the index of this column with its new width, or an empty mapping if no column has to be shortened."""
     over = sum(table.widths[at] + _GAP for at in shown) - width
     texts = [at for at in shown if not table.columns[at].right]
     if over <= 0 or not texts:

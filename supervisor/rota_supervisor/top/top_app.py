@@ -213,7 +213,8 @@ class Top(App[None]):
             self.push_screen(Details(f"{self._table.id}: {line.key}", [*self._hints(line.row), *fields(line.row)]))
 
     def _hints(self, row: Row) -> list[str]:
-        """Return hints about how to find out more about a process."""
+        """Return hints on how to find out more about the process in a row, or an empty list if the row is not that of a
+        process."""
         if self._status is None or "phase" not in row:
             return []
         masters = [each["pid"] for each in self._status["processes"] if each["role"] == Role.MASTER]

@@ -23,8 +23,8 @@ _REASONS_TO_RECYCLE: Final = {RecycleReason.NONE: None} | {RecycleReason[each.na
 
 
 def owners_registered(state: MasterState, event: master_events.OwnersRegistered, now: float) -> list[do.Effect]:
-    """Make the zygote fork each worker whose owner is now registered. An owner whose worker was abandoned in the
-    meantime holds no tasks, and expires later."""
+    """Make the zygote fork each worker whose owner is now registered. If a worker has been given up in the meantime,
+    its owner is left alone: it holds no tasks, and its lease expires later."""
     effects: list[do.Effect] = []
     for slot, nonce, owner in event.owners:
         child = state.children.get(slot, nonce)
@@ -67,7 +67,8 @@ def started(state: MasterState, event: master_events.Started, now: float) -> lis
 
 
 def zygote_reported(state: MasterState, event: master_events.ZygoteReported, now: float) -> list[do.Effect]:
-    """Handle a message from a zygote or one of its intermediates."""
+    """Handle a message from a zygote, or from one of its intermediates, which are the short-lived processes that fork
+    workers for it."""
     number = event.generation
     match event.message:
         case messages.Spawned() as spawned:
@@ -113,8 +114,8 @@ def _forked(state: MasterState, event: messages.Spawned) -> list[do.Effect]:
 def _fork_failed(state: MasterState, child: Child, why: str, now: float, *, from_outside: bool) -> list[do.Effect]:
     """Count a worker as not started, unless its pid is already known.
 
-    The slot is freed at once, because the master may have to wait for Redis before it can reap the owner. If the
-    worker's process still starts later, it finds another nonce in the slot and exits.
+    The worker's slot is marked as free at once, before its owner has been reaped, because that may have to wait for
+    Redis. If the worker's process still starts later, it finds another nonce in the slot and exits.
     """
     if child.pid or child.state not in (ChildState.REQUESTED, ChildState.KILLED):
         return []
@@ -125,7 +126,7 @@ def zygote_gone(state: MasterState, event: master_events.ZygoteGone, now: float)
     """Handle the end of a zygote. Workers that were requested from it but never reported as forked count as not
     started.
 
-    The zygote's channel may close before the zygote can be reaped. A READY zygote is therefore killed here, because
+    The zygote's channel may close before its process is reaped. A READY zygote is therefore killed here, because
     otherwise the next plan would request workers from it. A zygote that is still BOOTING is not killed, because its own
     exit code will show why it failed.
     """
@@ -218,8 +219,11 @@ def _note_drain(child: Child, reading: master_events.SlotReading, read_before: f
 
 
 def claim_held_up(state: MasterState, event: master_events.ClaimHeldUp, _now: float) -> list[do.Effect]:
-    """Return the prefetched tasks that wait behind a long-running task. This is done only once for each long-running
-    task, although the event may be repeated while that task runs."""
+    """Make the master give the prefetched tasks of a worker back to their lanes, because they wait behind a
+    long-running task.
+
+    This is done only once for each long-running task, although the event may be repeated while that task runs.
+    """
     child = state.children.get(event.slot, event.nonce)
     held_up = event.held_up
     mark = event.nonce, held_up.task.number

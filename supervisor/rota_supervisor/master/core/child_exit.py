@@ -99,7 +99,8 @@ def _event_of(death: Death) -> str:
 
 
 def _was_unwanted(child: Child) -> bool:
-    """Whether the master ended the child although the child did nothing wrong, for example because of a reload."""
+    """Whether the master ended the child only because it no longer wanted it, for example because of a reload. The
+    child itself was not at fault."""
     return child.why is not None and child.why.facts.is_expected
 
 
@@ -166,8 +167,8 @@ def _with_its_work(reap: do.ReapOwner, death: Death) -> do.ReapOwner:
 
 
 def _ran(death: Death) -> tuple[tuple[str, bytes], ...]:
-    """Return the id of each task that was running, with its death record. If a task cannot have caused the death, `b""`
-    takes the place of its record."""
+    """Return the tasks that were running when a child died, as pairs of an id and the death record to store with the
+    task. The record is `b""` for a task that cannot have caused the death."""
     blamed_tasks = {task.id for task in death.blamed_tasks}
     return tuple(
         (task.id, death_record_of(death, task) if task.id in blamed_tasks else b"") for task in death.event.tasks

@@ -72,8 +72,8 @@ class ChildRef:
 
 
 class SentCancel(NamedTuple):
-    """The last cancellation of which a worker was notified, at one task index. A worker that runs several tasks at once
-    has an index for each of them."""
+    """The last cancellation of which a worker was notified for one of its task indexes. A worker that runs several
+    tasks at once has an index for each of them."""
 
     number: int  # the number of the cancelled task, which distinguishes it from later tasks at the same index
     # Seconds that the task has to end before the worker is killed, or None for no limit.
@@ -154,13 +154,14 @@ class Child:
 
     @property
     def soft_until(self) -> float:
-        """The earliest time at which one of the child's tasks reaches its soft limit. Limits that had already expired
-        when the child was last interrupted do not count."""
+        """The next time at which a running task of the child has to be interrupted, because it reaches its soft limit.
+        Limits for which the child has already been interrupted do not count."""
         return min((at for at in self.soft_limits if at >= self.interrupted_at), default=math.inf)
 
     @property
     def kill_at(self) -> float:
-        """The earliest time at which the child will be killed if one of its cancelled tasks is still running."""
+        """The earliest time at which the child has to be killed because one of its cancelled tasks has not ended, or
+        infinity."""
         if not self.cancels:
             return math.inf
         running = {(task.task_index, task.number) for task in self.tasks}

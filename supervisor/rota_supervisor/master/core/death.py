@@ -53,7 +53,8 @@ _BY_A_SIGNAL: Final = ": not requested by its master, perhaps by a signal from o
 def reason_of(child: Child, ending: ProcessEnd) -> Reason:
     """Return why a child died. The master's own kill takes precedence, then the exit code, then the kernel's evidence.
 
-    The record of the child must still have the state in which the child died.
+    Call this before the child's record is changed to EXITED, because the reason depends on the state in which the child
+    died.
     """
     was_killed = ending.signal_name == "SIGKILL"
     if child.state is ChildState.KILLED and child.why is not None and was_killed:
@@ -104,8 +105,8 @@ class Death:
 
     @property
     def has_left(self) -> bool:
-        """Whether the child exited between two tasks, as requested. Such a child may still have held an entry, but only
-        from a reply that it had not read."""
+        """Whether the child exited on request while it ran no task. In Redis, such a child can still hold a task only
+        if it exited before it read the reply to its last claim."""
         event = self.event
         return (
             self.reason.facts.is_expected and event.ending.exit_code == child_process.EXIT_DRAINED and not event.tasks
@@ -113,8 +114,8 @@ class Death:
 
     @property
     def blamed_tasks(self) -> tuple[TaskInSlot, ...]:
-        """The running tasks that may have caused the death. If the child was killed because some of them exceeded a
-        limit, the others are left out."""
+        """The running tasks that may have caused the death, which are usually all of them. If the child was killed
+        because tasks exceeded their hard limit, or did not end after a cancellation, only those tasks are returned."""
         tasks = self.event.tasks
         child = self.child
         if child.concurrency > 1 and self.reason is Reason.TIMEOUT:
@@ -125,7 +126,8 @@ class Death:
 
     @property
     def first_attempts(self) -> int:
-        """The number of first attempts that this death ended, or 0 if the death does not count against its tasks."""
+        """The number of blamed tasks for which this was the first attempt, or 0 if tasks are never blamed for such a
+        death."""
         return sum(map(_is_first, self.blamed_tasks)) if self.reason.facts.blames_task else 0
 
     @property
@@ -159,10 +161,11 @@ class Death:
         return self.stop.is_without_redis and not self.has_work
 
     def limit_of(self, task: TaskInSlot | None) -> tuple[str, float] | None:
-        """Return the limit that the child reached, as its name in the configuration and its value.
+        """Return the limit that the child exceeded, as its name in the configuration and its value, or None if it
+        exceeded none.
 
-        The value of a task's limit, such as its hard time limit, is taken from `task`. Returns None if no limit was
-        reached, or if it is a task's limit and the task is not known.
+        Each task has its own hard time limit, and its own time to end after a cancellation. For these two limits, the
+        value is taken from `task`, and the result is None if `task` is None.
         """
         name = self.reason.facts.limit
         why = self.child.why

@@ -144,16 +144,17 @@ class ReapOwner(NamedTuple):
     over_limit: tuple[Settlement, ...] = ()  # the outcomes of tasks that reached their hard time limit
 
     def name_of(self, task_id: str) -> str:
-        """Return the name of a task that was running, or "" for any other task.
+        """Return the name of the task with this id if the worker was running it, or "" if it was not.
 
-        If the slot could not be read, the result is the name that is stored for FIRST_HELD.
+        If the worker's slot could not be read, it is not known which tasks were running, and the result is a
+        placeholder.
         """
         return self.names.get(task_id) or self.names.get(FIRST_HELD, "")
 
 
 class ReturnPrefetched(NamedTuple):
-    """Settle the finished tasks of a worker's claim, and return the prefetched tasks that wait behind a long-running
-    task."""
+    """Give the prefetched tasks of a worker back to their lanes, because they wait behind a long-running task. The
+    tasks that the worker has finished are settled first."""
 
     child: ChildRef
     owner: str

@@ -216,8 +216,8 @@ _TEXTS: Final[Mapping[str, Callable[[Fields], str]]] = {
 
 
 def note_events(state: MasterState, effects: Iterable[do.Effect], now: float) -> None:
-    """Add the log entries among the effects to the list of the fleet's last events, unless they have no text in
-    `_TEXTS`.
+    """Add the log entries among these effects to the list of the fleet's last events. Only the kinds of events that
+    have a text for people in `_TEXTS` are listed.
 
     Children that leave as requested are omitted, because they would fill the list at every reload.
     """
@@ -292,8 +292,11 @@ def _held(pools: Sequence[_Pool]) -> tuple[PoolInBackoff, ...]:
 
 
 def _log(state: MasterState, pools: Sequence[_Pool]) -> list[do.Effect]:
-    """Return a log entry for each pool whose back-off state has changed. The zygotes count as one pool. There are two
-    of them while a reload loads code, and the entry has the worse of their states."""
+    """Return a log entry for each pool whose back-off state has changed.
+
+    A reload that loads code runs a second zygote, in a pool of its own. Both pools of zygotes count as one pool here,
+    which has the worse of their two states.
+    """
     worst: dict[tuple[Role, str], _Pool] = {}
     for pool in pools:
         name = pool.target.role, pool.target.pool if pool.target.role is Role.WORKER else ""

@@ -157,8 +157,8 @@ def in_lines(rows: Iterable[KeyChange]) -> list[str]:
 
 
 def _given(config: Config, origins: Mapping[str, str]) -> dict[str, Any]:
-    """Return the values of a configuration by dotted path. A key that a table such as `[queues.NAME]` omits is not in
-    the result."""
+    """Return the values of a configuration by dotted path. Keys that were not given in an optional table, such as
+    `[queues.NAME]`, are left out."""
     usual = dict(leaves(loader.as_values(Config())))
     values = leaves(loader.as_values(config))
     return {key: value for key, value in values if key in usual or key in origins or key.startswith(_MAY_BE_EMPTY)}
@@ -191,7 +191,7 @@ class Generation:
 
     @property
     def numbers(self) -> frozenset[int]:
-        """The number of this generation, and the numbers of the generations of its zygote and its workers."""
+        """The numbers of all generations that this one uses: its own, that of its zygote, and those of its workers."""
         return frozenset((self.number, self.code, *self.since.values()))
 
     @cached_property
@@ -205,7 +205,7 @@ class Generation:
 
     @cached_property
     def queue_labels(self) -> QueueLabels:
-        """The metric labels under which the queues are counted."""
+        """The metric label under which each queue is counted: its name, or the pattern by which it is served."""
         return QueueLabels(served_queues(self.config))
 
 
@@ -253,8 +253,8 @@ class Rollout:
 
     @property
     def sizes(self) -> list[dict[str, WorkerRange]]:
-        """The configured number of workers of each pool, for each generation that can come into force. The fallback
-        comes first."""
+        """The configured number of workers of each pool, as one mapping for each configuration that is or may come into
+        force. The first mapping is that of the generation to which a failed reload returns."""
         generations = (self.displaced, *self.generations)
         return [pool_sizes(generation.config) for generation in generations if generation is not None]
 
@@ -264,8 +264,8 @@ class Rollout:
 
     @property
     def new_numbers(self) -> frozenset[int]:
-        """The numbers of the generations that belong only to the candidate, and are therefore dropped if the candidate
-        is refused."""
+        """The numbers of those generations that only the candidate uses. They are dropped if the candidate is
+        refused."""
         kept = frozenset[int]() if self.current is None else self.current.numbers
         return frozenset[int]() if self.candidate is None else self.candidate.numbers - kept
 
@@ -278,10 +278,9 @@ class Rollout:
     ) -> "Rollout":
         """Return the rollout with a new candidate, which replaces any earlier candidate.
 
-        If the configuration of the earlier candidate is in force and its workers are READY (`proven`), the earlier
-        candidate becomes the current generation, to which the fleet returns if the new candidate fails. `pools` lists
-        the pools whose settings change while the code stays the same. It is None if there is new code, because then all
-        workers are replaced.
+        An earlier candidate becomes the current generation if its configuration is in force and all its pools work
+        (`proven`). The fleet then returns to it if the new candidate fails. `pools` lists the pools whose settings
+        change while the code stays the same. It is None if there is new code, because then all workers are replaced.
         """
         current = self.candidate if self.promoted and proven else self.current
         before = self.latest
@@ -292,10 +291,11 @@ class Rollout:
         return Rollout(current, Generation(number, code, config, origins, since), last=number, displaced=displaced)
 
     def with_config(self, config: Config, origins: Mapping[str, str], new_pools: Iterable[str] = ()) -> "Rollout":
-        """Return the rollout with a configuration that changes no worker settings.
+        """Return the rollout after a configuration that changes no existing worker's settings has been applied: it
+        replaces the configuration of the candidate, or of the current generation if there is no candidate.
 
-        `new_pools` lists the pools that did not exist before. If there is a candidate, the workers of these pools
-        belong to the candidate even without new code, because the current generation does not have these pools.
+        `new_pools` lists the pools that the configuration adds. Their workers belong to the candidate, even if the
+        candidate has no new code, because the current generation does not have these pools.
         """
         if self.candidate is not None:
             since = {**self.candidate.since, **dict.fromkeys(new_pools, self.candidate.number)}
@@ -304,14 +304,15 @@ class Rollout:
         return replace(self, current=replace(self.current, config=config, origins=origins))
 
     def promote(self) -> "Rollout":
-        """Return the rollout to use once the candidate's code is loaded: the candidate's configuration is in force."""
+        """Return the rollout in which the candidate's configuration is in force, for use once its code is loaded."""
         return replace(self, promoted=True)
 
     def commit(self) -> "Rollout":
-        """Return the rollout to use once the candidate's workers have taken over: the candidate is the current
-        generation."""
+        """Return the rollout in which the candidate has become the current generation, for use once its workers have
+        taken over."""
         return Rollout(self.candidate, None, last=self.last)
 
     def roll_back(self) -> "Rollout":
-        """Return the rollout to use after the candidate has failed: the previous generation is in force again."""
+        """Return the rollout in which the previous generation is in force again, for use after the candidate has
+        failed."""
         return Rollout(self.current, self.displaced, last=self.last)

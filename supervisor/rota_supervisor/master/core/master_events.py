@@ -105,7 +105,8 @@ class StackFileMade(NamedTuple):
 
 
 class ZygoteReported(NamedTuple):
-    """A packet from the zygote of a generation, or from one of its intermediates.
+    """A packet from the zygote of a generation, or from one of its intermediates. An intermediate is a short-lived
+    process that forks one worker for the zygote and reports it.
 
     If an intermediate dies before it can report its worker, the master creates the report when it sees the worker's pid
     in the slot.
@@ -116,7 +117,8 @@ class ZygoteReported(NamedTuple):
 
 
 class ZygoteGone(NamedTuple):
-    """The channel of a zygote was closed, because the zygote and all its intermediates have ended."""
+    """The channel of a zygote was closed, because the zygote has ended, and so have its intermediates, which are the
+    short-lived processes that fork workers for it."""
 
     slot: int
     nonce: int

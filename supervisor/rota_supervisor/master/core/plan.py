@@ -62,7 +62,8 @@ class Start(NamedTuple):
 
 
 class Signal(NamedTuple):
-    """Send an order to the child in a slot. A child without a process is given up when KILL is sent to it."""
+    """Send an order to the child in a slot. If the child has no process yet because its owner is still being
+    registered, the order KILL cancels its start."""
 
     slot: int
     order: Order
@@ -113,8 +114,8 @@ def _without(members: list[Child], drains: list[Signal]) -> list[Child]:
 
 
 def _check_deadlines(desired: Desired, all_children: list[Child], now: float) -> tuple[list[Action], _Pools, _Pools]:
-    """Return the actions that deadlines require, the children that stay, and the children to kill once their stack is
-    dumped.
+    """Check the deadlines of all children. Return the actions for those that missed one or have to be interrupted, the
+    children that stay, and the children that will be killed once they have written their stacks.
 
     Both groups of children are grouped by pool.
     """
@@ -247,11 +248,12 @@ def _recycle(target: Target, recycling: list[Child], staying: list[Child]) -> li
 
 
 def _surplus_fresh(target: Target, fresh: list[Child], staying: int) -> int:
-    """Return how many fresh children, which are those of the target's generation, are surplus.
+    """Return how many of the fresh children, which are those of the pool's new generation, are too many and have to
+    leave.
 
-    While children of older generations (stale children) remain, the pool may have more children than its target and
-    `surge` allow, because its target was lowered during the rollout. In that case, only fresh children that are not
-    READY are surplus.
+    Fresh children beyond the target are too many. If the target was lowered during a rollout, the fresh children may
+    also be too many together with the `staying` children of older generations. In that case, only fresh children that
+    are not READY have to leave.
     """
     beside_stale = len(fresh) + staying - target.count - target.surge
     unready = sum(child.state is not ChildState.READY for child in fresh)

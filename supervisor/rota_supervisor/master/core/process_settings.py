@@ -40,7 +40,8 @@ class Surroundings:
 
 
 def first_settings(child: Child, config: Config, rank: int, surroundings: Surroundings) -> dict[str, Any]:
-    """Return the settings of a zygote, of the poller with this rank, or of the exporter."""
+    """Return the settings of a zygote, a poller or the exporter. `rank` is used only for a poller: how many other
+    pollers of its generation this node has."""
     match child.role:
         case Role.ZYGOTE:
             log = dataclasses.asdict(resolution.log_settings(config))
@@ -62,14 +63,18 @@ def first_settings(child: Child, config: Config, rank: int, surroundings: Surrou
 
 
 def _calls_to_compare(config: Config) -> messages.ScheduledCalls:
-    """Return the calls that the configured schedules make, so that a zygote can compare them with its tasks. Return no
-    calls if they do not fit into a packet; `rota check` then still makes the same comparison."""
+    """Return the task name and the arguments with which each configured schedule calls its task. A zygote compares them
+    with the tasks that it has imported.
+
+    Return no calls if they do not fit into a packet; `rota check` then still makes the same comparison.
+    """
     calls = calls_of(config)
     return calls if len(json.dumps(calls)) <= messages.MAX_SETTINGS else {}
 
 
 def _server_of_children(config: Config) -> ServerSettings:
-    """Return the server without the user and the password, which children read from shared memory."""
+    """Return the settings of the Redis server for children. The URL has no user and no password, because children read
+    these from shared memory."""
     settings = resolution.server_settings(config)
     return dataclasses.replace(settings, redis_url=without_login(settings.redis_url))
 
@@ -146,7 +151,8 @@ def _settings_of_pool(config: Config, name: str, pool: PoolConfig) -> WorkerSett
 
 
 def poller_settings(config: Config, rank: int) -> PollerSettings:
-    """Return the settings of the poller with this rank."""
+    """Return the settings of a poller. `rank` is the number of pollers that act before it: pollers with a higher rank
+    are on stand-by."""
     return PollerSettings(
         server=_server_of_children(config),
         rank=rank,
@@ -216,8 +222,8 @@ def _filled(kind: type[Any], config: Config) -> dict[str, Any]:
 
 
 def keys_of_difference(old: ChildSettings, new: ChildSettings, keys: Sequence[str], pool: str = "") -> list[str]:
-    """Return those of the configuration keys `keys` that explain why the settings differ. If no key explains the
-    difference in a setting, the name of the setting is listed instead."""
+    """Return those of `keys` (configuration keys whose values have changed) that explain why two settings differ. If
+    none of them explains the difference in a setting, the name of the setting is listed instead."""
     kind = type(new)
     queues = {queue.name for settings in (old, new) for queue in _queues_in(settings)}
     found: list[str] = []

@@ -64,8 +64,8 @@ def renew_when_due(state: MasterState, now: float) -> list[do.Effect]:
 
 
 def _served_tiers(state: MasterState) -> dict[str, tuple[Domain, ...]]:
-    """Return the tiers of each pool whose workers claim tasks. While this node is quiet, no worker claims tasks, and
-    the result is empty."""
+    """Return the queues, by tier, of each pool whose workers claim tasks. While this node is quiet, no worker claims
+    tasks, and the result is empty."""
     served = state.rollout.in_force.pools
     counts = {} if state.quiet.is_requested else state.wanted.counts
     return {pool: served[pool].settings.tiers for pool, count in counts.items() if count}
@@ -78,7 +78,7 @@ def _announced(config: Config) -> tuple[Announced, Mapping[str, ConditionConfig]
 
 
 def _living(state: MasterState) -> list[Child]:
-    """Return the workers whose leases are renewed."""
+    """Return the workers that have an owner and have not exited. Their leases are renewed."""
     workers = state.children.of(Role.WORKER)
     return [child for child in workers if child.owner and child.state is not ChildState.EXITED]
 
@@ -119,7 +119,8 @@ def leases_renewed(state: MasterState, event: master_events.LeasesRenewed, now: 
 
 
 def note_declarations(state: MasterState, now: float) -> bool:
-    """Store the declarations of the generation in force, if its code is loaded. Returns whether they have changed."""
+    """Store the schedules and tasks that the generation in force declares, if its code is loaded. Returns whether they
+    have changed."""
     generation = state.rollout.in_force
     before = state.declarations
     if before.generation is generation or not state.code_of(generation.code).is_loaded:
@@ -150,8 +151,8 @@ def declared_schedules(state: MasterState, now: float) -> tuple[DeclaredSchedule
 
 
 def closed_seen(state: MasterState, event: ClosedSeen, now: float) -> list[do.Effect]:
-    """Handle a reading of the closed queues. Conditions that fail are counted and reported, and the gauge of this
-    node's quiet time is updated."""
+    """Handle a reading of the closed queues. Conditions that could not be evaluated are counted and reported, and the
+    gauge of this node's quiet time is updated."""
     known = state.closed_by_fault
     errors = _condition_errors(state, event.closed)
     effects: list[do.Effect] = [do.AddToCounter(m.CONDITION_ERRORS, (queue,)) for queue in errors]
@@ -170,8 +171,8 @@ def closed_seen(state: MasterState, event: ClosedSeen, now: float) -> list[do.Ef
 
 
 def _condition_errors(state: MasterState, closed: tuple[ClosedQueue, ...]) -> Mapping[str, ClosedQueue]:
-    """Return the queues that are closed because their condition fails, by queue name or pattern. Only one queue is
-    returned for each pattern, because a pattern may match thousands of queues."""
+    """Return the queues that are closed because their condition could not be evaluated, by queue name or pattern. Only
+    one queue is returned for each pattern, because a pattern may match thousands of queues."""
     return {state.label_of_queue(row.queue): row for row in closed if row.error}
 
 

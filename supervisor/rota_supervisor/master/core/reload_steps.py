@@ -106,7 +106,8 @@ def listening_at(state: MasterState, event: ListeningAt, _now: float) -> list[do
 
 
 def zygote_ready(state: MasterState, zygote: Child, now: float) -> list[do.Effect]:
-    """Handle a zygote that has imported all modules. The candidate is promoted if it was waiting for this code."""
+    """Handle a zygote that has imported all modules. If the candidate was waiting for this zygote's code, it is
+    promoted."""
     state.code_of(zygote.generation).is_loaded = True
     return promote_when_loaded(state, now)
 
@@ -176,10 +177,11 @@ def import_failed(state: MasterState, generation: int, module: str, why: str, no
 
 
 def died_starting(state: MasterState, death: Death, now: float) -> list[do.Effect]:
-    """Handle the death of a zygote or worker that was never READY. The candidate is refused if a retry would not help.
+    """Handle the death of a zygote or worker that was never READY. If another try would not help, the candidate is
+    refused.
 
-    A retry would not help if the process hung, or if a zygote was ended by a module that it imported. The first
-    generation is refused only if its zygote hung, because there is no generation to return to.
+    Another try would not help if the process hung, or if a module that a zygote imported ended the zygote. The first
+    generation has no generation before it to return to. It is therefore refused only if its zygote hung.
     """
     child = death.child
     rollout = state.rollout

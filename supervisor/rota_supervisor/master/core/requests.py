@@ -221,7 +221,8 @@ def preview_of(state: MasterState, reload: Reload, faults: Sequence[Fault], now:
 
 
 class _Fleet(NamedTuple):
-    """The desired fleet of the latest generation."""
+    """The latest generation, and the desired state of each pool in it. A preview compares the fleet before the reload
+    with the fleet after it."""
 
     generation: Generation
     targets: Mapping[tuple[Role, str], targets.Target]

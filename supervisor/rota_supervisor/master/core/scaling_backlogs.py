@@ -28,7 +28,7 @@ class Objective(NamedTuple):
 
 
 class Backlogs(NamedTuple):
-    """A summary of the backlogs in earlier rounds, for use in later rounds."""
+    """The facts about the backlogs of a pool's queues that each scaling round keeps for the next one."""
 
     at: float = -math.inf
     ready: Mapping[str, float] = {}  # the number of `countable` tasks of each queue in the last round
@@ -40,7 +40,7 @@ class Backlogs(NamedTuple):
 
 
 def remembered(past: Backlogs, inputs: PoolInputs, now: float) -> Backlogs:
-    """Return `past` with the backlogs of this round added."""
+    """Return `past` with the backlogs that `inputs` reports for this round added."""
     is_new = now - past.at > GAP_SECONDS
     ready = {queue.queue: countable(queue) for queue in inputs.queues}
     running = _mean_running(past.running, inputs.queues)
@@ -58,7 +58,8 @@ def remembered(past: Backlogs, inputs: PoolInputs, now: float) -> Backlogs:
 
 
 def _barred(queues: tuple[QueueBacklog, ...], running: Mapping[str, float]) -> set[str]:
-    """Return the queues that are closed or at their cap. More workers would not start more of their tasks."""
+    """Return the names of the queues whose waiting tasks more workers could not start: those that are closed, and those
+    with about as many running tasks as their cap (the limit on tasks that run at once) permits."""
     return {
         queue.queue
         for queue in queues
@@ -73,7 +74,8 @@ def _grown(before: Mapping[str, float], ready: Mapping[str, float], barred: set[
 
 
 def countable(queue: QueueBacklog) -> float:
-    """Return the number of ready tasks that the rate of the queue permits to start within the objective."""
+    """Return how many ready tasks of a queue count as its backlog. If the queue has a rate, tasks that the rate would
+    not let start within the lag objective do not count, because more workers would not start them sooner."""
     return min(float(queue.ready), queue.rate_per_second * queue.objective_seconds)
 
 
@@ -94,7 +96,9 @@ def steady_growth(past: Backlogs) -> float:
 
 
 def _thinned(growth: tuple[tuple[float, float], ...], now: float) -> tuple[tuple[float, float], ...]:
-    """Return the points to keep: the newest ones, and before them about one for every 5 s of the long window."""
+    """Return the growth history without the points that are no longer needed. A point is a time, and the total growth
+    until then. The last few points are kept. Of the older ones, about one for every 5 s is kept, and none from before
+    the long window."""
     first = next((i for i, (at, _) in enumerate(growth) if at >= now - LONG_SECONDS - _SLACK_SECONDS), 0)
     # The newest points begin at this index and are all kept. The point before them may be dropped.
     last = len(growth) - _NEWEST_POINTS

@@ -53,7 +53,8 @@ class Demand(NamedTuple):
         return sum(waiting for _, waiting, _ in self.backlogs)
 
     def workers(self, slots: float) -> int:
-        """Return the number of workers that provide this many task slots in addition to those of held tasks."""
+        """Return the number of workers that provide this many task slots. Tasks that run for longer than a minute (held
+        tasks) occupy slots too, and these are added."""
         return math.ceil(round((slots + self.held) / self.concurrency, 6))
 
     @property
@@ -62,7 +63,8 @@ class Demand(NamedTuple):
         return self.workers(self.load / UTILIZATION)
 
     def tail(self, share: float = 1.0) -> int:
-        """Return the number of workers with which nearly all tasks wait no longer than `share` of the objective."""
+        """Return how many workers a pool without a backlog needs so that nearly all arriving tasks wait no longer than
+        `share` of the lag objective."""
         if self.objective is None:
             return self.workers(0)
         seconds, target, _ = self.objective
@@ -81,8 +83,8 @@ class Demand(NamedTuple):
         return self.workers(self.load + total)
 
     def holding(self, share: float) -> int:
-        """Return the number of workers that would start each waiting task within `share` of its objective if no more
-        tasks arrived."""
+        """Return how many workers could start every waiting task before its wait reaches `share` of the queue's lag
+        objective, if no more tasks arrived."""
         slots = 0.0
         for queue, waiting, most in self.backlogs:
             horizon = queue.objective_seconds * share - queue.oldest_seconds
@@ -90,8 +92,8 @@ class Demand(NamedTuple):
         return self.workers(slots)
 
     def lag_ratio(self, workers: int) -> float:
-        """Return the largest predicted lag of any queue with this number of workers, divided by the queue's
-        objective."""
+        """Return the predicted lag with this number of workers, divided by the lag objective. If the queues differ,
+        return the largest of their ratios."""
         slots = max(workers * self.concurrency - self.held, 0.1)
         seconds = self.waiting * self.task_seconds / slots
         return max(
@@ -108,8 +110,8 @@ class Demand(NamedTuple):
 
 
 def demand_of(past: Backlogs, inputs: PoolInputs, boot_left: float, now: float) -> tuple[Backlogs, Demand]:
-    """Return the backlogs to remember for the next round, and the current demand. `boot_left` is the time until workers
-    that are starting, or would start now, are ready."""
+    """Return the updated memory of the backlogs for the next round, and the current demand. `boot_left` is the time
+    until workers that are starting, or would start now, are ready."""
     nodes = inputs.nodes
     short, long = _total(node.short for node in nodes), _total(node.long for node in nodes)
     held = sum(node.held for node in nodes)
@@ -153,7 +155,8 @@ def _per_second(window: LoadWindow) -> float:
 
 
 def _without_held(window: LoadWindow, held: int) -> float:
-    """Return the mean time for which a started task occupies a task slot. Held tasks are left out."""
+    """Return the mean time for which a started task occupies a task slot. The time of the held tasks, which have been
+    running for longer than the long window, is subtracted first."""
     occupied = max(0.0, window.occupied_seconds - held * window.seconds)
     return occupied / window.starts if window.starts else 0.0
 
@@ -184,10 +187,11 @@ def _arrivals(short: LoadWindow, long: LoadWindow, past: Backlogs) -> float:
 def _waiting(
     queues: tuple[QueueBacklog, ...], free: int, task_seconds: float, running: Mapping[str, float]
 ) -> Iterable[tuple[QueueBacklog, float, float]]:
-    """Yield each open queue that has tasks for which no slot is free, with the number of these tasks and the most slots
-    that they can use.
+    """Yield each open queue that has more ready tasks than the `free` task slots can take, with two numbers: how many
+    of its tasks are left over, and how many more slots the cap and the rate of the queue let its tasks use.
 
-    By Little's law, a queue with a rate occupies on average as many slots as its rate times the run time of its tasks.
+    A rate limits the slots too: by Little's law, the tasks of the queue occupy on average as many slots as the rate
+    times their run time.
     """
     left = float(free)
     for queue in queues:

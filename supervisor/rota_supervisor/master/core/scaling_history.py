@@ -22,7 +22,8 @@ LONGEST_FREEZE_SECONDS: Final = 960.0
 
 
 class PoolGrowth(NamedTuple):
-    """The growth of a pool, in one or more steps, since the pool last had enough workers for a minute."""
+    """The last growth of a pool, in one or more steps, with measurements of how much throughput the added workers
+    gained. Steps belong to the same growth until, for example, the pool shrinks."""
 
     before: int  # the number of workers before the growth
     starts_before: float  # starts per second before the growth
@@ -50,8 +51,8 @@ class PoolScaling(NamedTuple):
 
 
 def noted(history: PoolScaling, demand: Demand, now: float) -> PoolScaling:
-    """Return the history with this round added, which records how many workers would now keep the lag below half of the
-    objective."""
+    """Return the history with the need of this round added: how many workers would now keep the lag below half of the
+    objective. `may_shrink` compares this number with the current one."""
     holding = max(demand.steady, demand.tail(HELD_SHARE), demand.holding(HELD_SHARE))
     held = history.held if now - history.decided_at <= GAP_SECONDS else ()
     if held and now - held[-1][0] < SHRINK_STEP_SECONDS:
@@ -63,16 +64,16 @@ def noted(history: PoolScaling, demand: Demand, now: float) -> PoolScaling:
 
 
 def may_shrink(history: PoolScaling, now: float) -> bool:
-    """Whether the pool may give up a worker. This requires that even without this worker, the lag would have stayed
-    below half of the objective for the whole shrink delay."""
+    """Whether the pool may give up one worker. It may if, in every round of the last five minutes, fewer workers than
+    it has now would have kept the lag below half of the objective."""
     if not may_step(history, -1, now) or now - history.held[0][0] < SHRINK_SECONDS:
         return False
     return max(workers for _, workers in history.held) < (history.wanted or 0)
 
 
 def may_step(history: PoolScaling, direction: int, now: float) -> bool:
-    """Whether the last step and the last change of direction were long enough ago for a step in this direction, which
-    is 1 for growth and -1 for a shrink."""
+    """Whether the pool may take a step in this direction, which is 1 for growth and -1 for a shrink. It may if its last
+    step and its last change of direction were long enough ago."""
     return now - history.stepped_at >= SHRINK_STEP_SECONDS and not turned_lately(history, direction, now)
 
 
@@ -82,7 +83,8 @@ def turned_lately(history: PoolScaling, direction: int, now: float) -> bool:
 
 
 def is_retrying(history: PoolScaling, now: float) -> bool:
-    """Whether the pool has grown for the first time after a freeze, and the gain of this growth is not known yet."""
+    """Whether the pool has grown again after a freeze of its growth, and it is not known yet whether this has increased
+    the throughput."""
     growth = history.growth
     return (
         history.freezes > 0
@@ -112,8 +114,8 @@ def stepped(history: PoolScaling, wanted: int, demand: Demand, now: float) -> Po
 
 
 def _growth_from(history: PoolScaling, demand: Demand, now: float) -> PoolGrowth:
-    """Return the growth that begins now. Its measurements come from the long window, which is more accurate, unless the
-    number of workers changed in that window."""
+    """Return the growth that begins now, with the throughput before it. The throughput is measured in the long window,
+    which is more accurate, unless the number of workers changed in that window."""
     before = history.wanted or 0
     task_seconds = demand.task_seconds if demand.long_starts >= FEWEST_COMPARED else 0.0
     if now - history.stepped_at >= LONG_SECONDS:
@@ -159,8 +161,9 @@ def judged(history: PoolScaling, demand: Demand, nodes: tuple[NodeLoad, ...], no
 
 
 def _measured(history: PoolScaling, demand: Demand, nodes: tuple[NodeLoad, ...], now: float) -> PoolGrowth | None:
-    """Return the last growth with this round added to its measurement. The measurement begins when all new workers are
-    ready."""
+    """Return the last growth with the starts per second of this round added to its measurement, or None if there is no
+    growth to measure. The measurement begins 2 s after all new workers are ready, and begins again if workers are
+    starting or no task waits."""
     growth = history.growth
     if growth is None:
         return None

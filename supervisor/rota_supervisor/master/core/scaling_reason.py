@@ -25,8 +25,8 @@ _WHOLE_SECONDS: Final = 10  # longer times are shown as whole seconds
 
 
 def reason_of(demand: Demand, workers: int, causes: tuple[str, ...]) -> str:
-    """Return a line with the measurements that led to a number of workers, for example "620 per second, 12 ms each: 7.4
-    busy"."""
+    """Return a line for people with the measurements that led to a number of workers. For example, "620 per second, 12
+    ms each: 7.4 busy" means that 620 tasks per second, which take 12 ms each, keep 7.4 task slots busy."""
     limits = "".join(f"; not more, because {CAUSES[cause]}" for cause in causes[:1])
     return f"{_backlog(demand, workers) or _load(demand)}{limits}"
 
@@ -51,8 +51,8 @@ def _backlog(demand: Demand, workers: int) -> str:
 
 
 def _end(demand: Demand, workers: int) -> str:
-    """Return the last part of the text about a backlog, which is the predicted time until the backlog is drained, or ""
-    if the run time of its tasks is unknown."""
+    """Return the end of the sentence about a backlog: when the backlog will be drained. Return "" if the run time of
+    its tasks is not known."""
     if not demand.task_seconds:
         return ""
     seconds = demand.drain_seconds(workers)

@@ -23,8 +23,8 @@ from rota_supervisor.master.core.state import MasterState, ScaledPoolState
 
 
 def exchange_when_due(state: MasterState, now: float) -> list[do.Effect]:
-    """Begin a round if one is due. A node that no longer scales a pool gives the pool up by making a round without that
-    pool."""
+    """Begin a scaling round if one is due. If this node no longer scales any pool, one more round is made, in which it
+    withdraws its load and its lead from Redis."""
     rounds = state.scaling_rounds
     ranges = _scaled_ranges(state)
     if rounds.is_exchanging or now < rounds.due_at or not (ranges or rounds.pools):
@@ -129,7 +129,8 @@ def _take_share(state: MasterState, pool: str, size: WorkerRange) -> list[do.Eff
 
 
 def _grant(state: MasterState, event: ScalingSeen, ranges: dict[str, WorkerRange]) -> None:
-    """Divide the node's budget of workers among its pools, for the next round."""
+    """Divide this node's budget, which is the most workers that all of its scaled pools may have together, among these
+    pools for the next round."""
     rounds = state.scaling_rounds
     budget = state.config.scaling.budget
     claims = {

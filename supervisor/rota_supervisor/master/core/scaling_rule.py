@@ -97,7 +97,7 @@ class _Bounds(NamedTuple):
     most: int
 
     def clamped(self, workers: int) -> int:
-        """Return the permitted number that is nearest to `workers`."""
+        """Return `workers`, or the nearest number between `least` and `most`."""
         return max(self.least, min(workers, self.most))
 
 
@@ -110,8 +110,8 @@ class _Situation(NamedTuple):
 
 
 def _bounds_of(nodes: tuple[NodeLoad, ...]) -> _Bounds:
-    """Return the sums of the bounds of all nodes. If an operator has set the number of workers of a node, that number
-    is added to each bound."""
+    """Return the bounds of the pool in the whole fleet, which are the sums of the bounds of its nodes. A node whose
+    number of workers was set by an operator adds that number to each sum."""
     by_hand = sum(node.operator for node in nodes if node.operator is not None)
     automatic = [node for node in nodes if node.operator is None]
     return _Bounds(
@@ -122,8 +122,8 @@ def _bounds_of(nodes: tuple[NodeLoad, ...]) -> _Bounds:
 
 
 def _boot_left(history: PoolScaling, nodes: tuple[NodeLoad, ...], now: float) -> float:
-    """Return the seconds until the workers that are starting are ready. If none is starting, return how long new
-    workers would take."""
+    """Return the seconds until the workers that are starting now will be ready. If none is starting, return how long a
+    worker takes to start."""
     boot = max((node.start_seconds for node in nodes), default=0.0)
     if any(node.starting for node in nodes):
         return max(0.0, boot - (now - history.stepped_at))
@@ -189,10 +189,11 @@ def _freezes(history: PoolScaling, seen: _Situation) -> Iterator[str]:
 
 
 def _is_failing(node: NodeLoad) -> bool:
-    """Whether the share of first attempts that fail or crash exceeds one half by more than one standard deviation.
+    """Whether clearly more than half of the first attempts on a node fail or crash, so that more workers would not
+    help.
 
-    The standard deviation is that of fair coin tosses. A single failed attempt is therefore not enough, but two of two
-    are.
+    "Clearly" means by more than one standard deviation of fair coin tosses. One failure of one attempt is therefore not
+    enough, but two of two are.
     """
     window = node.short if node.short.first_attempts >= FEWEST_ATTEMPTS else node.long
     return 2 * window.first_failures - window.first_attempts > math.sqrt(window.first_attempts)

@@ -21,12 +21,11 @@ class BudgetClaim(NamedTuple):
 
 
 def shares(wanted: int, nodes: tuple[NodeLoad, ...]) -> dict[str, int]:
-    """Return how many of the wanted workers each node runs, in proportion to the number of workers that the node may
-    run.
+    """Return how many of a pool's `wanted` workers each node runs, in proportion to the number that the node may run.
 
-    If an operator has set the number of workers of a node, the node runs that number. Each other node runs at least its
-    `least` and at most its `granted` workers. While the pool still has more workers than the budgets permit, a node may
-    run up to its `most`. The result does not depend on the order of the nodes.
+    A node whose number was set by an operator runs that number. Each other node runs at least its `least` and at most
+    its `granted` workers. If that is too few for `wanted`, because the nodes' budgets have just been reduced, a node
+    may run up to its `most` for now. The result does not depend on the order of the nodes.
     """
     found = {node.node: node.operator for node in nodes if node.operator is not None}
     automatic = sorted((node for node in nodes if node.operator is None), key=lambda node: node.node)
@@ -90,8 +89,9 @@ _WISHES: Final[tuple[Callable[[BudgetClaim], int], ...]] = (
 
 
 def _moved(parts: dict[str, int], claims: Mapping[str, BudgetClaim], by_lag: Sequence[str]) -> dict[str, int]:
-    """Return the parts with one worker moved from the pool nearest to its objective to the pool furthest from it, if
-    the latter lacks workers and its lag ratio is clearly higher."""
+    """Return `parts`, which are the numbers of workers that a node's budget gives to its pools, after one worker has
+    moved from the pool nearest to its lag objective to the pool furthest from it. Nothing moves if the latter has
+    enough workers or its lag ratio is not clearly higher."""
     furthest = next((pool for pool in by_lag if parts[pool] < min(claims[pool].needed, claims[pool].most)), None)
     nearest = next((pool for pool in reversed(by_lag) if parts[pool] > claims[pool].least), None)
     if furthest is None or nearest is None:

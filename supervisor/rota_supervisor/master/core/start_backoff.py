@@ -124,8 +124,8 @@ class StartBackoff:
         return counted.after_failed_start(requested_at, now, limits) if counted.flapping else counted
 
     def after_outside_kill(self, requested_at: float, now: float, limits: Restarts) -> "StartBackoff":
-        """Return the back-off after something other than the master or the OOM killer has killed a child that was not
-        READY."""
+        """Return the back-off after a child that was not READY has been killed by something other than the master or
+        the OOM killer."""
         after = self.after_sudden_death if self.ever_ready else self.after_failed_start
         return after(requested_at, now, limits)
 
@@ -141,16 +141,16 @@ class StartBackoff:
         return replace(ready, failures=0, failed_at=-math.inf, wait_until=wait_until)
 
     def after_work(self, requested_at: float) -> "StartBackoff":
-        """Return the back-off after a child has finished a task.
+        """Return the back-off after a child has finished a task, which ends a series of early exits.
 
-        A finished task ends a series of early exits. If the child was requested before the last early exit, nothing
-        changes.
+        If the child was requested before the last early exit, nothing changes, because its work proves nothing about
+        the children that were started later.
         """
         return self if requested_at < self.early_exit_at else self._without_early_exits()
 
     def calmed(self, now: float, limits: Restarts) -> "StartBackoff":
-        """Return the back-off without sudden deaths older than `healthy_seconds`. If a child has been READY for that
-        long, early exits are forgotten too."""
+        """Return the back-off after old trouble has expired. Sudden deaths are forgotten after `healthy_seconds`. Early
+        exits are forgotten when a child has been READY for `healthy_seconds` after the last of them."""
         recent = self._recent(now, limits)
         known = self._without_early_exits() if now - self.ready_at >= limits.healthy_seconds else self
         if len(recent) == len(self.sudden_deaths):
@@ -174,7 +174,8 @@ class StartBackoff:
     # Results
 
     def allowance(self, now: float, starting: int) -> int | None:
-        """Return how many children may be started in addition to `starting`, or None for any number."""
+        """Return how many more children may be started now, if `starting` children are already starting. None means any
+        number."""
         if not self.restrains:
             return None
         return max(0, 1 - starting) if now >= self.wait_until else 0

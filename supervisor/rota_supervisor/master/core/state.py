@@ -107,7 +107,8 @@ class Loading:
 
     @property
     def displaced_reloads(self) -> list[Reload]:
-        """The reloads of the first generation, if this candidate replaced it."""
+        """The reloads that waited for the first generation, if this candidate replaced that generation before it
+        worked. Otherwise the list is empty."""
         return [] if self.displaced is None else self.displaced.reloads
 
 
@@ -286,8 +287,8 @@ class MasterState:
 
     @property
     def shown_closed(self) -> tuple[Closed, ...]:
-        """The closed queues to show. Queues with a failing condition come first, then the queues that have been closed
-        longest."""
+        """The closed queues to show. Queues whose condition could not be evaluated come first, then the queues that
+        have been closed longest."""
         rows = sorted(self.closed, key=lambda row: (not row.error, -row.closed_age_us))[:MOST_CLOSED_SHOWN]
         at = self.closed_at
         return tuple(Closed(row.queue, row.closed_by, row.error, at - row.closed_age_us / MICROSECONDS) for row in rows)
@@ -298,7 +299,8 @@ class MasterState:
         return taken_queues(self.config, self.wanted.counts)
 
     def label_of_queue(self, queue: str) -> str:
-        """Return the metric label under which a queue is counted, based on the patterns in force."""
+        """Return the metric label under which a queue is counted: its own name if the tiers in force list it, and
+        otherwise the longest pattern that matches it."""
         return self.rollout.in_force.queue_labels.of(queue)
 
     def generation_of(self, number: int) -> Generation:
@@ -318,12 +320,12 @@ class MasterState:
         return self.backoffs.get(key, CALM)
 
     def code_of(self, number: int) -> Code:
-        """Return the code that the generation with this number loaded.
+        """Return the record about the code that the generation with this number loaded.
 
         If no generation in use needs that code, the result is an empty record that is not stored.
         """
         return self.codes.get(number) or Code()
 
     def keep_codes(self, generations: Iterable[Generation]) -> None:
-        """Forget the code of all other generations."""
+        """Forget all loaded code except that of these generations."""
         self.codes = {each.code: self.code_of(each.code) for each in generations}

@@ -75,8 +75,8 @@ class Stop:
 
     @property
     def idle_leave_by(self) -> float:
-        """The time at which children that hold no tasks or outcomes are killed while Redis is unreachable, unless
-        `leave_by` is earlier."""
+        """The deadline of children that hold no tasks or outcomes while Redis is unreachable. It is infinite while
+        Redis replies. `leave_by` applies too, and the earlier of the two counts."""
         return self.since + IDLE_SECONDS[self.stage] if self.is_without_redis else math.inf
 
     def after_request(self, now: float, drain_seconds: float, *, at_once: bool) -> "Stop":
@@ -124,7 +124,8 @@ class Stop:
         return workers_by + IDLE_SECONDS[Stage.REST]
 
     def deadlines(self, silent_since: float) -> tuple[float, ...]:
-        """Return the times at which the results of `advance` and `is_over` may change without an event."""
+        """Return the times at which `advance` or `is_over` may return another result although no event has arrived. The
+        master has to wake at these times."""
         return self.leave_by, self.leave_by + REAP_SECONDS, silent_since + AWAY_SECONDS
 
 
@@ -161,18 +162,19 @@ class Scaling:
         }
 
     def holds(self, pool: str, size: WorkerRange) -> bool:
-        """Whether an operator's number takes precedence over the configured number `size`."""
+        """Whether an operator has set a number of workers for the pool that takes precedence over the configured number
+        `size`."""
         return pool in self.operator_counts and size in self.operator_counts[pool].over
 
     def with_count(self, pool: str, count: int, generations: Iterable[Sizes]) -> "Scaling":
-        """Return the scaling with an operator's number for a pool. This number overrides the configured numbers of all
-        these generations."""
+        """Return the scaling after an operator has set the number of workers of a pool to `count`. This number
+        overrides the configured numbers of all these generations."""
         over = frozenset(sizes[pool] for sizes in generations if pool in sizes)
         return replace(self, operator_counts={**self.operator_counts, pool: OperatorCount(count, over)})
 
     def without_count(self, pool: str) -> "Scaling":
-        """Return the scaling without an operator's number for a pool. If the pool has a range of workers, the scaling
-        rule starts from the operator's number."""
+        """Return the scaling after an operator's number for a pool has been removed. If the pool has a range of
+        workers, the scaling rule starts from that number."""
         others = {name: count for name, count in self.operator_counts.items() if name != pool}
         given = self.operator_counts.get(pool)
         return Scaling(others, self.automatic if given is None else {**self.automatic, pool: given.count})
@@ -182,10 +184,12 @@ class Scaling:
         return replace(self, automatic={**self.automatic, **counts})
 
     def after(self, generations: Sequence[Sizes]) -> "Scaling":
-        """Return the scaling without the operators' numbers that these generations have overridden. The first of these
-        generations is the one that a failed reload restores.
+        """Return the scaling after the configuration has changed. An operator's number is dropped if the configured
+        number of its pool was changed after the operator set it, because the later number takes precedence.
 
-        An operator's number that was overridden does not come back when the configuration returns to an earlier number.
+        `generations` has the configured numbers of each generation that may come into force. The first one is the
+        generation to which a failed reload returns. A dropped number does not come back when the configuration returns
+        to an earlier number.
         """
         kept = {
             pool: scaled for pool, scaled in self.operator_counts.items() if generations[0].get(pool) in scaled.over
@@ -226,7 +230,8 @@ def origin_of_count(pool: str, generation: Generation, scaling: Scaling) -> str:
 
 
 def pool_of(order: ScaleOrder, counts: Mapping[str, int]) -> str:
-    """Return the pool to which an order applies. Raises RequestRefused if the order does not name one of the pools."""
+    """Return the pool to which an operator's order applies. Raises RequestRefused if the order does not name one of the
+    pools."""
     pools = ", ".join(counts)
     if order.pool is None and len(counts) > 1:
         raise RequestRefused(f"there is more than one pool; name one of them: {pools}")
@@ -237,8 +242,10 @@ def pool_of(order: ScaleOrder, counts: Mapping[str, int]) -> str:
 
 
 def ordered(order: ScaleOrder, counts: Mapping[str, int]) -> tuple[str, int | None]:
-    """Return the pool to which an order applies, and its new number of workers. The number is None if the order
-    restores the configured number or the scaling rule. Raises RequestRefused."""
+    """Return the pool to which an operator's order applies, and the new number of workers of the pool.
+
+    The number is None if the order restores the configured number or the scaling rule. Raises RequestRefused.
+    """
     pool = pool_of(order, counts)
     if order.number is None:
         return pool, None
@@ -304,7 +311,8 @@ class Desired:
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """The generations of the pools that do not run user code."""
+    """The generations of the pollers and the exporter, which run no user code. They are counted separately from those
+    of the workers."""
 
     pollers: int = 1
     exporter: int = 1

@@ -90,7 +90,8 @@ def _advance_stop(state: MasterState, now: float) -> list[do.Effect]:
 def wake_at(state: MasterState) -> float:
     """Return when the next tick is due if no event wakes the loop earlier.
 
-    Times before the last tick are ignored, because that tick has handled them. They must not wake the loop again.
+    A time before the last tick is ignored. That tick has already handled it, and the loop would otherwise wake at once
+    again and again.
     """
     backoffs = [each.wait_until for each in state.backoffs.values()]
     leases = math.inf if state.leases.is_renewing else state.leases.due_at
@@ -104,8 +105,8 @@ def wake_at(state: MasterState) -> float:
 
 
 def perform(state: MasterState, action: Action, now: float) -> list[do.Effect]:
-    """Update the child that an action concerns, and return the effects. If the action is Start, the child is created
-    first."""
+    """Update the record of the child that an action concerns, and return the effects that carry the action out. If the
+    action is Start, the record is created first."""
     if isinstance(action, Start):
         return _start(state, state.children.add(*action, now))
     child = state.children.in_slot(action.slot)
@@ -152,7 +153,8 @@ def _register_together(state: MasterState, effects: list[do.Effect]) -> list[do.
 
 
 def recover_backoffs(state: MasterState, now: float) -> None:
-    """Drop the back-offs of generations that are no longer in use, and let old failures of other generations expire."""
+    """Drop the back-offs of generations that are no longer in use. In the back-offs of all other generations, let old
+    failures expire."""
     for key, backoff in list(state.backoffs.items()):
         if _is_wanted(key, state.wanted):
             state.backoffs[key] = _proven(state, key, backoff).calmed(now, state.config.restarts)
@@ -161,7 +163,8 @@ def recover_backoffs(state: MasterState, now: float) -> None:
 
 
 def _is_wanted(key: PoolKey, wanted: WantedFleet) -> bool:
-    """Whether this generation of a pool is in force or can come into force."""
+    """Whether the pool and generation in `key` are in use now or may come into use, so that their back-off has to be
+    kept."""
     generations = wanted.rollout.generations
     match key.role:
         case Role.POLLER:

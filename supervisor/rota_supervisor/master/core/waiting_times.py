@@ -13,11 +13,9 @@ ARRIVAL_VARIATION: Final = 1.0
 
 
 def tail_slots(load: float, task_seconds: float, variation: float, objective_seconds: float, target: float) -> int:
-    """Return the smallest number of task slots with which a share `target` of the tasks waits no longer than the
-    objective.
-
-    `load` is the number of slots that are busy on average, which is arrivals per second times seconds per task.
-    """
+    """Return the smallest number of task slots with which at least the share `target` of the tasks wait no longer than
+    the objective. `load` is the number of slots that are busy on average, which is arrivals per second times seconds
+    per task."""
     if load <= 0 or task_seconds <= 0:
         return 0
     spread = (ARRIVAL_VARIATION + variation) / 2 * task_seconds
