@@ -44,7 +44,8 @@ class NotifySocket:
         return cls(address, seconds)
 
     def notify(self, effect: "NotifyManager") -> None:
-        """Send a message. If earlier messages are still unsent and this one is not urgent, drop it."""
+        """Send a message, after any earlier messages that are still unsent. But drop the message if earlier ones remain
+        unsent and it is one of those that are sent regularly, such as the sign of life."""
         if not self.has_room:
             self.flush()
         if self.has_room or not effect.can_wait:

@@ -45,7 +45,7 @@ _MEMORY_EVERY: Final = 4  # the memory of a worker is read only in every fourth 
 
 
 class RunningTasks(NamedTuple):
-    """The tasks that the workers of a pool are running now."""
+    """How many tasks the workers of a pool are running now, and for how long."""
 
     running: int = 0  # the number of running tasks, not counting held tasks
     seconds: float = 0.0  # the total age of these tasks
@@ -102,8 +102,8 @@ class PoolGauge:
         self.timed = frozenset((each.slot, each.nonce) for each in pool.workers if each.start_seconds is not None)
 
     def _read_memory(self, slots: Mapping[ProcessKey, Slot]) -> None:
-        """Read the memory usage of one worker in every fourth round. Workers without a reading come first, then the
-        worker with the oldest reading."""
+        """In every fourth round, read the memory usage of one worker. The next worker is one whose memory has not been
+        read yet. If there is none, it is the worker whose last reading is the oldest."""
         self.private = {key: size for key, size in self.private.items() if key in slots}
         self.rounds += 1
         pids = {key: slot.pid for key, slot in slots.items() if slot.pid > 0}
@@ -234,8 +234,8 @@ def inputs_of(pool: do.ScaledPool, load: NodeLoad, reply: ScalingReply) -> PoolI
 
 
 def backlog_rows(pool: do.ScaledPool, rows: Iterable[Backlog]) -> Iterator[QueueBacklog]:
-    """Yield the queues with ready tasks, with their limits and lag objectives. A row can cover all queues that match a
-    pattern. The row then contains the sum of their limits."""
+    """Yield the backlog of each queue of this pool, together with the queue's limits and lag objective. A row can stand
+    for several queues that match one pattern. Its limits are then the sum of the limits of these queues."""
     shares = {share.name: share for tier in pool.tiers for share in tier.queues}
     patterns = [name for name, share in shares.items() if share.is_pattern]
     for row in rows:

@@ -308,7 +308,7 @@ class _Master:
         self._options.spawner.close()
 
     def _rung(self) -> None:
-        """Wake the loop. This method is called when a child has requested that its slot be read."""
+        """Wake the loop. This method is called when a child has notified the master that its slot should be read."""
         self._inbox.wake.set()
         self._claims.rung()
 
