@@ -31,7 +31,7 @@ class Run(NamedTuple):
 
 
 class Check(NamedTuple):
-    """A condition that must hold, whether it holds, and the observed values in words."""
+    """A condition that must hold at the end of the demo, whether it holds, and the observed values as text for people."""
 
     name: str
     ok: bool
