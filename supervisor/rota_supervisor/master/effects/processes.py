@@ -264,7 +264,8 @@ class Processes:
     # Messages
 
     def receive(self) -> Iterator[Event]:
-        """Yield the events that zygotes, and the short-lived processes with which they fork workers, have sent so far."""
+        """Yield the events that zygotes, and the short-lived processes with which they fork workers, have sent by now.
+        """
         for line in list(self._zygotes):
             for message in line.read():
                 yield from self._events_of(line, message)
