@@ -45,9 +45,8 @@ def fields_of(found: TaskStatus) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True)
 class TimelineRow:
-    """An event in the life of a task. The times of failed attempts were measured by the clock of the node, and all
-    others by the clock of Redis.
-    """
+    """An event in the life of a task. The times at which a failed attempt started and ended were measured by the clock
+    of the node on which it ran. All other times were measured by the clock of Redis."""
 
     at: datetime
     what: str
@@ -66,9 +65,11 @@ def timeline_of(found: TaskStatus) -> list[TimelineRow]:
 
 
 def _beginning(found: TaskStatus) -> Iterator[TimelineRow]:
-    """Yield when the next attempt is due, and when the task became ready for this attempt. If the task was enqueued to
-    run at once, and was never retried or given back, its due time is also the time at which it was enqueued. In all
-    other cases, the time of the enqueue is not known.
+    """Yield the events that precede the current or next attempt: the time at which the task was due or was given back,
+    and the time at which it became ready.
+
+    A task that was enqueued to run at once was due at the time of its enqueue, so its first event is the enqueue. If
+    the task was delayed, retried or given back, the time of the enqueue is not known.
     """
     attempt = f"attempt {found.attempts[-1].attempt + 1}" if found.attempts else ""
     if found.due_at and found.kind == Kind.RECOVERED.label:
