@@ -53,7 +53,7 @@ class NotifySocket:
 
     @property
     def has_room(self) -> bool:
-        """Whether all earlier messages have been sent."""
+        """Whether all earlier messages have been sent, so that a new one does not have to wait."""
         return not self._waiting
 
     def send(self, message: str) -> None:

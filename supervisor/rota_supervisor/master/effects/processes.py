@@ -264,8 +264,8 @@ class Processes:
     # Messages
 
     def receive(self) -> Iterator[Event]:
-        """Yield the events that zygotes, and the short-lived processes with which they fork workers, have sent by now.
-        """
+        """Yield the events that have arrived from zygotes and from the short-lived processes with which they fork
+        workers."""
         for line in list(self._zygotes):
             for message in line.read():
                 yield from self._events_of(line, message)

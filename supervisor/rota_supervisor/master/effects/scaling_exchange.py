@@ -1,6 +1,7 @@
 """The data that nodes exchange through Redis to scale the pools whose number of workers is a range. The master measures
-and publishes the load of each pool on this node. If this node leads the pool, the master also reads the inputs of the
-next decision.
+and publishes the load of each pool on this node. One node leads each pool: it decides the number of workers for the
+whole fleet. The master of that node also reads the loads of the other nodes and the backlogs of the queues, from which
+the next decision is made.
 
 An exchange takes place twice a second, unless all pools have a fixed number of workers.
 """
@@ -121,7 +122,7 @@ def _read_loads(slots: Mapping[ProcessKey, Slot], at_ns: int) -> Iterator[Worker
 
 
 def running_in(slots: Iterable[Slot], at_ns: int) -> RunningTasks:
-    """Return how many tasks these workers are running and the total age of the tasks."""
+    """Return how many tasks these workers are running, and for how long all of them together have been running."""
     ages = [at_ns - task.started_ns for slot in slots for task in slot.running_times()]
     ages = [age for age in ages if 0 <= age <= at_ns]  # A task may have overwritten its start time.
     recent = [age for age in ages if age <= _LONG_NS]
@@ -129,9 +130,9 @@ def running_in(slots: Iterable[Slot], at_ns: int) -> RunningTasks:
 
 
 def most_of(pool: do.ScaledPool, present: int, resources: NodeResources, private: int) -> tuple[int, str]:
-    """Return the maximum number of workers that the pool can have on this node, and what limits it: "memory", "cpu", or
-    "" if only the configuration does. `present`: the pool's current number of workers on this node. `private`: the
-    memory of the largest worker in bytes, or 0 if unknown."""
+    """Return how many workers the pool can have on this node at most, and the resource that limits this number:
+    "memory", "cpu", or "" if only the configuration limits it. `present`: how many workers the pool has on this node
+    now. `private`: how many bytes the largest worker needs, or 0 if this is not known."""
     limits = [(pool.most, "")]
     if resources.is_cpu_busy:
         limits.append((max(present, pool.least), "cpu"))
@@ -142,7 +143,8 @@ def most_of(pool: do.ScaledPool, present: int, resources: NodeResources, private
 
 @dataclass(slots=True)
 class KnownDecision:
-    """The current decision about a pool, and whether this node leads the pool, as in the last reply from Redis."""
+    """The number of workers last decided for a pool of the whole fleet, and whether this node leads the pool, which
+    means that it makes the decisions. Both are taken from the last reply of Redis."""
 
     leads: bool = False
     number: int = NO_DECISION
@@ -151,8 +153,9 @@ class KnownDecision:
 
 @dataclass(slots=True, eq=False, repr=False)
 class ScalingExchange:
-    """The exchange of loads and decisions with the other nodes. The calls run in the background over the master's
-    connection. `node`: the name of this node in Redis."""
+    """The exchange with the other nodes about scaling: each node reports the load of its workers, and the leader of a
+    pool decides the number of workers. The calls run in the background over the master's connection. `node`: the name
+    of this node in Redis."""
 
     _connection: AioConnection
     _store: ScalingStore
@@ -226,8 +229,8 @@ class ScalingExchange:
 
 
 def inputs_of(pool: do.ScaledPool, load: NodeLoad, reply: ScalingReply) -> PoolInputs:
-    """Return the inputs of the next decision about the pool: the loads of all nodes, and the backlogs from the
-    reply."""
+    """Return the inputs of the next decision about the pool: the load of this node, the loads of the other nodes, and
+    the backlogs of the queues. All but the load of this node are in the reply."""
     others = (load_in(text, node) for node, text in sorted(reply.loads.items()))
     nodes = (load, *(other for other in others if other is not None))
     return PoolInputs(pool.pool, nodes, tuple(backlog_rows(pool, reply.backlog)))

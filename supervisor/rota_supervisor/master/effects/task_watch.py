@@ -123,10 +123,9 @@ def cancelled_in(
 
 @dataclass(slots=True, eq=False, repr=False)
 class Orders:
-    """The receiver of orders to cancel. It reports each order whose task runs on this node. `key`: the key of the list
-    with the orders for this node. `works`: an event that is set while the master's main connection works. While it is
-    not set, this class does not call the server.
-    """
+    """The receiver of orders to cancel. It reports each order to the core if the task of the order runs on this node.
+    `key`: the key of the list with the orders for this node. `works`: an event that is set while the master's main
+    connection works. While it is not set, this class does not call the server."""
 
     _connection: AioConnection
     _key: str
@@ -199,7 +198,8 @@ class TaskProgress(NamedTuple):
 
 @dataclass(slots=True, eq=False, repr=False)
 class ProgressCopier:
-    """The copier of progress from the slots to Redis. About once a second, it sends all changes together.
+    """The copier of the progress that tasks report in their workers' slots. About once a second, it sends all changes
+    to Redis together.
 
     If no task reports progress, a round reads only one word of memory for each task. `_known`: the progress that has
     already been sent to Redis.
