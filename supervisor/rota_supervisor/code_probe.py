@@ -1,4 +1,5 @@
-"""Queries that need the application's code. Each query runs in a separate process (`rota_supervisor.task_modules`).
+"""Queries that need the application's code, for example which tasks its modules define. Each query runs in a separate
+process (`rota_supervisor.task_modules`), which imports the code.
 
 A query therefore ends within a time limit, whatever the code does. The process that makes the query is not affected by
 the application's code, threads or child processes.

@@ -57,9 +57,8 @@ class TimelineRow:
 
 
 def timeline_of(found: TaskStatus) -> list[TimelineRow]:
-    """Return all known events in the life of a task, in order of time. The reason for the end of a dead task is taken
-    from its death record.
-    """
+    """Return all known events in the life of a task, in order of time. The last event of a dead task contains the
+    reason from its death record."""
     moments = [*_beginning(found), *(moment for each in found.attempts for moment in _of_attempt(each)), *_end(found)]
     return sorted(moments, key=attrgetter("at"))  # The sort is stable, so events of the same time keep their order.
 

@@ -242,7 +242,7 @@ class NodeThroughput(NamedTuple):
         return json.dumps(self).encode()
 
     def added_to(self, report: NodeReport) -> NodeReport:
-        """Return a copy of the node's report that includes these values."""
+        """Return a copy of the node's report to which the throughput and the lag are added."""
         added = self._asdict()
         del added["at"]
         return report._replace(**added)

@@ -63,7 +63,7 @@ class Usage:
 
 
 def usage_of(pid: int) -> Usage | None:
-    """Return the resource usage of the process, or None if it has ended."""
+    """Return the resource usage of the process `pid`, or None if it has ended."""
     try:
         numbers = _stat(pid)
         return Usage(numbers[_RESIDENT_PAGES] * _PAGE_BYTES, _cpu_seconds(numbers), _open_fds(pid))
@@ -201,7 +201,8 @@ def keep_mapped(fd: int) -> None:
 
 
 def give_memory_back() -> None:
-    """Return memory to the kernel that was used only for imports and for checks at the start (0.2 MB)."""
+    """Return memory to the kernel that was needed only for the imports and the checks at the start of this process, and
+    is unused now (0.2 MB)."""
     gc.collect()
     trim = getattr(_LIBC, "malloc_trim", None)  # only glibc has this function
     if trim is not None:

@@ -374,10 +374,11 @@ def _faults_of_adoption(connection: Connection, config: Config) -> list[str]:
 def faults_of_permissions(
     forbidden: list[str], source: str = "", *, user: str = "<user>", namespace: str = ""
 ) -> list[str]:
-    """Return a message with the missing permissions and the command that grants them, or [] if none are missing.
+    """Return a list with one message that names the missing permissions and the command that grants them, or [] if
+    `forbidden` is empty.
 
-    `source` is the key of the legacy list for which the commands are needed. If it is "", they are needed for the keys
-    of `namespace`.
+    `source`: the key of the legacy list on which the commands are needed, or "" if they are needed on the keys of
+    `namespace`.
     """
     if not forbidden:
         return []

@@ -115,7 +115,8 @@ def declared_schedules() -> list[tuple[str, str]]:
 
 
 def misfits(calls: ScheduledCalls) -> Iterator[str]:
-    """Yield a message for each schedule in the configuration whose arguments do not fit its task."""
+    """Yield a message for each schedule of the configuration whose arguments do not fit the parameters of its task.
+    `calls`: the task and the arguments of each schedule."""
     for schedule, (name, args, kwargs) in calls.items():
         task = default_registry.get(name)
         try:

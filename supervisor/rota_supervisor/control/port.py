@@ -92,12 +92,13 @@ def folders_of_sockets(environment: Mapping[str, str], uid: int) -> list[Path]:
 
 
 def folders_of_services(root: Path = SERVICES) -> list[Path]:
-    """Return the folders that systemd created for units with `RuntimeDirectory=rota` or `rota-NAME`."""
+    """Return those folders in `root` that systemd created for units with `RuntimeDirectory=rota` or `rota-NAME`."""
     return [folder for folder in (root / "rota", *sorted(root.glob("rota-*"))) if folder.is_dir()]
 
 
 def is_of_service(folder: Path, environment: Mapping[str, str]) -> bool:
-    """Whether systemd created this folder for the unit of this process. The unit's group may use the socket in it."""
+    """Whether systemd created this folder for the unit of this process. In such a folder, the control socket may also
+    be used by the unit's group."""
     return str(folder) == environment.get("RUNTIME_DIRECTORY", "").partition(":")[0]
 
 
