@@ -399,8 +399,8 @@ def rows_by_task(processes: Iterable[Mapping[str, Any]]) -> list[Json]:
 
 
 class WorkerLoad(NamedTuple):
-    """What one worker adds to the sums in the report of its node: its running tasks, its concurrency, and whether it is
-    quiet."""
+    """The values that one worker adds to the sums in the report of its node: its running tasks, its concurrency, and
+    whether it is quiet."""
 
     tasks: int
     concurrency: int

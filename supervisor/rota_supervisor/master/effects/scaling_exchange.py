@@ -46,7 +46,7 @@ _MEMORY_EVERY: Final = 4  # the memory of a worker is read only in every fourth 
 
 
 class RunningTasks(NamedTuple):
-    """How many tasks the workers of a pool are running now, and for how long."""
+    """The number and the total age of the tasks that the workers of a pool are running now."""
 
     running: int = 0  # the number of running tasks, not counting held tasks
     seconds: float = 0.0  # the total age of these tasks
