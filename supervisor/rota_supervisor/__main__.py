@@ -1,9 +1,9 @@
 """The entry point of `rota`, and of `python -m rota_supervisor`.
 
 Before its heavy imports, `rota run` blocks the signals that the master handles. The kernel keeps blocked signals until
-the master's loop reads them. Without this, a TERM that arrives during the imports would be lost in a container, where
-the kernel ignores a TERM for process 1 that has no handler. Outside of a container, the TERM would kill this process
-before its start is complete.
+the master's loop reads them. Without this, a TERM that arrives during the imports would be lost if this process is
+process 1 of a container, because the kernel discards signals for which process 1 has no handler. Otherwise, the TERM
+would kill this process before its start is complete.
 """
 
 import io

@@ -109,9 +109,8 @@ def _member_task(slot: Slot, task: TaskInSlot, now_ns: int) -> MemberTask:
 
 
 class HeartbeatLimits(NamedTuple):
-    """The intervals within which processes must send heartbeats: the master every `tick_seconds`, and a child every
-    `beat_seconds` while it runs no task. A process from which none has come for longer is not healthy. For the master,
-    the check allows LIVE_TICKS intervals."""
+    """The intervals within which processes must send heartbeats: the master every `tick_seconds`, and a child that runs
+    no task every `beat_seconds`. The health checks allow the master LIVE_TICKS of its intervals."""
 
     tick_seconds: float
     beat_seconds: float

@@ -122,7 +122,8 @@ def _read_loads(slots: Mapping[ProcessKey, Slot], at_ns: int) -> Iterator[Worker
 
 
 def running_in(slots: Iterable[Slot], at_ns: int) -> RunningTasks:
-    """Return how many tasks these workers are running, and for how long all of them together have been running."""
+    """Return the number and the total age of the tasks that these workers are running. Tasks that have been running for
+    longer than the long window are only counted, as `held`."""
     ages = [at_ns - task.started_ns for slot in slots for task in slot.running_times()]
     ages = [age for age in ages if 0 <= age <= at_ns]  # A task may have overwritten its start time.
     recent = [age for age in ages if age <= _LONG_NS]
@@ -143,8 +144,8 @@ def most_of(pool: do.ScaledPool, present: int, resources: NodeResources, private
 
 @dataclass(slots=True)
 class KnownDecision:
-    """The number of workers last decided for a pool of the whole fleet, and whether this node leads the pool, which
-    means that it makes the decisions. Both are taken from the last reply of Redis."""
+    """The last decision about how many workers a pool has in the whole fleet, and whether this node leads the pool,
+    which means that it makes the decisions. Both are taken from the last reply of Redis."""
 
     leads: bool = False
     number: int = NO_DECISION
