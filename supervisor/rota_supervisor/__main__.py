@@ -1,8 +1,9 @@
 """The entry point of `rota`, and of `python -m rota_supervisor`.
 
 Before its heavy imports, `rota run` blocks the signals that the master handles. The kernel keeps blocked signals until
-the master's loop reads them. Otherwise, a TERM that arrives during the imports would be lost if this process is process
-1 of a container, and would kill any other process before its start is complete.
+the master's loop reads them. Without this, a TERM that arrives during the imports would be lost if this process is
+process 1 of a container, because the kernel discards signals for which process 1 has no handler. Otherwise, the TERM
+would kill this process before its start is complete.
 """
 
 import io

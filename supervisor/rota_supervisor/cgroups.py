@@ -44,14 +44,15 @@ def read_cgroup(groups: str, mounted: Path = MOUNTED) -> CgroupReading:
 
 
 def _own_groups(groups: str) -> Iterator[tuple[str, str]]:
-    """Yield each controller with the path of the process's group. The controller "" stands for version 2."""
+    """Yield the name of each controller, for example `memory`, and the path of the control group to which the process
+    belongs for this controller. Under version 2, one group is for all controllers, and the name is ""."""
     for line in groups.splitlines():
         _, names, path = line.split(":", 2)
         yield from ((name, path) for name in names.split(","))
 
 
 def _levels(mounted: Path, path: str) -> list[Path]:
-    """Return the folders of a group and of the groups above it.
+    """Return the folder of the control group at `path`, and the folders of the groups above it.
 
     In a container, the path may be valid only on the host. In that case, the container's group is at the mount point
     itself.

@@ -73,8 +73,9 @@ class EnteredChild:
 
 
 def enter(pid: int) -> EnteredChild:
-    """Enter the slot of this child as the process `pid`. Raises SystemExit if the master has died, has another version,
-    or has given the slot to another process."""
+    """Wait for the first message of the master, and enter the slot that it assigns to this process, whose pid is `pid`.
+    Raises SystemExit if the master has died, runs another version of this package, or has assigned the slot to another
+    process in the meantime."""
     sys.excepthook = print_crash
     channel = socket.socket(fileno=CHANNEL_FD)
     channel.set_inheritable(False)
@@ -104,8 +105,9 @@ def enter(pid: int) -> EnteredChild:
 
 
 def leave_stacks_in(fd: int | None, *, all_threads: bool = True) -> None:
-    """Write stacks to the file `fd` from now on, and unblock the signals that request them. If there is no file, stderr
-    is used, because otherwise STACK_SIGNAL would end the process.
+    """Install the handlers that write stacks to the file `fd` on request or after a fatal error, and unblock the
+    signals that they handle. If `fd` is None, the stacks are written to stderr. Without a handler, STACK_SIGNAL would
+    end the process.
 
     With `all_threads`, the handler also reads the frames of the other threads. This is dangerous, because the handler
     holds no lock. If a running thread frees a frame in the meantime, the process ends with SIGSEGV.
@@ -142,16 +144,16 @@ def block_signals_at_exit() -> None:
 
 
 def _stop_writing_stacks() -> None:
-    """Ignore STACK_SIGNAL, and give a thread that is handling it time to finish. The handler reads the stack of this
-    thread, and would crash if that stack were removed in the meantime."""
+    """Ignore STACK_SIGNAL, and give a thread that is handling it time to finish. The handler, in that other thread,
+    also reads the stack of the calling thread. It would crash if the interpreter removed that stack in the meantime."""
     faulthandler.unregister(STACK_SIGNAL)
     if threading.active_count() > 1:
         time.sleep(_STACK_SECONDS)
 
 
 def leave_no_stacks() -> None:
-    """Undo a call of `leave_stacks_in` that was made before this process was forked. From now on, STACK_SIGNAL stays
-    pending."""
+    """Undo a call of `leave_stacks_in` that was made before this process was forked. From now on, STACK_SIGNAL is
+    blocked. If it arrives, it stays pending until this process unblocks it."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {STACK_SIGNAL})
     faulthandler.unregister(STACK_SIGNAL)
     signal.signal(STACK_SIGNAL, signal.SIG_DFL)  # An ignored signal would not stay pending.
@@ -239,8 +241,8 @@ def _spawn(module: str, targets: Mapping[int, int]) -> int:
 
 @contextlib.contextmanager
 def _moved_up(targets: Mapping[int, int]) -> Iterator[dict[int, int]]:
-    """Yield copies of the descriptors by target. The numbers of the copies are above all targets, so that no dup2
-    overwrites a source that is needed later."""
+    """Copy the descriptors to numbers above all targets, and yield a mapping from each target to its copy. Without
+    this, the dup2 to one target could overwrite a descriptor that is still to be copied to another target."""
     copies: dict[int, int] = {}
     try:
         for target, source in targets.items():

@@ -1,4 +1,5 @@
-"""Queries that need the application's code. Each query runs in a separate process (`rota_supervisor.task_modules`).
+"""Queries that need the application's code, for example which tasks its modules define. Each query runs in a separate
+process (`rota_supervisor.task_modules`), which imports the code.
 
 A query therefore ends within a time limit, whatever the code does. The process that makes the query is not affected by
 the application's code, threads or child processes.
@@ -35,7 +36,7 @@ class TookTooLong(ProbeFailed):
 
 
 class FaultReply(TypedDict):
-    """The reply if a provider has failed."""
+    """The reply to a query for the login, if the credentials provider gave none."""
 
     error: str
     is_fault: bool  # whether a person must change the provider or its setting
@@ -103,7 +104,8 @@ def _ending(status: int | None) -> str:
 
 
 def fetch_login(provider: str, folder: str, seconds: float = PROVIDER_SECONDS) -> Login:
-    """Query a provider, and return the login. Raises ProviderFault or LoginUnknown."""
+    """Run a credentials provider of the application in a separate process, and return the login that it gives. Raises
+    ProviderFault if a person must change the provider or its setting, and LoginUnknown for other failures."""
     try:
         reply = query_code(folder, (), {"provider": provider}, seconds)
     except (ProbeFailed, OSError) as error:
@@ -114,10 +116,11 @@ def fetch_login(provider: str, folder: str, seconds: float = PROVIDER_SECONDS) -
 
 
 def login_reply(login: Login) -> dict[str, Any]:
-    """Return the reply from which `fetch_login` recreates the login."""
+    """Return the login as a JSON object, which the separate process sends as its reply to `fetch_login`."""
     return login._asdict()
 
 
 def fault_reply(error: LoginUnknown) -> FaultReply:
-    """Return the reply from which `fetch_login` recreates the error."""
+    """Return the error as a JSON object, which the separate process sends as its reply to `fetch_login`. From the
+    object, `fetch_login` recreates the error."""
     return FaultReply(error=str(error), is_fault=isinstance(error, ProviderFault))

@@ -214,8 +214,8 @@ class _Supervised:
                 self._process = _Process.spawn(self._recipe)
 
     def _stopped_or(self, fd: int | None, seconds: float) -> bool:
-        """Wait until a descriptor is readable, or for `seconds` if `fd` is None. Return whether `stop` was called in
-        the meantime."""
+        """Wait until `stop` is called or the descriptor `fd` is readable. If `fd` is None, wait until `stop` is called
+        or `seconds` have passed. Returns whether `stop` was called."""
         poller = select.poll()
         poller.register(self._stopping, select.POLLIN)
         if fd is not None:

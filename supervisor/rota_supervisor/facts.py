@@ -45,9 +45,8 @@ def fields_of(found: TaskStatus) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True)
 class TimelineRow:
-    """An event in the life of a task. The times of failed attempts were measured by the clock of the node, and all
-    others by the clock of Redis.
-    """
+    """An event in the life of a task. The times at which a failed attempt started and ended were measured by the clock
+    of the node on which it ran. All other times were measured by the clock of Redis."""
 
     at: datetime
     what: str
@@ -58,17 +57,18 @@ class TimelineRow:
 
 
 def timeline_of(found: TaskStatus) -> list[TimelineRow]:
-    """Return all known events in the life of a task, in order of time. The reason for the end of a dead task is taken
-    from its death record.
-    """
+    """Return all known events in the life of a task, in order of time. The last event of a dead task contains the
+    reason from its death record."""
     moments = [*_beginning(found), *(moment for each in found.attempts for moment in _of_attempt(each)), *_end(found)]
     return sorted(moments, key=attrgetter("at"))  # The sort is stable, so events of the same time keep their order.
 
 
 def _beginning(found: TaskStatus) -> Iterator[TimelineRow]:
-    """Yield when the next attempt is due, and when the task became ready for this attempt. If the task was enqueued to
-    run at once, and was never retried or given back, its due time is also the time at which it was enqueued. In all
-    other cases, the time of the enqueue is not known.
+    """Yield the events that precede the current or next attempt: the time at which the task was due or was given back,
+    and the time at which it became ready.
+
+    A task that was enqueued to run at once was due at the time of its enqueue, so its first event is the enqueue. If
+    the task was delayed, retried or given back, the time of the enqueue is not known.
     """
     attempt = f"attempt {found.attempts[-1].attempt + 1}" if found.attempts else ""
     if found.due_at and found.kind == Kind.RECOVERED.label:

@@ -109,8 +109,8 @@ def _member_task(slot: Slot, task: TaskInSlot, now_ns: int) -> MemberTask:
 
 
 class HeartbeatLimits(NamedTuple):
-    """The longest permitted times without a heartbeat. The master sends one every `tick_seconds`. A child that runs no
-    task must send one within `beat_seconds`."""
+    """The intervals within which processes must send heartbeats: the master every `tick_seconds`, and a child that runs
+    no task every `beat_seconds`. The health checks allow the master LIVE_TICKS of its intervals."""
 
     tick_seconds: float
     beat_seconds: float
@@ -220,8 +220,9 @@ def _one_serves(role: Role, members: Iterable[Member], beat_seconds: float) -> H
 
 
 def serves(member: Member, beat_seconds: float) -> bool:
-    """Whether a worker or poller is doing its work. For a process that runs a single task, the deadline of the task
-    decides. For any other process, the heartbeat decides."""
+    """Whether a worker or poller is doing its work. A worker that runs one task at a time cannot send heartbeats while
+    it runs a task. It therefore counts as working until the deadline of the task. In all other cases, the process must
+    be idle or busy, and must have sent a heartbeat within the last `beat_seconds`."""
     only_task = member.tasks[0] if member.tasks and member.concurrency <= 1 else None
     if member.phase is Phase.BUSY and only_task is not None and only_task.left_seconds > 0:
         return True
@@ -264,7 +265,7 @@ class ProcessSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class PoolSnapshot:
-    """The facts about a pool from the master, the pool's back-off, and the number of tasks that the pool is running."""
+    """The facts about a pool from the master, the state of the pool, and how many tasks it is running."""
 
     facts: PoolFacts
     state: PoolState
@@ -289,8 +290,8 @@ class FleetSnapshot:
     processes: tuple[ProcessSnapshot, ...]
 
     def with_shortages(self, seconds: Mapping[str, float]) -> "FleetSnapshot":
-        """Return a copy of the fleet with the time for which each pool has lacked workers. The time is 0 for a pool
-        that is not listed in `seconds`."""
+        """Return a copy of this snapshot in which each pool has the time for which it has lacked workers. `seconds`
+        maps pools to this time. A pool that is not in `seconds` gets 0."""
         pools = (replace(pool, short_seconds=seconds.get(pool.facts.name, 0.0)) for pool in self.pools)
         return replace(self, pools=tuple(pools))
 
@@ -352,7 +353,8 @@ def snapshot(
 
 
 def state_of(members: Iterable[Member]) -> str:
-    """Return the state of the fleet according to the master's process, or LOST if there is no such process."""
+    """Return the state of the fleet, which the master's process reports in its slot. Returns LOST if there is no such
+    process."""
     master = next((member for member in members if member.role is Role.MASTER), None)
     return LOST if master is None else FLEET_STATES.get(master.phase, LOST)
 
@@ -396,7 +398,8 @@ def rows_by_task(processes: Iterable[Mapping[str, Any]]) -> list[Json]:
 
 
 class WorkerLoad(NamedTuple):
-    """The contribution of one worker to the report of its node."""
+    """The values that one worker adds to the sums in the report of its node: its running tasks, its concurrency, and
+    whether it is quiet."""
 
     tasks: int
     concurrency: int

@@ -46,7 +46,7 @@ class BackoffRow(TypedDict):
 
 
 class PoolInBackoff(NamedTuple):
-    """A pool or role whose next start is delayed by a back-off."""
+    """A pool of workers, or a role without pools such as the poller, whose next child is started only after a pause."""
 
     role: str
     pool: str
@@ -141,7 +141,7 @@ def dead_child(death: Mapping[str, Any]) -> str:
 
 
 def cause_of_death(death: Mapping[str, Any]) -> str:
-    """Return the cause of the child's death."""
+    """Return the cause of a child's death, as text for people if the death has such a text."""
     return str(death.get("words") or death.get("reason"))
 
 
@@ -242,7 +242,7 @@ class NodeThroughput(NamedTuple):
         return json.dumps(self).encode()
 
     def added_to(self, report: NodeReport) -> NodeReport:
-        """Return a copy of the node's report that includes these values."""
+        """Return a copy of the node's report to which the throughput and the lag are added."""
         added = self._asdict()
         del added["at"]
         return report._replace(**added)

@@ -2,7 +2,8 @@
 SOCK_SEQPACKET sockets.
 
 A packet arrives either complete or not at all, even if several processes write to one socket, as a zygote and its
-intermediates do. In Python, each message is a named tuple. The name of its class is the `type` in the packet.
+intermediates do. An intermediate is a short-lived process that the zygote forks, and that forks one worker. In Python,
+each message is a named tuple. The name of its class is the `type` in the packet.
 """
 
 import array
@@ -73,8 +74,8 @@ class ZygoteSettings(NamedTuple):
 
 
 class PoolSettings(NamedTuple):
-    """The settings of a pool's workers, as a text from `settings_to_json`. They are sent before the first Fork for the
-    pool."""
+    """The settings of a pool's workers, as a text from `settings_to_json`. They are sent before the first request to
+    fork a worker of the pool."""
 
     name: str
     settings: str
@@ -84,8 +85,9 @@ class PoolSettings(NamedTuple):
 
 
 class Slots(NamedTuple):
-    """A message with the descriptor of the slots' shared memory, for the workers that the zygote will fork. The message
-    is sent at once, but the zygote reads it only after its imports."""
+    """A message with the descriptor of the slots' shared memory, which the workers of this zygote need. The message is
+    sent at once, but the zygote reads it only after its imports, so that the imported modules cannot access the memory.
+    """
 
 
 class Fork(NamedTuple):
@@ -112,7 +114,8 @@ class Importing(NamedTuple):
 
 
 class Imported(NamedTuple):
-    """Some of the tasks that the modules define, as pairs of task name and queue."""
+    """Some of the tasks that the imported modules define. Each task is a pair of its name and its queue. If there are
+    many tasks, several of these messages are sent."""
 
     tasks: tuple[tuple[str, str], ...]
 
@@ -131,7 +134,8 @@ class Warned(NamedTuple):
 
 
 class Ready(NamedTuple):
-    """All modules have been imported and frozen, and the zygote accepts Fork requests."""
+    """The zygote has imported all modules and accepts Fork requests. Its objects are exempt from garbage collection
+    from now on, so that workers keep sharing their memory."""
 
     modules: int
     objects: int
@@ -151,7 +155,8 @@ class ImportFailed(NamedTuple):
 
 
 class Spawned(NamedTuple):
-    """A worker has started. The intermediate that forked the worker sends this message before it exits."""
+    """A worker has started. The sender is the short-lived process that forked the worker, which exits after this
+    message."""
 
     slot: int
     nonce: int
@@ -159,7 +164,7 @@ class Spawned(NamedTuple):
 
 
 class ForkFailed(NamedTuple):
-    """The kernel refused to fork."""
+    """A requested worker was not started, because the kernel refused to fork a process."""
 
     slot: int
     nonce: int

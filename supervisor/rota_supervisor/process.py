@@ -63,7 +63,7 @@ class Usage:
 
 
 def usage_of(pid: int) -> Usage | None:
-    """Return the resource usage of the process, or None if it has ended."""
+    """Return the resource usage of the process `pid`, or None if it has ended."""
     try:
         numbers = _stat(pid)
         return Usage(numbers[_RESIDENT_PAGES] * _PAGE_BYTES, _cpu_seconds(numbers), _open_fds(pid))
@@ -157,7 +157,9 @@ def keep_descriptors_private() -> None:
 
 @contextlib.contextmanager
 def reopened(fd: int) -> Iterator[int]:
-    """Open the read end of a pipe a second time. A copied descriptor would share the settings that `tie` makes."""
+    """Open the read end of a pipe a second time for the duration of the block, and yield the new descriptor. `tie`
+    changes settings of the read end. A descriptor that is opened again has its own settings, whereas a copy would share
+    them."""
     opened = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         yield opened
@@ -166,10 +168,11 @@ def reopened(fd: int) -> Iterator[int]:
 
 
 def tie(line: int, group: int) -> None:
-    """Make the kernel send SIGKILL to a process group when the last write end of this pipe is closed.
+    """Make the kernel send SIGKILL to the process group `group` when the last write end of a pipe is closed. `line` is
+    a descriptor of the pipe's read end.
 
-    This works as long as any process holds the open file description of `line`. Unlike PDEATHSIG, the signal can be
-    requested by another process, even for a child that was stopped before its first instruction.
+    This works as long as any process has `line` or a copy of it open. Unlike PDEATHSIG, the signal can be requested by
+    another process, even for a child that was stopped before its first instruction.
     """
     fcntl.fcntl(line, fcntl.F_SETSIG, signal.SIGKILL)
     fcntl.fcntl(line, fcntl.F_SETOWN, -group)
@@ -177,8 +180,9 @@ def tie(line: int, group: int) -> None:
 
 
 def outlive_parent(line: int) -> None:
-    """Undo `die_with_parent`, and change the signal that `tie` has set from SIGKILL to SIGCONT. A process that was
-    stopped then continues when its parent dies, and notices the death."""
+    """Let this process live on when its parent dies. This undoes `die_with_parent`, and makes the signal that `tie` has
+    requested a SIGCONT instead of a SIGKILL. If this process is stopped when its parent dies, the SIGCONT continues it,
+    so that it notices the death."""
     _prctl(_PR_SET_PDEATHSIG, 0)
     fcntl.fcntl(line, fcntl.F_SETSIG, signal.SIGCONT)
 
@@ -190,14 +194,15 @@ def wake_with_parent() -> None:
 
 
 def keep_mapped(fd: int) -> None:
-    """Map a page of a file permanently, without access to the page. The mapping marks this process and all its forked
-    copies until they execute another program, regardless of which files they close. The mapping takes no memory and no
-    descriptor."""
+    """Map a page of a file permanently, without access to the page. All forked copies of this process inherit the
+    mapping, and lose it only when they execute another program. The mapping therefore shows from which process they
+    were forked, even if they close all files. It takes no memory and no descriptor."""
     _LIBC.mmap(None, mmap.PAGESIZE, _PROT_NONE, mmap.MAP_SHARED, fd, 0)
 
 
 def give_memory_back() -> None:
-    """Return memory to the kernel that was used only for imports and for checks at the start (0.2 MB)."""
+    """Return memory to the kernel that was needed only for the imports and the checks at the start of this process, and
+    is unused now (0.2 MB)."""
     gc.collect()
     trim = getattr(_LIBC, "malloc_trim", None)  # only glibc has this function
     if trim is not None:

@@ -132,8 +132,8 @@ def faults_of_durability(info: Mapping[str, str], durability: Durability) -> lis
 
 
 def faults_of_adoption(info: Mapping[str, str], namespace: str, adopted: Iterable[str]) -> list[str]:
-    """Return a fault for each legacy list that a cluster may keep on another shard than the fleet's keys. A script
-    cannot access two shards."""
+    """Return a fault for each legacy list that the fleet could not adopt from, because a cluster may keep the list on
+    another shard than the fleet's keys. A script cannot access two shards."""
     if info.get("redis_mode", info.get("server_mode")) != "cluster":
         return []
     elsewhere = [key for key in adopted if f"{{{namespace}}}" not in key]
@@ -214,7 +214,8 @@ def connected(config: Config) -> Iterator[Connection]:
 
 
 def refusal_of_login(config: Config) -> str:
-    """Connect with the user and the password in the URL. Return what is wrong with them or with the server, or ""."""
+    """Try to connect with the user and the password in the URL. If the connection cannot be used, return what is wrong
+    with the user, the password or the server. Otherwise return ""."""
     files = TlsFiles(config.redis_tls_ca, config.redis_tls_cert, config.redis_tls_key)
     try:
         connect(parse_address(config.redis_url, files), OPTIONS).close()
@@ -320,8 +321,8 @@ def survey_server(connection: Connection, config: Config, *, open_namespace: boo
 
 
 def _information(connection: Connection, config: Config) -> dict[str, str]:
-    """Return the server's INFO fields. If the user may not call INFO, the result has only an assumed version, and a
-    later check finds the missing permission. Raises ServerError."""
+    """Return the server's INFO fields. If the user may not call INFO, return only the version that the server is
+    assumed to have. A later check then reports the missing permission. Raises ServerError."""
     try:
         info = parse_info(connection.execute("INFO").decode(errors="replace"))
     except Refused as error:
@@ -373,10 +374,11 @@ def _faults_of_adoption(connection: Connection, config: Config) -> list[str]:
 def faults_of_permissions(
     forbidden: list[str], source: str = "", *, user: str = "<user>", namespace: str = ""
 ) -> list[str]:
-    """Return a message with the missing permissions and the command that grants them, or [] if none are missing.
+    """Return a list with one message that names the missing permissions and the command that grants them, or [] if
+    `forbidden` is empty.
 
-    `source` is the key of the legacy list for which the commands are needed. If it is "", they are needed for the keys
-    of `namespace`.
+    `source`: the key of the legacy list on which the commands are needed, or "" if they are needed on the keys of
+    `namespace`.
     """
     if not forbidden:
         return []

@@ -47,9 +47,9 @@ def make_importable(folders: Iterable[str]) -> None:
 
 
 def import_all(modules: Iterable[str], before_import: Callable[[str], None] = lambda _: None) -> ImportFailed | None:
-    """Import the modules in order, up to the first module that fails. `before_import` is called before each import.
-    Afterwards, resolve the type annotations of all tasks, which can import more modules. Return the first failure,
-    which can also be a task whose annotations cannot be used, or None."""
+    """Import the modules in order, and call `before_import` before each of them. Then resolve the type annotations of
+    all tasks, which can import more modules. Stop at the first module that cannot be imported, or the first task whose
+    annotations cannot be used, and return this failure. Return None if there is none."""
     for module in modules:
         before_import(module)
         try:
@@ -115,7 +115,8 @@ def declared_schedules() -> list[tuple[str, str]]:
 
 
 def misfits(calls: ScheduledCalls) -> Iterator[str]:
-    """Yield a message for each schedule in the configuration whose arguments do not fit its task."""
+    """Yield a message for each schedule of the configuration whose arguments do not fit the parameters of its task.
+    `calls`: the task and the arguments of each schedule."""
     for schedule, (name, args, kwargs) in calls.items():
         task = default_registry.get(name)
         try:
@@ -171,7 +172,8 @@ def _forget_lookups() -> None:
 
 
 def warnings(expected_sockets: frozenset[int]) -> Iterator[str]:
-    """Yield warnings about threads and connections that make this process unsafe to fork from."""
+    """Yield warnings about threads and connections that make this process unsafe to fork from. `expected_sockets`: the
+    descriptors of Rota's own sockets, about which there is no warning."""
     extra = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
     if extra:
         yield (

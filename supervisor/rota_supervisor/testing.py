@@ -77,9 +77,8 @@ def fleet_settings(client_url: str, namespace: str, own: Mapping[str, Any]) -> d
 
 
 class FleetOfTest:
-    """A master with its workers, started by `rota run`. `client` enqueues tasks for the fleet. `folder` contains the
-    fleet's `rota.toml` and log.
-    """
+    """A master with its workers, started by `rota run` for a test. `client` enqueues tasks for the fleet. `folder`
+    contains the fleet's `rota.toml` and log."""
 
     def __init__(self, client: Client, folder: Path, settings: Mapping[str, Any]) -> None:
         self.client = client

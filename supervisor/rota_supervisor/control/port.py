@@ -21,7 +21,7 @@ class RequestRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ScaleOrder:
-    """A new number of workers for a pool."""
+    """An order to set the number of workers of a pool, or to change it by a difference."""
 
     pool: str | None  # the name of the pool; None is permitted if there is only one pool
     number: int | None  # the number; None stands for the configured number, or for scaling within the configured range
@@ -56,7 +56,8 @@ class ControlPort(Protocol):
         started."""
 
     def scaling(self) -> ControlReply:
-        """Return the facts that determine the number of workers, for each pool whose number of workers is a range."""
+        """Return the measurements from which the number of workers is computed, for each pool whose number of workers
+        is a range."""
 
     def request(self, kind: RequestKind, order: ScaleOrder | None = None) -> Awaitable[ControlReply]:
         """Make a request. `order` is required for SCALE, and must be None for all other kinds.
@@ -91,18 +92,20 @@ def folders_of_sockets(environment: Mapping[str, str], uid: int) -> list[Path]:
 
 
 def folders_of_services(root: Path = SERVICES) -> list[Path]:
-    """Return the folders that systemd created for units with `RuntimeDirectory=rota` or `rota-NAME`."""
+    """Return those folders in `root` that systemd created for units with `RuntimeDirectory=rota` or `rota-NAME`."""
     return [folder for folder in (root / "rota", *sorted(root.glob("rota-*"))) if folder.is_dir()]
 
 
 def is_of_service(folder: Path, environment: Mapping[str, str]) -> bool:
-    """Whether systemd created this folder for the unit of this process. The unit's group may use the socket in it."""
+    """Whether systemd created this folder for the unit of this process. In such a folder, the control socket may also
+    be used by the unit's group."""
     return str(folder) == environment.get("RUNTIME_DIRECTORY", "").partition(":")[0]
 
 
 def is_of_others(folder: Path) -> bool:
-    """Whether this user's folder in /tmp is unsafe to use, because it is a link, belongs to another user, or is open to
-    other users. For a folder with any other name, the result is False."""
+    """Whether another user could control this folder, so that it is unsafe to use. Only the folder `rota-UID` of this
+    user in /tmp is checked. It is unsafe if it is a link, belongs to another user, or is open to other users. For a
+    folder with any other name, the result is False."""
     if folder.name != f"rota-{os.getuid()}":
         return False
     try:

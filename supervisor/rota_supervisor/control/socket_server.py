@@ -125,7 +125,7 @@ def _is_at(path: Path, fd: int) -> bool:
 
 
 def _release(fd: int, path: Path) -> None:
-    """Release the lock on a file. Remove the file first, unless the path now belongs to another file.
+    """Release the lock on a file. Remove the file first, unless there is now another file at the path.
 
     Any process that has opened the file but not locked it yet notices that the file was removed (`_sign`).
     """
@@ -135,8 +135,8 @@ def _release(fd: int, path: Path) -> None:
 
 
 def _signature(fd: int) -> str:
-    """Return the pid in a file that another process holds. Wait briefly, because that process may have locked the file
-    without having written its pid yet."""
+    """Return the pid that another process has written into a file that it has locked. Wait briefly, because that
+    process may have locked the file without having written its pid yet."""
     deadline = time.monotonic() + SIGNING_SECONDS
     while not (words := os.pread(fd, SIGNATURE_BYTES, 0).split()) and time.monotonic() < deadline:
         time.sleep(SIGNING_SECONDS / 100)

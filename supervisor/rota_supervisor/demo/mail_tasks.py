@@ -75,8 +75,8 @@ def build_report(number: int) -> None:
 
 @rota.task(queue="reports")
 def build_yearly_report() -> None:
-    """Leave a marker file and sleep for a minute, during which the demo kills the worker. The next attempt finds the
-    marker and returns at once."""
+    """In the first attempt, create a marker file and sleep for a minute. The demo kills the worker during that time.
+    The second attempt finds the marker and returns at once."""
     try:
         (_folder() / "yearly").touch(exist_ok=False)
     except FileExistsError:

@@ -31,7 +31,8 @@ class Run(NamedTuple):
 
 
 class Check(NamedTuple):
-    """A condition that must hold, whether it holds, and the observed values in words."""
+    """A condition that must hold at the end of the demo, whether it holds, and the observed values in a text for
+    people."""
 
     name: str
     ok: bool

@@ -49,7 +49,7 @@ def ended_by_itself(fleet: FleetOfTest) -> Failure:
 
 
 class Stream(NamedTuple):
-    """A steady stream of calls of one task. `is_delayed`: whether the tasks are enqueued with a delay."""
+    """A task that the demo enqueues at a steady rate. `is_delayed`: whether each call is enqueued with a delay."""
 
     task: str
     queue: str
@@ -94,8 +94,8 @@ class Demo:
         self._started_at = time.monotonic()
 
     def run(self) -> list[Check]:
-        """Enqueue tasks, disturb the fleet, wait until all tasks are done, and return the checks of the proof. Raises
-        Failure and RotaError."""
+        """Run all steps of the demo: enqueue tasks, kill a worker and resize the pool in between, and wait until all
+        tasks are done. Returns the checks that prove that no task was lost. Raises Failure and RotaError."""
         self._wait(lambda: bool(self.status), ACT_SECONDS)
         for share, act in (
             (0.1, self._flood),

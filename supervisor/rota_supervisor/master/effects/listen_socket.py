@@ -28,7 +28,8 @@ class _Bound(NamedTuple):
 
 
 class ListenSocket:
-    """The socket in use, and a second socket, bound for a configuration that is not in force yet.
+    """The exporter's listening socket. While a reload is under way, there can be a second socket, which is already
+    bound to the address in the new configuration.
 
     When an address has been prepared or put into use, the callback `happened` receives an event for the core.
     """
@@ -41,7 +42,7 @@ class ListenSocket:
         self._prepared = _Bound()
 
     def prepare_address(self, effect: do.PrepareAddress) -> None:
-        """Bind the address for later use, or only check that it can be bound."""
+        """Bind the address for later use. If the effect has `only_try`, only check that the address can be bound."""
         faults: tuple[Fault, ...] = ()
         try:
             (self.probe if effect.only_try else self.prepare)(effect.listen)
@@ -69,7 +70,7 @@ class ListenSocket:
         """Listen on the address at the start of the master, and report it. Raises Failure.
 
         A host name is resolved only here, because a lookup can take half a minute and would later block the master's
-        loop. `or_next`: whether to try the next ports if the port is taken.
+        loop. `or_next`: whether to try the ports after the wanted one if another program uses it.
         """
         host, _, _ = wanted.rpartition(":")
         if host and not _is_number(host) and host not in self._addresses:

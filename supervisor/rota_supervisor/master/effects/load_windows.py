@@ -1,8 +1,9 @@
 """The work of a pool over the last few seconds and over the last minute, computed from the counters in the slots of its
 workers.
 
-The counters of a process begin at 0, and a task can overwrite them. Therefore this module adds up the increases of each
-process's counters, and ignores impossible increases.
+The counters of each new process begin at 0. The code of a task runs in the same process, so a faulty task can overwrite
+the counters with any values. Therefore this module adds up the increases of each process's counters, and ignores an
+increase that no worker could have reached.
 """
 
 from collections import deque
@@ -44,11 +45,11 @@ class PoolTotals(NamedTuple):
     first_failures: int = 0
 
     def plus(self, growth: "PoolTotals") -> "PoolTotals":
-        """Return the sum of these totals and the growth."""
+        """Return these totals increased by `growth`."""
         return PoolTotals._make(mine + more for mine, more in zip(self, growth, strict=True))
 
     def minus(self, earlier: "PoolTotals") -> "PoolTotals":
-        """Return the work done since the earlier totals."""
+        """Return the work done since `earlier`, the totals at an earlier time."""
         return PoolTotals._make(now - before for now, before in zip(self, earlier, strict=True))
 
 
@@ -67,8 +68,8 @@ class PoolMeter:
         """Add the growth of these workers' counters since the previous reading.
 
         The first reading only sets the starting values, because the workers may have been running for days. `at`: the
-        time of this reading, in seconds of CLOCK_BOOTTIME. `first_crashes`: the number of first attempts so far that
-        ended because their worker died.
+        time of this reading, in seconds of CLOCK_BOOTTIME. `first_crashes`: how many first attempts have so far ended
+        on this node because their worker died. A dead worker cannot count them itself, so they are not in its counters.
         """
         before = self._read_at
         self._read_at = at
@@ -109,8 +110,8 @@ class PoolMeter:
 
 
 def growth_of(before: Load, worker: WorkerReading, seconds: float) -> PoolTotals | None:
-    """Return the work that a worker has done in the `seconds` between two readings, or None if no worker could have
-    done that much."""
+    """Return the work that a worker has done in the `seconds` between two readings of its counters. Returns None if no
+    worker could have done that much, because a task has then overwritten the counters."""
     after = worker.load
     growth = PoolTotals(
         max(0, after.started - before.started),  # A worker may undo a start that it counted in advance.

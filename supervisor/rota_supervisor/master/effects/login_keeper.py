@@ -40,7 +40,8 @@ class RenewalPlan:
     """The plan for the next reads of the login's source, which is a provider or a URL.
 
     The source is read before its login expires, after the server has refused the login, and when the configuration sets
-    another source. If the reason for a read persists after it, the source is read again at growing intervals.
+    another source. If a read does not help, for example because the server refuses the new login too, the source is
+    read again after pauses of growing length.
     """
 
     login: Login
@@ -57,10 +58,10 @@ class RenewalPlan:
         return is_wanted and now >= self._not_before
 
     def is_another(self, login: Login) -> bool:
-        """Whether this login differs from the last one.
+        """Whether this login differs from the last one that was read.
 
-        The two logins can be equal if a child reports late that the server has refused an earlier login, so that the
-        source is read without need.
+        The source can give the same login again. This happens if a child reports only after a renewal that the server
+        has refused the login from before the renewal. The source is then read without need.
         """
         return login._replace(since=self.login.since) != self.login
 
@@ -110,7 +111,8 @@ class LoginKeeper:
         return _login_of_url(config, Path(self._state.surroundings.file).parent)
 
     def would_change(self, config: Config) -> bool:
-        """Whether a reload of this configuration would only replace the login's source by another one."""
+        """Whether a reload of this configuration would replace the provider of the login by another provider, or the
+        login in the URL by another login for the same server."""
         now = self._state.config
         if now.redis_credentials or config.redis_credentials:
             return bool(now.redis_credentials) and config.redis_credentials not in ("", now.redis_credentials)

@@ -266,6 +266,6 @@ class StackReport:
 
 
 def _is_dying(child: Child) -> bool:
-    """Whether the stack was requested because the child is about to be killed. In that case, the log event of its death
-    includes the stack."""
+    """Whether the master has just requested the stack of a child because it is about to kill the child. The stack is
+    then included in the log event of the child's death, and not in the report."""
     return boottime_seconds() - child.dumped_at < _DYING_SECONDS

@@ -275,8 +275,8 @@ class RedisCalls:
         return tuple(renewed.lost)
 
     def _report_cancelled(self, batch: list[do.HeldLease], cancelled: Collection[bytes]) -> None:
-        """Report the cancelled tasks that are still running. Usually, they have already been reported because an order
-        to cancel arrived."""
+        """Report to the core which of the cancelled tasks are still running. Usually the core already knows them,
+        because an order to cancel has arrived before."""
         for each in batch:
             for found in cancelled_in(each, self._memory.slot(each.slot), lambda task: task.entry in cancelled):
                 self._happened(found)
@@ -329,8 +329,9 @@ class RedisCalls:
 
 
 def batches_of(held: Iterable[do.HeldLease]) -> Iterator[tuple[float, list[do.HeldLease]]]:
-    """Yield the leases for each call, with their duration. Durations can differ, because workers from before a reload
-    keep the old duration."""
+    """Yield the leases in batches, one for each call, together with the lease duration of the batch. All leases of a
+    batch have the same duration. Durations can differ, because workers that were started before a reload keep the
+    earlier duration."""
     by_lease = sorted(held, key=attrgetter("lease_seconds"))
     for lease_seconds, of_lease in groupby(by_lease, key=attrgetter("lease_seconds")):
         while batch := list(islice(of_lease, OWNERS_A_CALL)):
@@ -357,8 +358,8 @@ class ScheduleDeclarer:
         self._keyring: Keyring | None = None
 
     def signed(self, schedules: Sequence[DeclaredSchedule], signing: SigningSettings) -> Sequence[DeclaredSchedule]:
-        """Return the schedules. They are signed if this node has keys for signatures. If changed keys cannot be read,
-        the previous keys are used."""
+        """Return the schedules as they are declared in Redis: with signatures if this node has a key for signing, and
+        otherwise unchanged. If a reload has set another key and its file cannot be read, the previous key is used."""
         if signing != self._signing:
             try:
                 self._keyring = keyring_of(signing)
@@ -401,7 +402,8 @@ class ScheduleDeclarer:
         """Remove a schedule that this node declared.
 
         Only the declaration of this node is removed, so the schedule stays if a new node declares it in the meantime.
-        If a reply is lost, the retry declares the schedule again for a moment before it removes it.
+        The removal takes two calls: the first ends the declaration, and the second removes the schedule. If the reply
+        to the second call is lost, both are repeated, so the schedule exists again for a moment.
         """
         try:
             [status] = await self._connection.run(self._store.declare(0, [gone]))

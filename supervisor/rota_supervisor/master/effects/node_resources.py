@@ -46,8 +46,9 @@ class ResourceReader:
         self._last = NodeResources()
 
     def read(self, max_cpu: float) -> NodeResources:
-        """Return the current resources. If the busy share reaches `max_cpu`, the processors count as busy. If `max_cpu`
-        is 1, they never do. If the machine lacks one of the files, the resource in that file is not limited."""
+        """Return the current resources. `max_cpu` is the busy share from which on the processors count as busy. With a
+        `max_cpu` of 1, they never count as busy. If the machine lacks one of the files that are read, the resource
+        described in that file counts as unlimited."""
         now = boottime_seconds()
         if self._times and now - self._times[-1].at < _WINDOW_SECONDS:
             return self._last
@@ -69,8 +70,8 @@ def ticks_in(stat: str, processors: set[int]) -> tuple[int, int]:
 
 
 def busy_share(before: CpuTimes, after: CpuTimes) -> float:
-    """Return the share of time for which the processors were busy between two readings, or the share of its processor
-    limit that the control group used, if that share is greater."""
+    """Return how busy the processors were between two readings, as a share from 0 to 1. If the control group has a
+    limit of processor time, the result is at least the share of this limit that the group used."""
     ticks, seconds = after.ticks - before.ticks, after.at - before.at
     node = (after.busy_ticks - before.busy_ticks) / ticks if ticks > 0 else 0.0
     if seconds <= 0 or not after.group_limit or after.group_seconds is None or before.group_seconds is None:

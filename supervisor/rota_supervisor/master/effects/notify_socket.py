@@ -44,7 +44,8 @@ class NotifySocket:
         return cls(address, seconds)
 
     def notify(self, effect: "NotifyManager") -> None:
-        """Send a message. If earlier messages are still unsent and this one is not urgent, drop it."""
+        """Send a message, after any earlier messages that are still unsent. But drop the message if earlier ones remain
+        unsent and it is one of those that are sent regularly, such as the sign of life."""
         if not self.has_room:
             self.flush()
         if self.has_room or not effect.can_wait:
@@ -52,7 +53,7 @@ class NotifySocket:
 
     @property
     def has_room(self) -> bool:
-        """Whether all earlier messages have been sent."""
+        """Whether all earlier messages have been sent, so that a new one does not have to wait."""
         return not self._waiting
 
     def send(self, message: str) -> None:

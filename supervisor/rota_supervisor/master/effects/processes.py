@@ -31,7 +31,8 @@ class ZygoteLine:
     """The master's end of the channel to one zygote. Sending a packet never blocks: packets that do not fit are sent
     later.
 
-    `requested`: for each slot, the nonce of the last requested fork. `wake` is called when messages have arrived.
+    `requested`: for each slot, the nonce of the worker that was last requested for it. A nonce is the random number
+    that distinguishes the successive processes of a slot. `wake` is called when messages have arrived.
     """
 
     def __init__(self, child: ChildRef, generation: int, channel: socket.socket, wake: Callable[[], None]) -> None:
@@ -253,8 +254,8 @@ class Processes:
                     os.kill(pid, WAKE_SIGNAL)
 
     def notify_cancelled(self, effect: do.NotifyCancelled) -> None:
-        """Write the number of the cancelled task into the worker's slot. Then send the signal that makes the worker
-        read it."""
+        """Mark a running task as cancelled in its worker's slot. Then send the signal that makes the worker read the
+        mark. The mark names this one run of a task, so a task that begins later is not affected."""
         slot = self._memory.slot(effect.child.slot)
         if slot.nonce == effect.child.nonce:
             slot.record(effect.task_index).cancelled = effect.number
@@ -263,16 +264,19 @@ class Processes:
     # Messages
 
     def receive(self) -> Iterator[Event]:
-        """Yield the events that zygotes and their intermediates have sent so far."""
+        """Yield the events that have arrived from zygotes and from the short-lived processes with which they fork
+        workers."""
         for line in list(self._zygotes):
             for message in line.read():
                 yield from self._events_of(line, message)
         self._zygotes = [line for line in self._zygotes if line.is_open]
 
     def _events_of(self, line: ZygoteLine, message: messages.Message | None) -> Iterator[Event]:
-        """Yield the events of a message. If a message implies that a worker was not started, but its slot shows that it
-        was, a Spawned event for the worker comes first. This happens if an intermediate forks a worker but dies before
-        it can report the worker.
+        """Yield the events that follow from a message of a zygote.
+
+        The process that a zygote forks to start a worker can die after the worker has started, but before it has
+        reported the worker. The message then suggests that the worker was not started, although the worker's slot
+        contains its pid. In this case, the first event reports the worker as started.
         """
         match message:
             case None:
@@ -296,7 +300,8 @@ class Processes:
     # Cleanup
 
     def free_slot(self, effect: do.FreeSlot) -> None:
-        """Reset the slot. If the child's process starts later, it finds a different nonce in the slot and exits."""
+        """Reset the slot of a child. If the child's process starts after that, it does not find its own nonce (random
+        number) in the slot, and exits."""
         self._memory.slot(effect.slot).assign(0)
 
     def close_channels(self, effect: do.CloseChannels) -> None:

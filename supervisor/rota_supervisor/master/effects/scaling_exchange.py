@@ -1,6 +1,7 @@
 """The data that nodes exchange through Redis to scale the pools whose number of workers is a range. The master measures
-and publishes the load of each pool on this node. If this node leads the pool, the master also reads the inputs of the
-next decision.
+and publishes the load of each pool on this node. One node leads each pool: it decides the number of workers for the
+whole fleet. The master of that node also reads the loads of the other nodes and the backlogs of the queues, from which
+the next decision is made.
 
 An exchange takes place twice a second, unless all pools have a fixed number of workers.
 """
@@ -45,7 +46,7 @@ _MEMORY_EVERY: Final = 4  # the memory of a worker is read only in every fourth 
 
 
 class RunningTasks(NamedTuple):
-    """The tasks that the workers of a pool are running now."""
+    """The number and the total age of the tasks that the workers of a pool are running now."""
 
     running: int = 0  # the number of running tasks, not counting held tasks
     seconds: float = 0.0  # the total age of these tasks
@@ -102,8 +103,8 @@ class PoolGauge:
         self.timed = frozenset((each.slot, each.nonce) for each in pool.workers if each.start_seconds is not None)
 
     def _read_memory(self, slots: Mapping[ProcessKey, Slot]) -> None:
-        """Read the memory usage of one worker in every fourth round. Workers without a reading come first, then the
-        worker with the oldest reading."""
+        """In every fourth round, read the memory usage of one worker. The next worker is one whose memory has not been
+        read yet. If there is none, it is the worker whose last reading is the oldest."""
         self.private = {key: size for key, size in self.private.items() if key in slots}
         self.rounds += 1
         pids = {key: slot.pid for key, slot in slots.items() if slot.pid > 0}
@@ -121,7 +122,8 @@ def _read_loads(slots: Mapping[ProcessKey, Slot], at_ns: int) -> Iterator[Worker
 
 
 def running_in(slots: Iterable[Slot], at_ns: int) -> RunningTasks:
-    """Return how many tasks these workers are running and the total age of the tasks."""
+    """Return the number and the total age of the tasks that these workers are running. Tasks that have been running for
+    longer than the long window are only counted, as `held`."""
     ages = [at_ns - task.started_ns for slot in slots for task in slot.running_times()]
     ages = [age for age in ages if 0 <= age <= at_ns]  # A task may have overwritten its start time.
     recent = [age for age in ages if age <= _LONG_NS]
@@ -129,9 +131,9 @@ def running_in(slots: Iterable[Slot], at_ns: int) -> RunningTasks:
 
 
 def most_of(pool: do.ScaledPool, present: int, resources: NodeResources, private: int) -> tuple[int, str]:
-    """Return the maximum number of workers that the pool can have on this node, and what limits it: "memory", "cpu", or
-    "" if only the configuration does. `present`: the pool's current number of workers on this node. `private`: the
-    memory of the largest worker in bytes, or 0 if unknown."""
+    """Return how many workers the pool can have on this node at most, and the resource that limits this number:
+    "memory", "cpu", or "" if only the configuration limits it. `present`: how many workers the pool has on this node
+    now. `private`: how many bytes the largest worker needs, or 0 if this is not known."""
     limits = [(pool.most, "")]
     if resources.is_cpu_busy:
         limits.append((max(present, pool.least), "cpu"))
@@ -142,7 +144,8 @@ def most_of(pool: do.ScaledPool, present: int, resources: NodeResources, private
 
 @dataclass(slots=True)
 class KnownDecision:
-    """The current decision about a pool, and whether this node leads the pool, as in the last reply from Redis."""
+    """The last decision about how many workers a pool has in the whole fleet, and whether this node leads the pool,
+    which means that it makes the decisions. Both are taken from the last reply of Redis."""
 
     leads: bool = False
     number: int = NO_DECISION
@@ -151,8 +154,9 @@ class KnownDecision:
 
 @dataclass(slots=True, eq=False, repr=False)
 class ScalingExchange:
-    """The exchange of loads and decisions with the other nodes. The calls run in the background over the master's
-    connection. `node`: the name of this node in Redis."""
+    """The exchange with the other nodes about scaling: each node reports the load of its workers, and the leader of a
+    pool decides the number of workers. The calls run in the background over the master's connection. `node`: the name
+    of this node in Redis."""
 
     _connection: AioConnection
     _store: ScalingStore
@@ -226,16 +230,16 @@ class ScalingExchange:
 
 
 def inputs_of(pool: do.ScaledPool, load: NodeLoad, reply: ScalingReply) -> PoolInputs:
-    """Return the inputs of the next decision about the pool: the loads of all nodes, and the backlogs from the
-    reply."""
+    """Return the inputs of the next decision about the pool: the load of this node, the loads of the other nodes, and
+    the backlogs of the queues. All but the load of this node are in the reply."""
     others = (load_in(text, node) for node, text in sorted(reply.loads.items()))
     nodes = (load, *(other for other in others if other is not None))
     return PoolInputs(pool.pool, nodes, tuple(backlog_rows(pool, reply.backlog)))
 
 
 def backlog_rows(pool: do.ScaledPool, rows: Iterable[Backlog]) -> Iterator[QueueBacklog]:
-    """Yield the queues with ready tasks, with their limits and lag objectives. A row can cover all queues that match a
-    pattern. The row then contains the sum of their limits."""
+    """Yield the backlog of each queue of this pool, together with the queue's limits and lag objective. A row can stand
+    for several queues that match one pattern. Its limits are then the sum of the limits of these queues."""
     shares = {share.name: share for tier in pool.tiers for share in tier.queues}
     patterns = [name for name, share in shares.items() if share.is_pattern]
     for row in rows:

@@ -41,17 +41,17 @@ class ClaimWatch:
     """A watch over the claims of workers. If one task of a claim runs for a long time, the tasks that wait behind it
     are returned to their lanes.
 
-    1. A worker that claims several tasks, or prefetches one, requests the watch and wakes the master. While any worker
-       requests it, the slots are checked every 10 ms.
-    2. If a claim is older than 25 ms and has entries that have not been started or outcomes that have not been sent,
-       its prefetched tasks are returned. The outcomes are taken from the slot, as for a dead worker, and all entries
-       behind the running one go back to their lanes. The worker sends the same outcomes in its next call, which finds
-       the tasks settled.
-    3. Once a claim is 5 ms old, the worker calls Redis before it starts another entry of the claim. It marks an entry
-       as started before it reads the clock (`rota.worker.claims`). The watch reads the slot at least 20 ms later, so it
-       cannot miss a mark. When an entry is returned, its text changes, so a late call of the worker does not find it.
-
-    While no worker needs the watch, it does not run.
+    1. A worker that claims several tasks at once, or prefetches one, requests the watch and wakes the master. While any
+       worker requests it, the watch checks the slots every 10 ms. At other times, it does not run.
+    2. The watch returns the waiting tasks of a claim if the claim is older than 25 ms, one of its tasks is running, and
+       the worker has more tasks to start or outcomes that Redis has not settled. In one call, the outcomes in the slot
+       are settled, as for a dead worker, and all entries behind the running one go back to their lanes. When the worker
+       sends the same outcomes in its next call, Redis finds the tasks already settled.
+    3. The watch must not return a task that its worker is starting. Before each start, the worker marks the entry as
+       started in its slot, and only then reads the clock. If the claim is older than 5 ms by then, the worker calls
+       Redis before it starts the entry (`rota.worker.claims`). Otherwise it starts the entry at once. The watch reads
+       the slot at least 20 ms later, so it sees the mark. When an entry is returned, its text changes, so a late call
+       of the worker does not find it.
     """
 
     _state: MasterState
@@ -87,7 +87,8 @@ class ClaimWatch:
             slot.end_watch()
 
     def _check(self) -> bool:
-        """Report the claims that a long-running task holds up. Returns whether any claim has waiting entries."""
+        """Report to the core each claim that a long-running task holds up. Returns whether any task holds up others
+        that have not been returned yet, even if it has not run for long."""
         returned_for = self._state.returned_for
         held_up = [
             (child, slot)
@@ -112,7 +113,8 @@ class ClaimWatch:
 def cancelled_in(
     worker: Child | HeldLease, slot: Slot, is_meant: Callable[[TaskInSlot], bool], kill_after: float | None = None
 ) -> list[CancelOrdered]:
-    """Return an event for each running task of a worker for which `is_meant` returns true."""
+    """Find the tasks to cancel among the running tasks of a worker: those for which `is_meant` returns true. Return an
+    event for each of them, with which the core cancels the task."""
     meant = [task for task in slot.running() if is_meant(task)] if slot.nonce == worker.nonce else []
     return [
         CancelOrdered(worker.slot, worker.nonce, task.task_index, task.number, task.id, kill_after) for task in meant
@@ -121,10 +123,9 @@ def cancelled_in(
 
 @dataclass(slots=True, eq=False, repr=False)
 class Orders:
-    """The receiver of orders to cancel. It reports each order whose task runs on this node. `key`: the key of the list
-    with the orders for this node. `works`: an event that is set while the master's main connection works. While it is
-    not set, this class does not call the server.
-    """
+    """The receiver of orders to cancel. It reports each order to the core if the task of the order runs on this node.
+    `key`: the key of the list with the orders for this node. `works`: an event that is set while the master's main
+    connection works. While it is not set, this class does not call the server."""
 
     _connection: AioConnection
     _key: str
@@ -161,15 +162,16 @@ class Orders:
             self._background.start(self._await_start(order))
 
     async def _await_start(self, order: CancelOrder) -> None:
-        """Look for the task repeatedly, because its worker may not have received the reply with the task yet."""
+        """Look for the task of the order repeatedly. The worker may have claimed the task but not received the reply of
+        Redis with it yet."""
         for _ in range(_START_CHECKS):
             await asyncio.sleep(_START_CHECK_SECONDS)
             if self._report(order):
                 return
 
     def _report(self, order: CancelOrder) -> bool:
-        """If the task of the order runs on this node, report that the task was cancelled. Returns whether it runs
-        here."""
+        """If the task of the order runs on this node, report to the core that the task was cancelled. Returns whether
+        the task runs on this node."""
         child = next((each for each in self._children.of(Role.WORKER) if each.owner == order.owner), None)
         if child is None:
             return False
@@ -186,7 +188,8 @@ class Orders:
 
 
 class TaskProgress(NamedTuple):
-    """The progress of one task, which `owner` runs as `entry`."""
+    """The progress that one running task has reported. `owner` is the owner that holds the task, and `entry` is the
+    entry of the task."""
 
     owner: str
     entry: bytes
@@ -195,7 +198,8 @@ class TaskProgress(NamedTuple):
 
 @dataclass(slots=True, eq=False, repr=False)
 class ProgressCopier:
-    """The copier of progress from the slots to Redis. About once a second, it sends all changes together.
+    """The copier of the progress that tasks report in their workers' slots. About once a second, it sends all changes
+    to Redis together.
 
     If no task reports progress, a round reads only one word of memory for each task. `_known`: the progress that has
     already been sent to Redis.

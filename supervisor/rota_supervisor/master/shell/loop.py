@@ -51,9 +51,9 @@ class Inbox:
 
     If performing an effect causes an event, that event waits until all earlier effects are performed.
 
-    `handlers`: the function that performs each kind of effect. `wake`: set if an event has occurred since the last
-    tick. `record` is called with each event, its time and its effects. `has_left` is set when the master must end. If
-    the reason is an error, `failure` is set too.
+    `handlers`: the function that performs each kind of effect. `wake`: an asyncio event that is set if an event for the
+    core has occurred since the last tick. `record` is called with each event, its time and its effects. `has_left`
+    becomes true when the core decides that the master must end. If the reason is an error, `failure` contains it.
     """
 
     def __init__(self, state: MasterState, record: Recording | None = None) -> None:
@@ -67,8 +67,9 @@ class Inbox:
         self._is_taking = False
 
     def happened(self, event: Event) -> None:
-        """Handle an event, perform its effects, and wake the loop. LeasesRenewed wakes the loop only if the next tick
-        is due soon."""
+        """Handle an event, perform its effects, and wake the loop. The event LeasesRenewed usually requires no step of
+        the loop. It wakes the loop only if the core has planned something within the next TICK_SECONDS, for which the
+        loop might otherwise wake up too late."""
         self._take(event)
         if not isinstance(event, LeasesRenewed) or wake_at(self.state) < boottime_seconds() + TICK_SECONDS:
             self.wake.set()
@@ -107,9 +108,10 @@ class Inbox:
 class MasterLoop:
     """The loop of the master, which runs until all its children have exited.
 
-    `receive` returns the events that zygotes and their intermediates have sent so far. `reap` handles deaths and stops
-    of children. Its argument is a function that first handles the pending messages of zygotes, and then reads the slot
-    of one child. `silent_since` returns the time of the first call to Redis that has had no reply, or `inf`.
+    `receive` returns the events that have arrived from zygotes. `reap` handles all deaths and stops of children. For
+    each death, it calls the function that it receives as an argument, with the dead child. This function handles the
+    messages of zygotes that have arrived, and then reads the slot of the child. `silent_since` returns the time at
+    which the first command since the last reply of Redis was sent, or `inf` if every command has a reply.
     """
 
     def __init__(
@@ -156,7 +158,7 @@ class MasterLoop:
         self._own.heartbeat()
 
     def _handle_messages(self, child: Child | None) -> None:
-        """Handle the messages that zygotes and their intermediates have sent so far, and read the slot of one child."""
+        """Handle the messages that have arrived from zygotes. Then read the slot of `child`, unless it is None."""
         for event in self._receive():
             if isinstance(event, ZygoteGone):
                 self._read(self._state.children.get(event.slot, event.nonce))
@@ -174,15 +176,16 @@ class MasterLoop:
 
 
 class SlotReader:
-    """A reader of the slots of children. For each slot, it remembers the last reading, and the state of the child at
-    that time."""
+    """A reader of the slots of children. For each slot, it remembers the last reading, and in which state the master
+    had the child at that time."""
 
     def __init__(self, memory: SlotMemory) -> None:
         self._memory = memory
         self._seen: dict[int, tuple[ChildState, SlotReading]] = {}
 
     def read(self, children: Iterable[Child]) -> tuple[SlotReading, ...]:
-        """Read these children's slots, and return the readings that have changed."""
+        """Read the slots of these children. Return only the readings that differ from the previous reading of the same
+        slot, and the readings of children whose state has changed since then."""
         return tuple(reading for child in children if (reading := self._read(child)) is not None)
 
     def _read(self, child: Child) -> SlotReading | None:

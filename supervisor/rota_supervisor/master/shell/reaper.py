@@ -71,7 +71,8 @@ class Reaper:
     def reap(self, now: float, listen: Callable[[Child | None], None]) -> None:
         """Handle all deaths, stops and continuations of children since the last call.
 
-        `listen` handles the messages that zygotes have sent so far, and reads the slot of one child.
+        `listen` is called at each death. It handles the messages that have arrived from zygotes, and then reads the
+        slot of the child that it is given, unless it is given None.
         """
         self._dead = [(at, traces) for at, traces in self._dead if now - at < _REMEMBERED_SECONDS]
         self._oom_kills.poll(now)
@@ -123,7 +124,8 @@ class Reaper:
     def _known(self, pid: int) -> Child | None:
         """Return the child with this pid, or None for an adopted orphan.
 
-        If a worker's intermediate died before it reported the worker, the pid is found in the worker's slot.
+        A worker is forked by a short-lived process of its zygote, which then reports the worker's pid. If that process
+        died before the report, the master finds the pid in the worker's slot.
         """
         child = self._state.children.by_pid(pid)
         if child is not None:
@@ -190,7 +192,8 @@ def stack_file_of(pid: int) -> str:
 
 
 def traces_of(pid: int) -> Traces:
-    """Return the traces of a living process. If the process has ended or cannot be accessed, the session is 0."""
+    """Return the traces of a living process. If the process has ended in the meantime or cannot be accessed, the
+    session in the traces is 0, which matches no worker."""
     try:
         session = os.getsid(pid)
     except UNREACHABLE:

@@ -279,7 +279,8 @@ class _Master:
         asyncio.get_running_loop().call_later(_STARTED_SECONDS, give_memory_back)
 
     def _listen(self) -> None:
-        """Listen for the exporter. If the configuration names no port, use the first free one. Raises Failure."""
+        """Listen on the address of the exporter. If the configuration does not set `http.listen`, use the first free
+        port. Raises Failure."""
         listening = self._listening
         was_set = "http.listen" in self._options.loaded.origins
         listening.start(self._state.config.http.listen, or_next=not was_set)
@@ -308,7 +309,7 @@ class _Master:
         self._options.spawner.close()
 
     def _rung(self) -> None:
-        """Wake the loop. This method is called when a child has requested that its slot be read."""
+        """Wake the loop. This method is called when a child has notified the master that its slot should be read."""
         self._inbox.wake.set()
         self._claims.rung()
 
@@ -326,7 +327,8 @@ class _Master:
             self._background.start(self._try_login(self._keeper, event))
 
     async def _try_login(self, keeper: LoginKeeper, event: ConfigurationRead) -> None:
-        """Continue a reload that changes the password or its provider. Add a fault if the new one cannot be used."""
+        """Continue a reload that changes the login of the server or the provider of the login. If the new login cannot
+        be used, the event for the core contains a fault."""
         fault = await keeper.fault_of(event.loaded.config)
         faults = () if fault is None else (fault,)
         self._inbox.happened(ConfigurationRead(event.ticket, event.loaded, faults))
