@@ -103,7 +103,9 @@ class Largest:
         )
 
     def _sort_key(self, state: QueueState) -> tuple[bool, bool]:
-        """Return a key that sorts queues that tiers name first, and then queues that have tasks but are not served."""
+        """Return the sort key of a queue. Queues that tiers name come before all others. Within these two groups,
+        queues that have tasks but are not served come first.
+        """
         return state.queue not in self.served, state.served or not size_of(state)
 
     def _oldest_ready(self, of_patterns: Iterable[QueueState]) -> dict[str, int]:
@@ -177,8 +179,8 @@ class QueueScan:
         return run(self._scripts.overview(self._named, self._cursor))
 
     def read_more(self, run: RunCall, first: views.Overview) -> views.Overview:
-        """Read more chunks, and return all queues with their last known values. `more` in the result is true until the
-        scan is complete.
+        """Read more chunks, and return the state of all queues. Queues that were not read this time have their last
+        known values. `more` in the result is true until the scan is complete.
         """
         deadline = time.monotonic() + self._seconds
         scanned = follow(run, complete_overview(self._scripts, first, lambda: time.monotonic() > deadline))

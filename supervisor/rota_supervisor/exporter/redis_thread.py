@@ -89,7 +89,9 @@ class RedisThread:
         threading.Thread(target=self._run_calls, name="redis", daemon=True).start()
 
     def call(self, make: Callable[[RunCall], T]) -> T:
-        """Return the result of `make`, which the thread calls with a function that runs commands. Raises NoReply."""
+        """Call `make` in the thread, and return its result. The argument of `make` is a function that runs commands.
+        Raises NoReply.
+        """
         pending = self.put(make)
         pending.is_dropped = not pending.has_ended.wait(self._wait_seconds)
         self._wait_seconds = LIMIT_SECONDS if pending.is_dropped else CALL_SECONDS
@@ -98,7 +100,7 @@ class RedisThread:
         return pending.results[0]
 
     def put(self, make: Callable[[RunCall], T]) -> PendingCall[T]:
-        """Queue `make` for the thread, and return the pending call."""
+        """Let the thread call `make` later, and return the pending call."""
         pending = PendingCall(make)
         self._pending.put(pending)
         return pending
