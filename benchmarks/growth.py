@@ -41,7 +41,7 @@ class Point:
 
     @property
     def key(self) -> str:
-        """The key of the point in the values of a result."""
+        """The name of the point, for example `depth 1000`. A result has the values of all points by these names."""
         return f"{self.axis} {self.value}"
 
 
