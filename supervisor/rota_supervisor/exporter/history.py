@@ -187,7 +187,9 @@ class Recent:
         return self.window.queues.get(queue, _NOTHING)
 
     def lag(self, starts: Starts) -> Lag:
-        """Return the quantiles of the lag of `starts`, which must be all starts since `began`, of one or of all queues."""
+        """Return the quantiles of the lag of `starts`. These must be all starts since `began`, of one queue or of all
+        queues.
+        """
         return Lag(self.now - self.began, int(starts.number), starts.lag(0.5), starts.lag(0.99))
 
     @cached_property

@@ -153,7 +153,9 @@ class CachedResult(Generic[T]):
         self._read_at = time.monotonic()  # counts as a read, so that the first result is requested in advance
 
     def read(self) -> T | None:
-        """Wait for a new result. Return the latest result, or None if the last call failed or the result is too old."""
+        """Wait for a new result for at most LIMIT_SECONDS. Return the latest result, which may be older. Return None if
+        the last call failed or the latest result is too old.
+        """
         self._read_at = time.monotonic()
         pending = self._current(self._read_at)
         pending.has_ended.wait(max(0.0, pending.queued_at + LIMIT_SECONDS - self._read_at))
