@@ -40,10 +40,9 @@ def size_of(state: QueueState) -> int:
 
 
 def as_one(states: Sequence[QueueState]) -> QueueState:
-    """Return several queues merged into one. Numbers are summed, and the longest ages are used.
-
-    The merged queue is paused or closed if any of the queues is. It counts as served unless one of the queues has ready
-    tasks and is not served.
+    """Return the state of several queues as if they were one queue. Numbers are summed, and the longest ages are used.
+    The merged queue is paused or closed if any of the queues is. If one of the queues has ready tasks and is not
+    served, the merged queue is not served either.
     """
     return QueueState(
         queue=OTHER,

@@ -37,7 +37,7 @@ _MAX_KEYS: Final = 1 << 18  # the maximum number of keys to remember, because a 
 
 
 class Total:
-    """A series, with the sum over all slots if it is a counter or a histogram.
+    """A series. If it is a counter or a histogram, its values are the sums over all slots.
 
     `born_at`: a time at which the series did not exist yet, in Unix seconds, or 0 if it existed at the first reading.
     """
@@ -220,7 +220,7 @@ class Regions:
         return changed
 
     def read(self, living: Collection[int]) -> Samples:
-        """Return the samples of all slots. `living`: the slots whose gauges count."""
+        """Return the samples of all slots. `living`: the slots whose process is alive, so that their gauges count."""
         samples = Samples()
         now_ns = boottime_ns()
         self.add_up()

@@ -59,7 +59,7 @@ class Expected(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class CapturedCall:
-    """A call that was accepted while calls are captured."""
+    """A call that was enqueued in the block of `capture`, and accepted."""
 
     task: str
     args: list[Any]  # as the body stores them, so converted to JSON and back
