@@ -134,7 +134,9 @@ def _shown(found: Slices) -> str:
 
 
 def ends_above(found: Slices, normal_ms: float) -> Sequence[float]:
-    """Return when each slice with a median lag above `normal_ms` ends, in seconds after the first due time."""
+    """Find the slices whose median lag is above `normal_ms`. Return the end of each, in seconds after the first due
+    time.
+    """
     late = [number for number in found if number >= 0 and statistics.median(found[number]) > normal_ms]
     return [(number + 1) * SLICE_SECONDS for number in late]
 

@@ -31,9 +31,9 @@ _MOST_NAMED = 1000  # a tier that names more queues is not realistic
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A point on an axis. The axes are the number of waiting tasks (`depth`), delayed tasks (`delayed`), workers
-    (`workers`) and queues (`queues`), and the number of queues with work that are named in a tier (`named`) or match a
-    pattern (`pattern`).
+    """A point of the measurement: a value on one axis. The axes are the number of waiting tasks (`depth`), delayed
+    tasks (`delayed`), workers (`workers`) and queues (`queues`), and the number of queues with work that are named in a
+    tier (`named`) or match a pattern (`pattern`).
     """
 
     axis: str
@@ -41,7 +41,7 @@ class Point:
 
     @property
     def key(self) -> str:
-        """The key of the point in the values of a result."""
+        """The name of the point, for example `depth 1000`. A result has the values of all points by these names."""
         return f"{self.axis} {self.value}"
 
 

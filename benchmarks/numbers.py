@@ -34,9 +34,7 @@ def spread(numbers: Sequence[float]) -> Spread | None:
 
 
 def quantile(numbers: Iterable[float], share: float) -> float:
-    """Return the quantile for this share, which is the smallest number that at least this share of the numbers does not
-    exceed.
-    """
+    """Return a quantile: the smallest of the numbers for which at least this share of all numbers is not higher."""
     ordered = sorted(numbers)
     return ordered[max(0, -(-round(share * 1_000_000) * len(ordered) // 1_000_000) - 1)]
 

@@ -16,7 +16,9 @@ Results = Sequence[Result]
 
 @dataclass(frozen=True, slots=True)
 class Rivals:
-    """The names of all other systems, and of those in Python that run a task again if its process dies."""
+    """The names of the other systems in a run: all of them, and separately those in Python that run a task again if its
+    process dies.
+    """
 
     every: Sequence[str]
     python: Sequence[str]
@@ -27,8 +29,8 @@ Find = Callable[[Results, Rivals], Found]
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A target. The value that `find` returns for a run must not be lower than the limit if `at_least` is set, and
-    otherwise not higher.
+    """A performance target. `find` returns the value of a run that is compared with `limit`. If `at_least` is set, the
+    limit is the lowest value that meets the target, and otherwise the highest.
     """
 
     text: str
@@ -53,8 +55,8 @@ def _middle(numbers: Iterable[float]) -> Found:
 
 
 def ratio(measure: str, key: str, reference: str, ours: str = "rota") -> Find:
-    """Return a function that computes, for each round, the ratio of Rota's number to that of the reference, and returns
-    the median ratio.
+    """Return a function that divides Rota's number by that of the reference in each round, and returns the median of
+    these ratios.
     """
 
     def find(results: Results, _rivals: Rivals) -> Found:
@@ -103,8 +105,8 @@ def number(measure: str, key: str) -> Find:
 
 
 def steepest(*axes: str) -> Find:
-    """Return a function that finds the highest ratio of the cost at a point on these growth axes to the cost at the
-    first point of the same axis.
+    """Return a function that finds how much the cost of a task grows along these axes. It divides the cost at each
+    point by the cost at the first point of the same axis, and returns the highest of these ratios.
     """
 
     def find(results: Results, _rivals: Rivals) -> Found:

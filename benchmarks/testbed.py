@@ -112,8 +112,8 @@ class Testbed:
         return self.journal(event)
 
     def _told(self, event: str) -> int:
-        """Return the number of complete lines of this event. The lines are not parsed, because this would slow the
-        tasks down.
+        """Return how many complete lines of this event the journal has. The lines are not parsed, because this would
+        slow the tasks down.
         """
         text = b"\n" + (self.folder / "journal").read_bytes()
         return text[: text.rfind(b"\n")].count(b"\n" + event.encode() + b" ")

@@ -17,7 +17,7 @@ CONTENDERS = {one.name: one for one in (*OWN, *PEERS)}
 
 
 def rivals(names: Collection[str]) -> Rivals:
-    """Return the rivals among these contenders: all other systems, and among them the Python systems that run a task
+    """Return the other systems among these contenders: all of them, and separately those in Python that run a task
     again if its process dies.
     """
     return Rivals(

@@ -20,8 +20,9 @@ _LOST_SECONDS = 10.0
 
 
 def measure(running: Running, effort: Effort) -> Values:
-    """Kill a worker several times, but stop after the first kill after which the task does not start again within a
-    second. If the contender does not promise to start the task again, wait for a shorter time.
+    """Kill a worker several times, and measure each time how long it takes until its task starts again. If that takes
+    more than a second, stop after this kill. If the contender does not promise to start the task again, wait for it for
+    a shorter time.
     """
     patience = effort.crash_seconds if running.contender.at_least_once else min(effort.crash_seconds, _LOST_SECONDS)
     again: list[float | None] = []

@@ -40,7 +40,7 @@ async def progress(task_id: str) -> dict[str, Any]:
 @app.exception_handler(rota.Unavailable)
 @app.exception_handler(rota.Uncertain)
 async def unavailable(_request: Request, error: Exception) -> JSONResponse:
-    """Report an outage. Either nothing was enqueued, or this is not known because no reply arrived. In both cases, the
-    client may repeat the request.
+    """Report that Redis was not reachable, so nothing was enqueued, or that its reply did not arrive, so the task may
+    have been enqueued. In both cases, the client may repeat the request.
     """
     return JSONResponse({"error": str(error)}, status_code=503)

@@ -35,7 +35,7 @@ def progress(task_id: str) -> ResponseReturnValue:
 
 
 def unavailable(error: Exception) -> ResponseReturnValue:
-    """Report an outage. Either nothing was enqueued, or this is not known because no reply arrived. In both cases, the
-    client may repeat the request, because a second thumbnail does no harm.
+    """Report that Redis was not reachable, so nothing was enqueued, or that its reply did not arrive, so the task may
+    have been enqueued. In both cases, the client may repeat the request, because a second thumbnail does no harm.
     """
     return {"error": str(error)}, 503

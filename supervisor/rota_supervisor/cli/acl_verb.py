@@ -28,7 +28,7 @@ _NOT_SAVED: Final = (
 
 
 class AclUser(NamedTuple):
-    """A user for one role. `rules` are the rules that follow `reset on` and the password."""
+    """A Redis user for one role. `rules` are the parts of its definition after `reset on` and the password."""
 
     role: AclRole
     name: str

@@ -143,7 +143,8 @@ def check_certificate(config: Config) -> None:
 
 def _checked_server(config: Config, counts: str) -> str:
     """Return the server's version, and print warnings about the server. Raises Failure if the server cannot be used. If
-    it is not reachable, a message on standard error first states that everything else is usable.
+    it is not reachable, a message on standard error first states that everything else can be used. `counts`: the
+    numbers of queues, tasks and so on for this message.
     """
     try:
         checked = check_server(config, open_namespace=False)

@@ -132,7 +132,9 @@ def _connect(path: Path) -> socket.socket | None:
 
 
 def _is_trusted(user: int, folder: Path) -> bool:
-    """Whether a process of this user that listens in this folder may be the master. Root trusts all users."""
+    """Whether to trust a process of `user` that listens in `folder`, so that it may be the master. Root and the user of
+    this command are trusted, and in the folder of a service, the owner of the folder. Root itself trusts all users.
+    """
     if os.geteuid() == 0 or user in (os.geteuid(), 0):
         return True
     return folder.parent == SERVICES and user == folder.stat().st_uid
@@ -146,7 +148,7 @@ def _peer_of(connected: socket.socket) -> tuple[int, int]:
 
 
 def _has_exited(pid: int, seconds: float) -> bool:
-    """Wait up to `seconds` until a process has ended, which need not be a child of this process. Returns whether it has
+    """Wait up to `seconds` until a process has ended. It need not be a child of this process. Returns whether it has
     ended.
     """
     try:

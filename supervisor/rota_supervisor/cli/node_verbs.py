@@ -214,6 +214,7 @@ def _status(config: Config) -> dict[str, Any]:
 
 
 def judge(status: Mapping[str, Any], path: str) -> tuple[bool, str]:
-    """Return whether a fleet with this status is healthy, and the reason if it is not. A master that replied is
-    alive."""
+    """Return whether a fleet with this status is healthy, and the reason if it is not. If `path` is that of `/livez`,
+    the fleet is always healthy, because a master that has replied is alive.
+    """
     return (True, "ok") if path == LIVE else (status["ready"]["ok"], one_line(status["ready"]))

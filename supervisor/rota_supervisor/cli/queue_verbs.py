@@ -216,7 +216,9 @@ def _check_wanted(queue: str | None, task_id: str) -> None:
 
 
 def _put_explanation(found: Explanation, *, no_color: bool) -> None:
-    """Write the answer to the query, and then the next claims and the queues of each pool."""
+    """Write when the named queue or task could be claimed, if one was named. Then write the next claims and the queues
+    of each pool.
+    """
     if found.about:
         output.put(f"{found.about}\n")
     if not found.pools and not found.about:

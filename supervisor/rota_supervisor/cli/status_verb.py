@@ -162,7 +162,9 @@ def _ready(pool: Row) -> int:
 
 
 def _busy(pool: Row) -> object:
-    """Return the number of running tasks, and also how many could run if a worker runs several tasks at once."""
+    """Return the number of running tasks of a pool. If its workers run several tasks at once, also return how many
+    tasks all of them could run.
+    """
     busy = pool["busy"]
     concurrency = pool["concurrency"]
     return busy if concurrency == 1 else f"{busy} of {_ready(pool) * concurrency}"

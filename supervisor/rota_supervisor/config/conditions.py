@@ -146,8 +146,8 @@ def _zone(name: str) -> "ZoneInfo":
 
 
 def intervals(hours: Hours, now_us: int) -> tuple[int, list[Interval]]:
-    """Return the time up to which the opening times were computed, and the opening times themselves. All times are Unix
-    times in microseconds.
+    """Compute the opening times from a day before `now_us` until some days after it. Return the end of this time, and
+    the opening times. All times are Unix times in microseconds.
     """
     now = utc_datetime(now_us)
     zone = _zone(hours.zone)
@@ -257,10 +257,8 @@ class _LuaToken(NamedTuple):
 
 
 def check_chunk(text: str) -> str:
-    """Return the chunk in the form that is sent to Redis. If the chunk is not accepted, raises ValueError, which states
-    where the fault is.
-
-    If the text is an expression, `return` is added before it.
+    """Check the Lua of a condition, and return it in the form that is sent to Redis: if it is an expression, `return`
+    is added before it. If it is not accepted, raises ValueError, which states where the fault is.
     """
     tokens = _tokens(text)
     is_expression = tokens[0].text not in _STATEMENTS
@@ -306,8 +304,9 @@ def _joined(tokens: list[_LuaToken]) -> str:
 
 
 class _Parser:
-    """A parser that reads the tokens once, and raises ValueError at the first fault. `_scopes`: the local names of each
-    open block."""
+    """A parser of the Lua of a condition. It reads the tokens once, and raises ValueError at the first fault.
+    `_scopes`: the names of the local variables of each open block.
+    """
 
     def __init__(self, tokens: list[_LuaToken], no_more: str) -> None:
         self._no_more = no_more  # the fault to report if text follows a `return`

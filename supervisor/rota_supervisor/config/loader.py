@@ -97,8 +97,8 @@ def load_config(sources: Sources) -> Loaded:
 
 
 def _names(of_file: Mapping[str, Any], sources: Sources) -> dict[str, list[str]]:
-    """Return the entry names that can be part of an environment variable's name, by table, for example the names of
-    pools. Queue names are taken from the tiers of all sources.
+    """Return the names of the entries of each table, for example of the pools in `pools`. An environment variable can
+    contain these names. Queue names are taken from the tiers of all sources.
     """
     names = {key: list(table) for key, table in of_file.items() if isinstance(table, dict)}
     variable = {key: text for key, text in sources.environment.items() if key == TIERS_VARIABLE}
@@ -111,8 +111,8 @@ def _names(of_file: Mapping[str, Any], sources: Sources) -> dict[str, list[str]]
 
 
 def _with_origin(fault: Fault, origins: Mapping[str, str], file: Path) -> Fault:
-    """Return the fault, completed with the origin of its value if this is not the file. If the fault is about a table,
-    all values of the table must have this origin.
+    """Return the fault with the origin of its value added, for example an environment variable. No origin is added if
+    it is the file, or if the fault is about a table whose values have several origins.
     """
     of_file = layers.origin_of_file(file)
     found = {origin for path, origin in origins.items() if _holds(path, fault.path) or _holds(fault.path, path)}
@@ -181,8 +181,8 @@ def _without_unserved(flags: Flags, values: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _feeds(key: str, source: Any) -> str:
-    """Return the only queue that a legacy list feeds, or "" if the list can feed any queue or the queue is not
-    valid.
+    """Return the queue to which all items of a legacy list go: the configured queue, or else the queue that the key of
+    the list names. Returns "" if there is neither, because such items can go to any queue.
     """
     queue = source.get("queue") if isinstance(source, Mapping) else ""
     return queue if queue and isinstance(queue, str) else queue_in_key(key)

@@ -94,8 +94,8 @@ def queue_shares(config: Config) -> tuple[QueueShare, ...]:
 
 
 def pattern_domains(config: Config) -> tuple[Domain, ...]:
-    """Return those domains of all pools that contain patterns, without duplicates. A domain is the set of queues that a
-    pool serves in one tier.
+    """Return the domains of all pools, without duplicates and without domains that contain no pattern. A domain is the
+    set of queues and patterns that a pool serves in one tier.
     """
     domains = {
         tier for pool in resolve_pools(config).values() for tier in domains_of(config, pool) if tier.has_patterns
@@ -211,8 +211,8 @@ def log_settings(config: Config) -> LogSettings:
 
 
 def by_name(settings: type[Any], *sections: Struct) -> dict[str, Any]:
-    """Return the values from some sections of the configuration for the fields of a child's `settings` that have the
-    same names.
+    """Return the values in these sections of the configuration that a child's settings also have. `settings` is the
+    class of the child's settings. A value is returned if its key is the name of a field of this class.
     """
     wanted = {field.name for field in dataclasses.fields(settings)}
     return {name: getattr(each, name) for each in sections for name in each.__struct_fields__ if name in wanted}

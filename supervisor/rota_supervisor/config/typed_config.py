@@ -170,8 +170,9 @@ class _Conversion:
         return near or (f": {foreign}" if foreign else suggestion(key, fields))
 
     def _argument(self, raw: Any, path: str) -> Any:
-        """Return a value that belongs to the application, after checking the values inside it. The rules of schedules
-        check later whether it is valid JSON."""
+        """Check the values inside a value that belongs to the application, and return the value unchanged. The rules of
+        schedules check later whether it is valid JSON.
+        """
         for key, value in _inside(raw):
             self.convert(value, inspect.AnyType(), f"{path}{key}")
         return raw
@@ -182,7 +183,9 @@ class _Conversion:
 
 
 def _fault(raw: Any, kind: inspect.Type, optional: inspect.Type, path: str) -> str:
-    """Return what is wrong with a value, or "" if the value is valid. `kind`: the type in `optional` that fits best."""
+    """Return a text that states why a value is not valid, or "" if it is valid. `optional`: the types that the key
+    accepts. `kind`: the one among them that fits the value best.
+    """
     if isinstance(raw, str) and _is_leaf(kind) and path not in SECRET_PATHS and may_hold_credentials(raw):
         return _MISPLACED
     if _fits(raw, kind):
@@ -219,7 +222,8 @@ def _inside(raw: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _moment(raw: Any) -> Any:
-    """Convert a text, for example from an environment variable, if it is a date and time with a UTC offset.
+    """Return a text as a datetime if it contains a date and time with a UTC offset. Environment variables, for example,
+    contain only texts.
 
     Other values are returned unchanged.
     """
@@ -274,8 +278,8 @@ def _plain(number: float) -> str:
 
 
 def _at_most(raw: Any, kind: inspect.Type) -> str:
-    """Return the general upper bound of numbers as text, if a number exceeds this bound and the key has no upper bound
-    of its own.
+    """Return the end of a fault, ` and at most N`, if a number is above N, the limit for all numbers. Returns "" if it
+    is not, or if the key has an upper bound of its own, which the fault already states.
     """
     if not isinstance(kind, Number) or not isinstance(raw, int | float):
         return ""

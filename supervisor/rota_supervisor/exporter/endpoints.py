@@ -40,8 +40,10 @@ class Site:
 
     `immediate_response` and `page` are called in two different threads. `immediate_response` uses `probe`; `page` uses
     `observer` and `redis`. `redis` is None if this node does not read the queues. `access` decides which requests are
-    admitted. Health responses are sent to all clients. `between` must be called about once a second, while no page is
-    being made.
+    admitted. Health responses are sent to all clients.
+
+    `between` is a function that updates the history. The caller must call it about once a second, but never at the same
+    time as `page`.
     """
 
     def __init__(

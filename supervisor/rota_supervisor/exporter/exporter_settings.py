@@ -47,7 +47,9 @@ class ExporterSettings:
 
     @property
     def heartbeat_limits(self) -> HeartbeatLimits | None:
-        """The times that processes of the fleet may go without a heartbeat, or None if the fleet runs elsewhere."""
+        """The longest times that the master and its children may go without a heartbeat, or None if the fleet runs
+        elsewhere.
+        """
         return None if self.is_standalone else HeartbeatLimits(self.tick_seconds, self.beat_seconds)
 
 

@@ -149,8 +149,8 @@ def _missed_occurrences(status: Row) -> Iterator[Headline]:
 
 
 def _deaths(status: Row) -> Iterator[Headline]:
-    """Report unexpected deaths: either many deaths, with the task that was running in most of them, or a single death
-    in the last minute.
+    """Report unexpected deaths of processes. If many processes died, report their number and the task that most of them
+    were running. Otherwise, report the last death if it happened within JUST_NOW_SECONDS.
     """
     deaths = [event for event in _events(status) if event["level"] == "warning" and event["event"] in DEATHS]
     recent = _within(RECENT_SECONDS, deaths, status)
@@ -298,7 +298,7 @@ def _age(event: Row, status: Row) -> str:
 
 
 class FleetCondition(NamedTuple):
-    """A condition of the fleet that people should know about."""
+    """A state of the fleet that people should know about: the rule that reports it, and the alerts that it causes."""
 
     rule: Rule  # yields the headlines of the condition
     alerts: tuple[str, ...] = ()  # the alerts that fire while the condition holds

@@ -59,8 +59,8 @@ class Starts(NamedTuple):
         return sum(self.lags[:-1])
 
     def lag(self, share: float) -> float | None:
-        """Return a quantile of the lag in seconds, which this share of the starts did not exceed, or None if there were
-        no starts.
+        """Return the lag in seconds that this share (0 to 1) of the starts did not exceed, or None if there were no
+        starts.
         """
         found = quantile(TASK_LAG, self.lags, share)
         return None if found is None else round(found, _DIGITS)
@@ -102,7 +102,7 @@ class Totals(NamedTuple):
 
     @property
     def overall(self) -> Starts:
-        """The sum over all queues."""
+        """The numbers of starts and attempts, summed over all queues."""
         if not self.queues:
             return _NOTHING
         lags, *counts = zip(*self.queues.values(), strict=True)
@@ -174,26 +174,29 @@ class Recent:
 
     @cached_property
     def window(self) -> Totals:
-        """The growth since `began`."""
+        """The numbers of starts and attempts of each queue since `began`."""
         return self.totals.minus(self.before)
 
     @cached_property
     def overall(self) -> Starts:
-        """The growth since `began`, summed over all queues."""
+        """The numbers of starts and attempts since `began`, summed over all queues."""
         return self.window.overall
 
     def starts(self, queue: str) -> Starts:
-        """Return the growth of one queue since `began`."""
+        """Return the numbers of starts and attempts of one queue since `began`."""
         return self.window.queues.get(queue, _NOTHING)
 
     def lag(self, starts: Starts) -> Lag:
-        """Return the lag of `starts`, which must cover the whole window."""
+        """Return the quantiles of the lag of `starts`. These must be all starts since `began`, of one queue or of all
+        queues.
+        """
         return Lag(self.now - self.began, int(starts.number), starts.lag(0.5), starts.lag(0.99))
 
     @cached_property
     def rates(self) -> tuple[float, float]:
-        """The current rates of done and started tasks per second, measured since the beginning of the last whole
-        step."""
+        """The numbers of done and of started tasks per second, measured from the beginning of the last whole step until
+        now.
+        """
         added = self.totals.minus(self.noted)
         seconds = self.now - self.noted_at
         if self.steps:
@@ -324,7 +327,9 @@ class RecentProblems:
     short_seconds: dict[str, float] = field(default_factory=dict)  # how long each pool has lacked workers
 
     def of(self, counter: CounterDefinition) -> dict[str, int]:
-        """Return how much a counter grew, for each value of its first label."""
+        """Return how much a counter grew in the last few minutes, for each value of its first label, such as each
+        queue.
+        """
         return {label: math.ceil(count) for label, count in self.grown.get(counter.name, {}).items()}
 
     def total(self, counter: CounterDefinition) -> int:
@@ -368,7 +373,7 @@ class ProblemWatch:
         self._forget(now)
 
     def recent(self) -> RecentProblems:
-        """Return the problems of the last REMEMBERED_SECONDS, or LATE_SECONDS for late queues."""
+        """Return the problems of the last REMEMBERED_SECONDS, but late queues only of the last LATE_SECONDS."""
         now = time.time()
         self._forget(now)
         grown: dict[str, Counter[str]] = {definition.name: Counter() for definition in _COUNTED}
@@ -388,7 +393,7 @@ class ProblemWatch:
         return late
 
     def _worst_since(self, since: float) -> dict[str, float]:
-        """Return the highest lag of each queue, in seconds."""
+        """Return the highest lag of each queue since this time, in seconds."""
         worst: dict[str, float] = {}
         for lags in (lags for at, lags in self._worst if at >= since):
             for queue, lag in lags.items():

@@ -185,8 +185,8 @@ class Server:
                 self._drop_oldest(_DROPPED_FIRST)
 
     def _move(self, client: HttpClient, now: float, made: HttpResponse | None = None) -> None:
-        """Serve a client, unless its connection is closed. Send the response `made` if there is one, and otherwise
-        continue with the client's phase.
+        """Serve a client, unless its connection is closed. If its response has been made (`made`), begin to send it.
+        Otherwise, continue to receive the request or to send the response.
         """
         if client.phase is ClientPhase.CLOSED:
             return
@@ -226,8 +226,9 @@ class Server:
             client.respond(received, now)
 
     def _immediate_response(self, client: HttpClient, request: HttpRequest) -> HttpResponse | None:
-        """Return the response if it is immediate or if there are too many requests. Otherwise, let the renderer make
-        it, and return None."""
+        """Return the response if it can be sent at once, or a refusal if there are too many requests. Otherwise, let
+        the renderer make the response, and return None.
+        """
         response = self._site.immediate_response(request)
         if response is not None:
             return response

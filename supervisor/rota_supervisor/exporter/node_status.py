@@ -234,7 +234,9 @@ def tiers_of(settings: ExporterSettings) -> dict[int, tuple[QueueSettings, ...]]
 
 
 class TierSums(NamedTuple):
-    """The sums over all queues of a tier, for computing the share of each queue."""
+    """The starts and the weights of all queues of a tier, summed up. The share of each queue is computed from these
+    sums.
+    """
 
     starts: float
     weights: float | None  # None if the tier has a pattern, because the number of its queues is not known
@@ -291,8 +293,7 @@ def _processed(samples: Samples) -> Mapping[str, Counter[str]]:
 def _described(name: str, label: str, queue: QueueSettings | None, state: QueueState | None) -> Json:
     """Return the settings and the state of a queue.
 
-    The key `pattern` holds the name under which the tasks of the queue are counted, if this name differs from the
-    queue's own.
+    If the tasks of the queue are counted under the name of a pattern, the key `pattern` holds this name.
     """
     return {
         "name": name,

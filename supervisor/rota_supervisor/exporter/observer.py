@@ -89,8 +89,8 @@ class Probe:
         return MasterSnapshot.from_json(self._shared_text.read())
 
     def stray_lists(self, fleet: Iterable[Member]) -> tuple[Json, ...]:
-        """Return the lists that look like queues but are not, as found by this node's pollers. Each has a `key` and a
-        `fault`.
+        """Return the lists in Redis that look like queues but are not, as found by this node's pollers. Each has a
+        `key`, and a `fault` that states why it is not a queue.
         """
         pollers = (member.slot for member in fleet if member.role is Role.POLLER)
         texts = (SharedText(self._memory.slot(slot).spare).read() for slot in pollers)
@@ -226,8 +226,8 @@ class Observer:
     def note_history(self) -> None:
         """Add the current values to the history if a step has ended. Call this method about every second.
 
-        If many records change, each call adds up the records that have changed since the last call, which spreads the
-        work over the step.
+        While many records change, the slots are read in every call, and not only when a step has ended. This spreads
+        the work over the step.
         """
         now = time.monotonic()
         is_due = self._history.is_due(now)
@@ -255,7 +255,7 @@ class Observer:
 
 
 def _has_started(member: Member) -> bool:
-    """Whether the gauges in the process's slot are its own. Until the process has started, its slot still has the
+    """Whether the process has started, so that the gauges in its slot are its own. Until then, its slot still has the
     gauges of the previous process.
     """
     return member.role is Role.MASTER or member.phase in _SET_BY_ITS_PROCESS
@@ -310,8 +310,8 @@ def put_processes(samples: Samples, fleet: Iterable[Member]) -> None:
 def put_running(
     samples: Samples, fleet: Iterable[Member], queues: Sequence[QueueSettings], fold: Fold = _ALL_SHOWN
 ) -> None:
-    """Add to the samples how long the longest running task of each queue has run, and a worst lag of 0 for queues
-    without late starts.
+    """Add to the samples how long the longest running task of each queue has run. Also add a worst lag of 0 for each
+    queue that has no worst lag yet.
     """
     labels = QueueLabels(queue.name for queue in queues)
     running = (task for member in fleet for task in member.tasks)

@@ -70,8 +70,8 @@ def stalled(status: Row) -> Iterator[Headline]:
 
 
 def _is_taken(queue: Row, status: Row) -> bool:
-    """Whether this node has started a task of the queue in the last STALLED_STEPS_SECONDS, or whether another node may
-    have done so.
+    """Whether tasks of the queue are probably being claimed. They are if this node has started one in the last
+    STALLED_STEPS_SECONDS. If there are other nodes, a claimed task is enough, because another node may have claimed it.
     """
     steps = round(STALLED_STEPS_SECONDS / status["history"]["step_seconds"])
     is_elsewhere = len(status.get("nodes") or ()) > 1 and queue["state"]["inflight"] > 0
@@ -96,8 +96,8 @@ def lateness(queue: Row) -> tuple[bool, float]:
     """Return whether the queue is late now, and by how many seconds it is or was late, or 0 if its tasks are on time.
 
     A queue is late now while its oldest waiting task exceeds the lag objective. It is also late now if more starts have
-    exceeded the objective than its lag target allows, and the last of them was only seconds ago. A queue was late if
-    either of these ended within the last few minutes.
+    exceeded the objective than its lag target allows, and the last of them was only seconds ago. If the last of them
+    was a few minutes ago, the queue was late.
     """
     objective = queue["lag_objective_seconds"]
     late = queue.get("late") or _NEVER_LATE

@@ -40,10 +40,9 @@ def size_of(state: QueueState) -> int:
 
 
 def as_one(states: Sequence[QueueState]) -> QueueState:
-    """Return several queues merged into one. Numbers are summed, and the longest ages are used.
-
-    The merged queue is paused or closed if any of the queues is. It counts as served unless one of the queues has ready
-    tasks and is not served.
+    """Return the state of several queues as if they were one queue. Numbers are summed, and the longest ages are used.
+    The merged queue is paused or closed if any of the queues is. If one of the queues has ready tasks and is not
+    served, the merged queue is not served either.
     """
     return QueueState(
         queue=OTHER,
@@ -103,7 +102,9 @@ class Largest:
         )
 
     def _sort_key(self, state: QueueState) -> tuple[bool, bool]:
-        """Return a key that sorts queues that tiers name first, and then queues that have tasks but are not served."""
+        """Return the sort key of a queue. Queues that tiers name come before all others. Within these two groups,
+        queues that have tasks but are not served come first.
+        """
         return state.queue not in self.served, state.served or not size_of(state)
 
     def _oldest_ready(self, of_patterns: Iterable[QueueState]) -> dict[str, int]:
@@ -177,8 +178,8 @@ class QueueScan:
         return run(self._scripts.overview(self._named, self._cursor))
 
     def read_more(self, run: RunCall, first: views.Overview) -> views.Overview:
-        """Read more chunks, and return all queues with their last known values. `more` in the result is true until the
-        scan is complete.
+        """Read more chunks, and return the state of all queues. Queues that were not read this time have their last
+        known values. `more` in the result is true until the scan is complete.
         """
         deadline = time.monotonic() + self._seconds
         scanned = follow(run, complete_overview(self._scripts, first, lambda: time.monotonic() > deadline))

@@ -89,7 +89,9 @@ class RedisThread:
         threading.Thread(target=self._run_calls, name="redis", daemon=True).start()
 
     def call(self, make: Callable[[RunCall], T]) -> T:
-        """Return the result of `make`, which the thread calls with a function that runs commands. Raises NoReply."""
+        """Call `make` in the thread, and return its result. The argument of `make` is a function that runs commands.
+        Raises NoReply.
+        """
         pending = self.put(make)
         pending.is_dropped = not pending.has_ended.wait(self._wait_seconds)
         self._wait_seconds = LIMIT_SECONDS if pending.is_dropped else CALL_SECONDS
@@ -98,7 +100,7 @@ class RedisThread:
         return pending.results[0]
 
     def put(self, make: Callable[[RunCall], T]) -> PendingCall[T]:
-        """Queue `make` for the thread, and return the pending call."""
+        """Let the thread call `make` later, and return the pending call."""
         pending = PendingCall(make)
         self._pending.put(pending)
         return pending
@@ -151,7 +153,9 @@ class CachedResult(Generic[T]):
         self._read_at = time.monotonic()  # counts as a read, so that the first result is requested in advance
 
     def read(self) -> T | None:
-        """Wait for a new result. Return the latest result, or None if the last call failed or the result is too old."""
+        """Wait for a new result for at most LIMIT_SECONDS. Return the latest result, which may be older. Return None if
+        the last call failed or the latest result is too old.
+        """
         self._read_at = time.monotonic()
         pending = self._current(self._read_at)
         pending.has_ended.wait(max(0.0, pending.queued_at + LIMIT_SECONDS - self._read_at))

@@ -37,7 +37,7 @@ _MAX_KEYS: Final = 1 << 18  # the maximum number of keys to remember, because a 
 
 
 class Total:
-    """A series, with the sum over all slots if it is a counter or a histogram.
+    """A series. If it is a counter or a histogram, its values are the sums over all slots.
 
     `born_at`: a time at which the series did not exist yet, in Unix seconds, or 0 if it existed at the first reading.
     """
@@ -56,7 +56,10 @@ class Total:
         return not isinstance(self.definition, GaugeDefinition | PeakDefinition)
 
     def growth(self, before: Numbers, now: Numbers) -> Numbers | None:
-        """Return by how much each value of a slot has grown, or None if the new values are not possible."""
+        """Return by how much each value of a slot has grown from `before` to `now`, or None if the change is
+        impossible, for example because a counter has decreased. For a gauge, the result has no meaning, and `add`
+        ignores it.
+        """
         if not self.is_summed:
             return before
         grown = (*map(sub, now[:-1], before[:-1]), exact(now[-1]) - exact(before[-1]))
@@ -67,7 +70,9 @@ class Total:
         return tuple(new - old if new != old else 0.0 for new, old in zip(now, before, strict=True))  # inf - inf is NaN
 
     def add(self, grown: Numbers) -> None:
-        """Add by how much the values of one slot have grown."""
+        """Add the growth of one slot's values to the sums over all slots. A gauge has no sum, so this changes nothing
+        for it.
+        """
         if self.is_summed:
             self.numbers = tuple(map(add, self.numbers, grown))
 
@@ -76,7 +81,7 @@ class RegionReader:
     """The reader of the records in one slot. It remembers their last valid values. Records never move, so each is
     parsed only once.
 
-    `total_of` returns the series to which a record belongs, or None.
+    `total_of` returns the series to which a record belongs, or None if the record is not one of this version of Rota.
     """
 
     def __init__(self, region: memoryview, total_of: Callable[[recorder.SlotRecord], Total | None]) -> None:
@@ -96,8 +101,8 @@ class RegionReader:
         self._believed = b""
 
     def add_up(self) -> int:
-        """Add to the totals by how much the records have grown since the last call. Nothing is added if any record has
-        impossible values. Returns how many records had changed.
+        """Add the growth of the records since the last call to the totals. If any record has impossible values, nothing
+        is added. Returns the number of records that have changed.
         """
         stamp = recorder.stamp_of(self._cells)
         if stamp not in (0, self._stamp):
@@ -203,7 +208,8 @@ class Regions:
             self._total(definition, labels)
 
     def add_up(self) -> int:
-        """Add to the totals by how much the slots have grown since the last call. Returns how many records had changed.
+        """Add the growth of all records since the last call to the totals. Returns the number of records that have
+        changed.
 
         To spread the work, call this method more often than there are scrapes. A record takes 10 us, and in a large
         fleet 5,000 records change in a second.
@@ -214,7 +220,7 @@ class Regions:
         return changed
 
     def read(self, living: Collection[int]) -> Samples:
-        """Return the samples of all slots. `living`: the slots whose gauges count."""
+        """Return the samples of all slots. `living`: the slots whose process is alive, so that their gauges count."""
         samples = Samples()
         now_ns = boottime_ns()
         self.add_up()

@@ -32,7 +32,9 @@ Series = tuple[Definition, Labels, Numbers]
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """The values of all series at one time. A series has `Definition.numbers` values."""
+    """The values of all series at one time. A series has one or more values: their number is `Definition.numbers` of
+    its metric.
+    """
 
     _by_name: dict[str, dict[Labels, Numbers]] = field(default_factory=dict)
 
@@ -128,8 +130,8 @@ class SeriesBound:
         self._refused = 0
 
     def admit(self, definition: Definition, own_labels: Labels) -> Labels:
-        """Return the labels under which a label set is kept: its own labels, or beyond the limit, labels of which some
-        are replaced with `_other`.
+        """Return the labels under which the values of a label set are kept. These are its own labels, or beyond the
+        limit, labels in which some values are replaced with `_other`.
         """
         is_one_of_many = definition.is_open
         labels = self._with_known_values(definition, own_labels) if is_one_of_many else own_labels
@@ -148,8 +150,9 @@ class SeriesBound:
         return refused
 
     def _with_known_values(self, definition: Definition, labels: Labels) -> Labels:
-        """Return the labels, with `_other` for each value of a label that is not open if that label already has
-        `_MAX_VALUES` other values.
+        """Return the labels, with unexpected values replaced with `_other`. A label that is not open, such as `kind`,
+        has only a few values. After the first `_MAX_VALUES` different values of such a label, each further value is
+        replaced.
         """
         return tuple(
             value if name in OPEN_LABELS or self._is_known(definition, name, value) else m.OTHER
@@ -223,7 +226,9 @@ class Fold(NamedTuple):
 
 @dataclass(slots=True)
 class _Costs:
-    """The number of series that each name takes. The choice of names depends on these numbers."""
+    """The number of series that each name takes. A name is a queue or a value of another open label. The choice of the
+    names to show depends on these numbers.
+    """
 
     fleet: int = _OF_REDIS  # the number of series of the fleet
     names: Counter[Name] = field(default_factory=Counter)  # how many series each name takes if its tasks are merged
@@ -233,7 +238,9 @@ class _Costs:
 
     @classmethod
     def of(cls, samples: Samples, queues: Iterable[str]) -> "_Costs":
-        """Count the series of `samples`, and the additional gauges of each queue in `queues`."""
+        """Return the number of series that `samples` has for each name, including the gauges of each queue in `queues`,
+        which are added to the samples later.
+        """
         costs = cls()
         costs.names.update({("queue", queue): GAUGES_OF_A_QUEUE for queue in queues})
         for definition in m.ALL:
@@ -264,7 +271,8 @@ class _Costs:
 
 
 class Folding:
-    """The choice of the names that are shown. Configured queues come first, in the order of their tiers.
+    """The choice of the names (queues and tasks, for example) that are shown. Configured queues come first, in the
+    order of their tiers.
 
     A name that was merged into `_other` stays there, because otherwise the counters of `_other` would decrease.
     """
@@ -282,7 +290,8 @@ class Folding:
         return number
 
     def choose(self, samples: Samples, others: Sequence[str] = ()) -> Fold:
-        """Choose the names that are merged into `_other`, for samples that do not contain the gauges of queues yet.
+        """Choose the names that are merged into `_other`, so that at most `max_series` series are shown. Room is left
+        for the gauges of queues, which are added to `samples` later.
 
         `others`: queues that are not configured but have gauges, in order of preference.
         """
@@ -300,7 +309,9 @@ class Folding:
         return Fold(names, tasks)
 
     def _names_without_room(self, costs: _Costs, others: Sequence[str], left: int) -> tuple[frozenset[Name], int]:
-        """Return the names for which there is no room, and how many series can still be added after all other names."""
+        """Return the names that do not fit into `left` more series, and the number of series that are left after all
+        other names were added.
+        """
         first = [("queue", queue) for queue in (*self._queues, *others)]
         without = set(self._fold.names)
         for name in dict.fromkeys((*first, *costs.names)):

@@ -88,8 +88,8 @@ Reader = Callable[[], queue_watch.QueueReading | None]
 
 
 def _without_master(read: Reader, namespace: str, slot: Slot, own: Recorder) -> Reader:
-    """Return a reader that also publishes in `slot` what a master would publish: its start time, whether Redis replied,
-    and how fast.
+    """Return a function for an exporter without a master. It reads the queues with `read`, and publishes in `slot` what
+    a master would publish: its start time, whether Redis replied, and how fast.
     """
     own.gauge(START_TIME).set(time.time())
     redis_up = own.gauge(REDIS_UP)

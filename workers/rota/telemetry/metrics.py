@@ -92,7 +92,9 @@ class Definition:
 
     @property
     def is_open(self) -> bool:
-        """Whether the metric has a label with any number of values, so that the number of series is not limited."""
+        """Whether the metric has a label that can have any number of values, such as `task`, so that its number of
+        series is not limited.
+        """
         return not OPEN_LABELS.isdisjoint(self.labels)
 
     @property

@@ -198,9 +198,9 @@ class Histogram:
 class Peak(_Number):
     """The highest recent value, in the two half minutes of a `PeakDefinition`.
 
-    Until the time `until_ns` (CLOCK_BOOTTIME), a value that is not above `highest` changes nothing. A caller that
-    observes a value for each task checks this itself before it calls `observe`, because the call would add 2 % to the
-    time of an attempt.
+    `until_ns` is the end of the current half minute (CLOCK_BOOTTIME). Until then, only a value above `highest` has to
+    be recorded. A caller that observes a value for each task checks this itself before it calls `observe`, because the
+    call would add 2 % to the time of an attempt.
     """
 
     __slots__ = ("_value_at", "highest", "until_ns")
@@ -241,10 +241,11 @@ class Recorder:
     finds the records of the children in `region`, or creates them there. The region is the `Slot.metrics` of the
     process's own slot.
 
-    If there is no room for the series of another kind or task of a queue, its child has `_other` in place of the task,
-    or of all open labels, and `rota_metrics_series_dropped_total` increases. Each kind or task has series in several
-    metrics, and rates and shares are computed from these together. So either all of these series get records or none.
-    Raises ValueError if the region is too small even for `_other`.
+    If the region has no room for the series of a further kind or task of a queue, that kind or task is counted under
+    `_other`: the child has `_other` in place of the task, or of all open labels. `rota_metrics_series_dropped_total`
+    then increases. Each kind or task has series in several metrics, and rates and shares are computed from these
+    together. So either all of these series get records or none. Raises ValueError if the region is too small even for
+    `_other`.
 
     `label_of_queue` returns the value of the label `queue` for a queue. A pattern can match any number of queues over
     time, but records are never removed, so all queues of a pattern are counted under the pattern's name
@@ -351,9 +352,10 @@ class Recorder:
         return max(map(len, labels)) <= MAX_LABEL and fits and may_start
 
     def _other(self, definition: Definition, labels: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the labels to count under if there is no room for a series with these labels. If there is room for a
-        series of the queue's other tasks, `_other` replaces only the task. Otherwise `_other` replaces all open
-        labels."""
+        """Return the labels under which a series is counted if there is no room for its own labels. The task is
+        replaced with `_other` if there is room for a series of the queue's other tasks. If there is no room for this
+        either, all open labels are replaced.
+        """
         of_queue = definition.tasks_as_other(labels)
         key = encode_key(definition.name, of_queue)
         has_room = of_queue != labels and (key in self._positions or self._has_room(definition, of_queue, key))
@@ -386,9 +388,10 @@ class Recorder:
 
 
 def _together(definition: Definition, labels: tuple[str, ...]) -> _Together:
-    """Return the key of the group of series to which this one belongs. Either all series of a group get records or
-    none. A group consists of the series of one kind or task of a queue, of the other series of a queue, or of just one
-    series."""
+    """Return the key of the group to which a series belongs. Either all series of a group get records or none. A kind
+    or a task of a queue is a group, with its series in all metrics. The other series of a queue are a group too. Any
+    other series is a group of its own.
+    """
     names = definition.labels[:2]
     if names in (("queue", "kind"), ("queue", "task")):
         return names[1], *labels[:2]

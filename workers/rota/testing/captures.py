@@ -59,7 +59,7 @@ class Expected(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class CapturedCall:
-    """A call that was accepted while calls are captured."""
+    """A call that was enqueued in the block of `capture`, and accepted."""
 
     task: str
     args: list[Any]  # as the body stores them, so converted to JSON and back
@@ -273,9 +273,9 @@ class EndlessDrain(RuntimeError):
 
 
 class Capture(Sequence[CapturedCall]):
-    """The calls that were enqueued, in order, without duplicates.
+    """The calls that were enqueued, in order. Calls that were rejected as duplicates are not among them.
 
-    `clock` determines which of them are due. A test gets this object from `capture()`.
+    `clock` determines which calls are due. A test gets this object from `capture()`.
     """
 
     def __init__(self, *, at: datetime | None = None, schedules: bool = True) -> None:

@@ -270,7 +270,7 @@ def _due_us(due: str, now_us: int) -> int:
 
 
 def _written(entry: Entry) -> Entry:
-    """Return a copy of the entry whose `text` is made from the other fields."""
+    """Return a copy of the entry, with its `text` computed from its other fields."""
     kind = entry.kind.value
     counters = f"{entry.failures} 0 0 0 -"
     text = f"{entry.id} {entry.queue} {kind} {entry.due_us} {entry.ready_us} {counters}"

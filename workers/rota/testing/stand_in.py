@@ -84,9 +84,10 @@ class KeptGroups:
         self._groups.clear()
 
     def wait(self, namespace: str, query: GroupQuery) -> Room | None:
-        """Return the reply to a query about a group, or None if the query waits for the end of a group that has not
-        ended. A client that waits until it may add members may do so at once, because no task can run while it
-        waits."""
+        """Return the reply to a query about a group. Returns None if the query waits for the end of the group, which
+        has not come yet. A query that waits for room for more members is answered at once, because no task can run
+        while the client waits.
+        """
         found = self._find(namespace, query.group)
         if found is None or found.phase is GroupPhase.ENDED:
             return Room(has_come=True, left=None)
@@ -171,8 +172,9 @@ class KeptGroups:
         self._end_if_over(namespace, links.group)
 
     def _follow(self, namespace: str, links: _Links) -> str:
-        """Enqueue the first of the tasks that follow. Returns the id of that task, or "" if no task follows or if the
-        id is taken."""
+        """Enqueue the next task of a chain: the first of the tasks in `links`, which the others follow. Returns its id,
+        or "" if there is no next task or its id is taken.
+        """
         if not links.following:
             return ""
         new, *rest = links.following

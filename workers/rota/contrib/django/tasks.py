@@ -44,9 +44,10 @@ class RotaBackend(BaseTaskBackend):
     """A backend that enqueues tasks with the default client, after the commit unless `ROTA` states otherwise.
 
     OPTIONS can have the options of `@rota.task`, except the queue, for all tasks of this backend. It can also have
-    `priority_queues`, for example `{50: "urgent", -50: "bulk"}`. Each number is a limit. If a task names no queue, its
-    queue is that of the limit farthest from 0 that its priority reaches. In the example, a task with priority 60 is
-    enqueued on "urgent". Without `priority_queues`, Django rejects priorities.
+    `priority_queues`, which chooses the queue of a task by its priority if the task names no queue. With `{50:
+    "urgent", -50: "bulk"}`, for example, tasks with a priority of 50 or more are enqueued on "urgent", and tasks with a
+    priority of -50 or less on "bulk". If a priority reaches several of the numbers, the one farthest from 0 counts.
+    Without `priority_queues`, Django rejects priorities.
     """
 
     supports_defer = True
@@ -105,8 +106,12 @@ class RotaBackend(BaseTaskBackend):
 
 
 def queue_for(priority: int, queues: Mapping[int, str]) -> str:
-    """Return the queue of the limit farthest from 0 that the priority reaches, or the default queue if it reaches no
-    limit."""
+    """Return the queue of a task with this priority. `queues` has a queue for each limit. A priority reaches a positive
+    limit if it is at least as high, and a negative limit if it is at least as low.
+
+    If the priority reaches several limits, the one farthest from 0 counts. If it reaches none, the task is enqueued on
+    the default queue.
+    """
     reached = [limit for limit in queues if 0 < limit <= priority or priority <= limit < 0]
     return queues[max(reached, key=abs)] if reached else DEFAULT_TASK_QUEUE_NAME
 
