@@ -34,8 +34,8 @@ class QueueCondition(NamedTuple):
 
 
 def text_of_hours(known_until_us: int, intervals: Iterable[Interval]) -> str:
-    """Return the text of a condition of kind `hours`: the time up to which the intervals are known, followed by the
-    intervals."""
+    """Return the text of a condition of kind `hours`: the time up to which the intervals were computed, followed by the
+    intervals in which the queues are open."""
     return "".join([str(known_until_us), *(f" {start}-{end}" for start, end in intervals)])
 
 
