@@ -459,7 +459,8 @@ class Slot(ProcessRow):
         return True
 
     def grant_watch(self) -> bool:
-        """If the worker has made a new request, start watching the slot and return True. The master calls this."""
+        """If the worker has requested a watch since the last one was granted, start a watch and return True. Only the
+        master calls this."""
         requested = self._words[HEADER.watch_requested]
         process_row = self._process_row
         if requested == process_row[PROCESS_ROW.watch_granted]:

@@ -213,9 +213,9 @@ class Dependents(Transitions):
         return self._call("pending", pack((task_id, cursor)), parse_predecessor)
 
     def heal_members(self, cursor: str) -> ScriptCall[HealedMembers]:
-        """Remove members that are no longer live from their groups, and enqueue the follow-ups of groups that end as a
-        result. Such members were ended by an older version of Rota, or deleted by hand. Begin with cursor "" and repeat
-        with the cursor of each reply until it is "0"."""
+        """Find members whose tasks have ended without their group having noticed, because an older version of Rota
+        ended the task, or because it was deleted by hand. Remove them from their groups, and enqueue the follow-ups of
+        groups that end as a result. Begin with cursor "" and repeat with the cursor of each reply until it is "0"."""
         return self._call("heal_members", pack((cursor,)), parse_healed_members)
 
     def await_room(self, client: str, group: str, most_left: int) -> ScriptCall[Room]:

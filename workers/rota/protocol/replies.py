@@ -1,4 +1,4 @@
-"""The values into which the replies of transitions are parsed. The values for the scripts that only read are in
+"""The classes of the values that the replies of the scripts are parsed into. Those of the scripts that only read are in
 `rota.protocol.views`.
 
 Scripts return statuses, numbers and lists of bytes, mostly in the order of the fields of the value. A reply has another

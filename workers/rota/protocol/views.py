@@ -320,9 +320,9 @@ class Queries(Transitions):
         return self._call("dead", pack((offset, count)), parse_dead_page)
 
     def peek(self, state: str, queue: str, task: str, offset: int, count: int) -> ScriptCall[Peeked]:
-        """Return a page of the tasks that are ready (in one queue), scheduled, running or dead. For `queue` and `task`,
-        "" stands for every queue or task. The call reads `count` tasks, at most BATCH. For running tasks, `offset`
-        counts owners, not tasks."""
+        """Return a page of the tasks in this state: ready (in one queue), scheduled, running or dead. For `queue` and
+        `task`, "" stands for every queue or task. The call reads `count` tasks, at most BATCH. For running tasks,
+        `offset` counts owners, not tasks."""
         return self._call("peek", pack((state, queue, task, offset, count)), parse_peeked)
 
     def nodes(self) -> ScriptCall[list[Node]]:

@@ -65,8 +65,8 @@ _BLOCKING_WANTED: Final = (
 
 
 class RedisEndpoint(Borrowing):
-    """Lends blocking connections from a pool, or in a cluster, connections to the primary that has the hash slot of the
-    namespace."""
+    """Lends blocking connections from a pool. In a cluster, these are connections to the primary that has the hash slot
+    of the namespace."""
 
     # Clients give connections back after each use. Between uses, the pool renews credentials, checks the connections,
     # and lends them to other users.
@@ -231,8 +231,8 @@ class BorrowedStream(AioStream):
 
 
 class AioRedisEndpoint(Borrowing):
-    """Lends asyncio connections from a pool, or in a cluster, connections to the primary that has the hash slot of the
-    namespace."""
+    """Lends asyncio connections from a pool. In a cluster, these are connections to the primary that has the hash slot
+    of the namespace."""
 
     def __init__(self, source: Any, key: str) -> None:
         """Check that the application's object can be used. `key` is any key of the namespace. Raises TypeError or
