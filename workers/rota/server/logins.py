@@ -1,4 +1,5 @@
-"""Logins: the user and the password with which a connection authenticates, if they can change while it is in use.
+"""Logins: the user and the password with which a connection authenticates. This module is for logins that can change
+while connections are in use.
 
 They come from a provider in the application, or from the URL of a fleet, which a reload can change. A password from a
 provider may expire. The provider is called again before that, and after the server has refused a login.
