@@ -22,7 +22,8 @@ def _as_it_is(raw: Raw) -> Raw:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """How many tasks were ever accepted, how many of them are live, and how many have ended."""
+    """The task counts of a namespace: how many tasks were ever accepted, how many of them are live, and how many have
+    ended."""
 
     accepted: int
     live: int  # number of live tasks, including dead tasks
