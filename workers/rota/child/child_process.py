@@ -82,7 +82,7 @@ class Fence:
         self._allowed_ns = fence_ns(lease_seconds)
 
     def is_up(self, at_ns: int) -> bool:
-        """Whether the fence is up at this time (CLOCK_BOOTTIME), so that the worker must not start a task."""
+        """Whether the fence is up at this time (CLOCK_BOOTTIME). While it is up, the worker must not start a task."""
         return at_ns - self._slot.renewed_ns > self._allowed_ns
 
 
@@ -197,9 +197,8 @@ class Waiter:
 
     def until_ready(self, fd: int, events: int, seconds: float) -> bool:
         """Wait until the descriptor is ready, and return whether it became ready in time. This method has the type
-        `connection.Wait`. A signal does not end this wait, but it ends the next wait that includes signals at once.
-        Raises Orphaned if the master dies.
-        """
+        `connection.Wait`. A signal does not end this wait. Instead, the next call of `pause` or `until_woken` returns
+        at once. Raises Orphaned if the master dies."""
         if self._until < math.inf:
             seconds = min(seconds, self._until - time.monotonic())
         return fd in self._wait(self._without_signals, fd, events, seconds)
@@ -243,7 +242,7 @@ class Waiter:
 
 
 class _PollSet:
-    """A poll object for a set of fixed descriptors, and for one more descriptor, which each wait chooses."""
+    """A poll object that always watches the same fixed descriptors. Each wait can add one descriptor of its own."""
 
     def __init__(self, *fixed: int) -> None:
         self._poll = select.poll()

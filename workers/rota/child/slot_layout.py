@@ -42,7 +42,8 @@ class ProcessRowFields(NamedTuple):
 
 
 class MarkFields(NamedTuple):
-    """The mark of a task index: two words that identify the task that runs with this index."""
+    """Two words that identify a running task. A worker that runs up to N tasks at once has N marks, one for each task
+    index from 0 to N-1."""
 
     number: int = 1  # odd while a task runs
     cancelled: int = 1  # the number of the task that the master cancelled last
@@ -106,8 +107,8 @@ class RecordFields(NamedTuple):
 
 
 class RegionFields(NamedTuple):
-    """The parts of a slot's region. The parts before the metrics take 96 kB, those before the further tasks 1,056 kB,
-    and all together 1,824 kB."""
+    """The parts of a slot's region, in their order. The metrics begin after 96 kB, and the marks of the further tasks
+    after 1,056 kB. The whole region takes 1,824 kB."""
 
     header: int = sum(HeaderFields())
     record: int = sum(RecordFields())  # the record of task index 0
@@ -125,7 +126,8 @@ Fields = TypeVar(
 
 
 def offsets(sizes: Fields) -> Fields:
-    """Return the word at which each field begins, given the number of words that each field takes."""
+    """Return the position of each field, in words from the beginning. `sizes` contains the number of words that each
+    field takes."""
     return type(sizes)._make(accumulate(sizes[:-1], initial=0))
 
 
@@ -150,10 +152,10 @@ HELD_LINES_AT: Final = REGION.held_lines * WORD
 
 
 def mark_at(task_index: int) -> int:
-    """Return the word at which the mark of a task index begins."""
+    """Return the position in the region, in words, of the mark of the task with this index."""
     return HEADER.mark if task_index == 0 else REGION.further_marks + (task_index - 1) * MARK_WORDS
 
 
 def record_at(task_index: int) -> int:
-    """Return the word at which the record of a task index begins."""
+    """Return the position in the region, in words, of the record of the task with this index."""
     return REGION.record if task_index == 0 else REGION.further_records + (task_index - 1) * RECORD_WORDS

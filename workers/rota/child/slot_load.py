@@ -87,7 +87,8 @@ class SlotLoad:
         words[_OCCUPIED] = self._occupied = task_slots
 
     def show_started(self, also: int = 0) -> None:
-        """Publish the number of started tasks, plus `also` tasks that start now and are counted later."""
+        """Write the number of started tasks into the slot. `also` is the number of tasks that start now and that the
+        attribute `started` does not include yet."""
         self._words[_STARTED] = self.started + also
 
     def ran(self, run_ns: int) -> None:

@@ -81,8 +81,8 @@ class EnteredSlot:
 
 
 def enter_slot(fd: int, number: int, nonce: int, pid: int, *, for_forks: bool = True) -> EnteredSlot | None:
-    """Map a slot and enter it as its process. Returns None if the master has assigned the slot to another process in
-    the meantime.
+    """Map a slot into this process, and write this process's pid into the process table. Returns None if the master has
+    assigned the slot to another process in the meantime.
 
     After this, the caller can close the descriptor, so that this process cannot reach other slots. `for_forks` states
     whether forked copies of this process inherit the mapping of the slot.
@@ -126,7 +126,7 @@ class SharedText:
 
     @property
     def capacity(self) -> int:
-        """The size of the largest text, in bytes."""
+        """The size of the longest text that fits, in bytes."""
         return self._copy_bytes - WORD
 
     def publish(self, raw: bytes) -> None:

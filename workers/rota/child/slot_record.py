@@ -1,8 +1,9 @@
-"""The record of one task in a slot: two copies of the task, and a number that selects one of them and is written last.
-If the number is even, no task runs.
+"""The record of one task in a slot: two copies of the task's data, and the task number. The number grows by one when a
+task starts and when it ends, so it is odd while a task runs. It also selects the current copy, and it is written after
+that copy.
 
 A worker that runs one task at a time has one record, with index 0. A concurrent worker has one record for each task
-that it can run at once. The master identifies a task by the index of its record and by its number.
+that it can run at once. The master identifies a task by the index of its record and by the task number.
 
 The record also holds the task's progress. Any thread of the task, and any process that the task forks, can write the
 progress. The progress is stored with a checksum, a length, and the mark of the task (nonce and number). So it is never
@@ -149,7 +150,8 @@ class TaskTimes(NamedTuple):
 
 
 class HeldUp(NamedTuple):
-    """A running task, and the outcomes of earlier tasks, which may not be settled yet."""
+    """A running task, with the outcomes that it may hold up: those of earlier tasks that the worker has not settled
+    yet."""
 
     task: TaskInSlot
     outcomes: tuple[int, bytes]  # the number of arguments, and their wire form
@@ -195,7 +197,7 @@ class TaskRecord:
         soft_deadline_ns: int = 0,
         kill_policy: int = 0,
     ) -> int:
-        """Publish a task that is about to run, and return the number of the publication. If `name` is empty, call the
+        """Write a task that is about to run into the record, and return its task number. If `name` is empty, call the
         method `name()` later to set the name and the kill policy."""
         words = self._words
         number_at = self._number_at
@@ -222,7 +224,7 @@ class TaskRecord:
         return number
 
     def name(self, name: str, kill_policy: int = 0) -> None:
-        """Publish the name and the kill policy of a task that `start` published without a name."""
+        """Add the name and the kill policy of the current task, for which `start` was called without a name."""
         words = self._words
         at = self._base + _NAME
         raw = name.encode()[:NAME_BYTES]
@@ -257,8 +259,8 @@ class TaskRecord:
         self._words[self._number_at] += 1
 
     def is_cancelled(self) -> bool:
-        """Whether the running task was cancelled. This is false if both the number of the task and the number of the
-        cancelled task are 0, because the slot has then been overwritten."""
+        """Whether the running task was cancelled: whether `cancelled` is the number of this task. If both numbers are
+        0, this is false, because a task has then overwritten the slot."""
         words = self._words
         return words[self._cancelled_at] == words[self._number_at] != 0
 
@@ -284,8 +286,8 @@ class TaskRecord:
 
     @property
     def number(self) -> int:
-        """The number of the running task, counted among all tasks that this process has run with this index. The number
-        is even if no task runs, and 0 if the slot was overwritten."""
+        """The task number. It grows by one when a task starts with this index and when it ends, so it is odd while a
+        task runs. It is also 0 if a task has overwritten the slot."""
         return self._words[self._number_at] if self._words[_NONCE_COPY] == self._process_row[_NONCE] else 0
 
     def current(self) -> TaskInSlot | None:
@@ -369,14 +371,15 @@ class TaskRecord:
         return self._words[self._progress_at] != 0
 
     def _mark_of(self, entry: bytes) -> int:
-        """Return a number that identifies the running task, or 0 if the running task does not have this entry."""
+        """Return the mark of the task with this entry, which combines the nonce of the process and the number of the
+        task. Returns 0 if that task is not the one that runs."""
         number = self._words[self._number_at]
         at = (self.copy_at(number) + TASK.entry + 1) * WORD
         is_it = number % 2 and self._bytes[at : at + len(entry)] == entry
         return (self._words[HEADER.nonce_copy] << _NONCE_SHIFT | number) & _WORD_MASK if is_it else 0
 
     def copy_at(self, number: int) -> int:
-        """Return the word at which the copy selected by this number begins."""
+        """Return the position in the region, in words, of the copy that this task number selects."""
         return self._copies_at + ((number >> 1) & 1) * TASK_WORDS
 
 

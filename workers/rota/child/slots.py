@@ -7,7 +7,7 @@ the new process continues the counters.
 
 Any code in a worker can overwrite the worker's region. So readers make sure that the content of a region cannot harm
 other processes. They limit the lengths of texts, their loops are finite, and they ignore a region whose copy of the
-nonce is wrong.
+nonce (the number of the slot's current process) is wrong.
 
 The words that the process of a slot must not write are in the process table, which children map read-only. Only the
 master writes there, except that a process writes its own pid when it enters the slot, before any code of the
@@ -252,8 +252,8 @@ class Slot(ProcessRow):
             self._words[word] = 0
 
     def enter(self, nonce: int, pid: int) -> bool:
-        """Enter the slot as its process. Returns False if the master has assigned the slot to another process in the
-        meantime."""
+        """Write the pid of the process that uses the slot from now on. Returns False if the master has assigned the
+        slot to another process in the meantime."""
         if self.nonce != nonce:
             return False
         self.pid = pid
@@ -322,11 +322,8 @@ class Slot(ProcessRow):
         return found
 
     def numbers(self) -> list[int]:
-        """Return one number for each task that the worker can run at once. The number increases when that task starts
-        and when it ends, so it is odd while the task runs.
-
-        Returns [] if a stray write of a task has damaged the slot.
-        """
+        """Return the current task number of each record, in the order of their indexes. A task number grows when a task
+        starts and when it ends, so it is odd while a task runs. Returns [] if a task has overwritten this slot."""
         if not self.is_intact:
             return []
         words = self._words
@@ -372,7 +369,8 @@ class Slot(ProcessRow):
     # them.
 
     def add_outcomes(self, count: int, data: bytes) -> bool:
-        """Append packed settlements, which have `count` arguments, for the master. Returns False if there is no room.
+        """Store settlements in the slot, so that the master can settle the tasks if this process dies. `data` contains
+        the `count` arguments of the settlements in wire form. Returns False if there is no room.
 
         In that case only the process itself knows the outcomes. If the process is killed before its next turn has
         settled the tasks, they run again.
@@ -396,12 +394,13 @@ class Slot(ProcessRow):
 
     @property
     def outcomes_left(self) -> tuple[int, int]:
-        """The number of stored arguments and their size in bytes, which can be passed to `drop_outcomes`."""
+        """The number of the arguments of all stored outcomes, and their size in bytes. After these outcomes are
+        settled, both numbers are passed to `drop_outcomes`."""
         return self._left >> _COUNT_SHIFT, self._left & _OUTCOMES_MASK
 
     def drop_outcomes(self, count: int, size: int) -> None:
-        """Remove the first `count` arguments, which have `size` bytes, because their outcomes are settled. Keep later
-        arguments."""
+        """Remove the oldest stored outcomes, which have `count` arguments with `size` bytes, because they are settled.
+        Later outcomes are kept."""
         start = ((self._left >> _START_SHIFT & _OUTCOMES_MASK) + size) % _OUTCOMES_BYTES
         count = (self._left >> _COUNT_SHIFT) - count
         length = (self._left & _OUTCOMES_MASK) - size
@@ -415,7 +414,7 @@ class Slot(ProcessRow):
         return self._words[_OUTCOMES] != 0
 
     def outcomes(self) -> tuple[int, bytes]:
-        """Return the outcomes: the number of arguments, and their wire form.
+        """Return the stored outcomes: the number of their arguments, and these arguments in wire form.
 
         The result is reliable if the process is dead. It is also reliable if the worker runs one task at a time and the
         same task runs during the whole read, because such a worker removes outcomes only between two tasks.
@@ -436,8 +435,8 @@ class Slot(ProcessRow):
 
     @property
     def far_spare(self) -> memoryview:
-        """The area in which concurrent workers store their tasks after the first. The master has no tasks, so it stores
-        its snapshot there."""
+        """The area in which concurrent workers store the records of their tasks, except for the task with index 0. The
+        master has no tasks, so it stores its snapshot there."""
         return self._bytes[METRICS_END:]
 
     @property
@@ -460,7 +459,8 @@ class Slot(ProcessRow):
         return True
 
     def grant_watch(self) -> bool:
-        """If the worker has made a new request, start watching the slot and return True. The master calls this."""
+        """If the worker has requested a watch since the last one was granted, start a watch and return True. Only the
+        master calls this."""
         requested = self._words[HEADER.watch_requested]
         process_row = self._process_row
         if requested == process_row[PROCESS_ROW.watch_granted]:

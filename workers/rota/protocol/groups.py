@@ -124,21 +124,21 @@ class Predecessor(NamedTuple):
 
 
 class HealedMembers(NamedTuple):
-    """The result of checking one batch of members for `heal_members`."""
+    """The reply to `heal_members`, which checks one batch of the members of all groups."""
 
     cursor: str
     ended: int  # number of checked members that were not live, and were removed
 
 
 def parse_added(raw: Raw) -> Added:
-    """Parse `[status, cursor, [status...]]`."""
+    """Parse the reply to `add_members`: `[status, cursor, [status of each item...]]`."""
     status, cursor, statuses = raw
     return Added(AddStatus(text_of(status)), int(cursor), tuple(parse_enqueued(statuses)))
 
 
 def parse_group(raw: Raw) -> GroupState | None:
-    """Parse one row of a reply: the fields of GroupState in their order, followed by the number of ended members for
-    each outcome in ENDS. An empty row means that the group is not known."""
+    """Parse the state of one group: a list of the fields of GroupState in their order, followed by the number of ended
+    members for each outcome in ENDS. An empty row means that the group is not known."""
     if not raw:
         return None
     name, phase, is_cancelled, total, left, cursor, opened_us, ended_us, followed_by, then, on_dead, *ended = raw
@@ -150,14 +150,15 @@ def parse_group(raw: Raw) -> GroupState | None:
 
 
 def parse_groups(raw: Raw) -> Groups:
-    """Parse `[total, [row...], [count...]]`. The counts are in the order of GroupEnd."""
+    """Parse the reply to `groups`: `[total, [row of a group...], [count...]]`. The counts are the numbers of ended
+    groups, in the order of GroupEnd."""
     total, rows, ends = raw
     page = tuple(group for group in map(parse_group, rows) if group)
     return Groups(int(total), page, dict(zip(GroupEnd, map(int, ends), strict=True)))
 
 
 def parse_cancelled_group(raw: Raw) -> CancelledGroup:
-    """Parse `[known 0|1, cursor, [id...]]`."""
+    """Parse the reply to `cancel_group`: `[1 if the group is known else 0, cursor, [id of a member...]]`."""
     known, cursor, ids = raw
     return CancelledGroup(bool(known), text_of(cursor), names_of(ids))
 
@@ -167,7 +168,8 @@ parse_healed_members = reply(HealedMembers, text_of, int)
 
 
 def parse_room(raw: Raw) -> Room:
-    """Parse `[come 0|1, left or -1]`; -1 means that the group has ended."""
+    """Parse the reply to a wait for members: `[1 if the wait is over else 0, number of members left]`. The number is -1
+    if the group has ended."""
     come, left = map(int, raw)
     return Room(bool(come), left if left >= 0 else None)
 
@@ -206,22 +208,23 @@ class Dependents(Transitions):
         return self._call("groups", pack((offset, count, *ENDS)), parse_groups)
 
     def pending(self, task_id: str, cursor: str) -> ScriptCall[Predecessor]:
-        """Find the task or group after which a pending task will be enqueued. Begin with cursor "" and repeat with the
-        cursor of each reply until it is ""."""
+        """Find the task or group that has to end before this pending task is enqueued. Begin with cursor "" and repeat
+        with the cursor of each reply until it is ""."""
         return self._call("pending", pack((task_id, cursor)), parse_predecessor)
 
     def heal_members(self, cursor: str) -> ScriptCall[HealedMembers]:
-        """Remove members that are no longer live from their groups, and enqueue the follow-ups of groups that end as a
-        result. Such members were ended by an older version of Rota, or deleted by hand. Begin with cursor "" and repeat
-        with the cursor of each reply until it is "0"."""
+        """Find members whose tasks have ended without their group having noticed, because an older version of Rota
+        ended the task, or because it was deleted by hand. Remove them from their groups, and enqueue the follow-ups of
+        groups that end as a result. Begin with cursor "" and repeat with the cursor of each reply until it is "0"."""
         return self._call("heal_members", pack((cursor,)), parse_healed_members)
 
     def await_room(self, client: str, group: str, most_left: int) -> ScriptCall[Room]:
-        """Return how many members of a group are left. If more than `most_left` are left, the server adds a message to
-        this client's reply list when only that many are left or when the group has ended."""
+        """Return how many members of a group have not ended. If these are more than `most_left`, the client is notified
+        as soon as only `most_left` are left or the group has ended: a script then adds a message to the reply list of
+        this client, a Redis list that the client reads."""
         return self._call("await_group", pack((client, group, most_left)), parse_room)
 
     def await_group_end(self, client: str, group: str) -> ScriptCall[Room]:
-        """Return whether a group has ended. If it has not, the server adds a message to this client's reply list when
-        it ends."""
+        """Return whether a group has ended. If it has not, the client is notified when it ends: a script then adds a
+        message to the reply list of this client, a Redis list that the client reads."""
         return self._call("await_group", pack((client, group, "-")), parse_room)

@@ -56,7 +56,8 @@ _ENQUEUED = {
 
 
 def parse_enqueued(raw: Raw) -> list[Enqueued]:
-    """Parse one status for each item: `ok`, `unserved`, `unseen`, `duplicate` or `held ID`."""
+    """Parse the reply to `enqueue`, which has one status for each item: `ok`, `unserved`, `unseen`, `duplicate` or
+    `held ID`."""
     return [_ACCEPTED if status == b"ok" else _parse_status(text_of(status)) for status in raw]
 
 

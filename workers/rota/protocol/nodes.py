@@ -67,8 +67,9 @@ def heartbeat_of(
     lease_seconds: float = 0.0,
     tasks: Collection[str] | None = None,
 ) -> bytes:
-    """Return the heartbeat of a master as JSON. It includes the kinds of entries that the master's scripts know, but no
-    values that the report does not have. The names of `tasks` are left out if there are more than MOST_TASKS."""
+    """Return the heartbeat of a master as JSON. It also lists the kinds of entries (`Kind`) that the scripts of this
+    version know. Values of the report that are None are left out. The names of `tasks` are left out if there are more
+    than MOST_TASKS."""
     tiers_of = {pool: tier_args(tiers) for pool, tiers in pools.items()}
     known = {} if report is None else {name: value for name, value in report._asdict().items() if value is not None}
     kinds = "".join(Kind)
@@ -85,7 +86,8 @@ def heartbeat_of(
 
 
 def parse_nodes(raw: Raw) -> list[Node]:
-    """Parse `[node, heartbeat, microseconds until it expires, ...]`."""
+    """Parse the reply to `nodes`, which has three items for each node: its name, its heartbeat, and the microseconds
+    until the heartbeat expires."""
     return [
         _node(shown(text_of(name)), _read_json(heartbeat), int(left) / MICROSECONDS)
         for name, heartbeat, left in zip(raw[::3], raw[1::3], raw[2::3], strict=True)
@@ -124,7 +126,7 @@ def _read_pools(heartbeat: Mapping[str, Any]) -> dict[str, Packed]:
 
 
 def _are_tiers(args: Any) -> bool:
-    """Whether these arguments have the form that `tier_args` produces, which is the only form that the script
+    """Whether these arguments have the form that `tier_args` produces, which is the only form that the script `explain`
     accepts."""
     if not isinstance(args, list) or not all(isinstance(arg, str | int) for arg in args):
         return False

@@ -12,7 +12,7 @@ A record is kept of each attempt that failed. It is a JSON object on one line, w
 `at`, the time by the wall clock. The last record of a dead task is its death record.
 
 The record of an ended task is `HOW AT OWNER ENTRY RUN`, followed by the records of the earlier attempts, one per line.
-RUN is ` START RUN PID NAME`, whose second field is how long the run took. If the result should have been stored but was
+RUN is ` START DURATION PID NAME`, where NAME is the name of the task. If the result should have been stored but was
 not, the reason follows after a space. Times are whole microseconds. START and AT are Redis time.
 """
 
@@ -143,7 +143,7 @@ def plain_lines(settlement: Settlement) -> bytes:
 
 
 def join_settlements(packed: Collection[bytes]) -> Packed:
-    """Join settlements that were packed one by one into the arguments of one call."""
+    """Return settlements, each of which `pack_settlement` has packed, as the arguments of one call."""
     return Packed(len(packed) * ARGS_PER_SETTLEMENT, b"".join(packed))
 
 
@@ -260,13 +260,14 @@ class RunRecord(NamedTuple):
 
 
 def ran_by(pid: int, name: str) -> bytes:
-    """Return the last part of a run's record, which is the same for all runs of a task in one process."""
+    """Return the last part of a run's record: the pid and the name of the task. This part is the same for all runs of
+    the task in one process."""
     return b" %d %b" % (pid, name.encode() or _NOBODY.encode())
 
 
 def run_record_of(start_us: int, run_us: float, who: bytes, refused: str = "") -> bytes:
-    """Return the record of a run for a settlement. `who` is the result of `ran_by`. The fleet keeps such a record for
-    each ended task that it remembers."""
+    """Return the record of a run for a settlement. `who` is the result of `ran_by`. `refused` states why the result was
+    not stored, or is "". The fleet keeps such a record for each ended task that it remembers."""
     run = b" %d %d%b" % (start_us, run_us, who)
     return run if not refused else b"%b %b" % (run, " ".join(refused.split()).encode(errors="replace"))
 

@@ -1,4 +1,4 @@
-"""The values into which the replies of transitions are parsed. The values for the scripts that only read are in
+"""The classes of the values that the replies of the scripts are parsed into. Those of the scripts that only read are in
 `rota.protocol.views`.
 
 Scripts return statuses, numbers and lists of bytes, mostly in the order of the fields of the value. A reply has another
@@ -39,7 +39,8 @@ class Promoted:
 
 
 def parse_promoted(raw: Raw) -> Promoted:
-    """Parse `[now, next due or "", more 0|1, buried, [queue, count, ...], [schedule, ...]]`."""
+    """Parse the reply to `promote`, with the values of Promoted in this order: `[now, next due or "", more 0|1, buried,
+    [queue, count, ...], [schedule, ...]]`."""
     now, next_due, more, buried, pairs, left_out = raw
     moved = {text_of(queue): int(count) for queue, count in _pairs(pairs)}
     return Promoted(moved, int(buried), time_or_none(next_due), int(now), bool(more), names_of(left_out))
@@ -66,8 +67,9 @@ class CancelOrder(NamedTuple):
 
 
 def parse_cancel_order(raw: bytes) -> CancelOrder:
-    """Parse `MILLISECONDS ID READY OWNER`, in which MILLISECONDS is `-` if the process is not to be killed. Raises
-    ValueError if the text has another form."""
+    """Parse the text of a CancelOrder: `MILLISECONDS ID READY OWNER`. If the task still runs after MILLISECONDS, its
+    process is killed. MILLISECONDS is `-` if the process must not be killed. Raises ValueError if the text has another
+    form."""
     kill_after, task_id, ready, owner = text_of(raw).split(" ", 3)
     return CancelOrder(owner, task_id, int(ready), None if kill_after == "-" else int(kill_after) / 1000)
 

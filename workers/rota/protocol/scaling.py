@@ -1,6 +1,6 @@
 """The data that nodes exchange about pools whose number of workers follows their load. It consists of the node that
-leads a pool, the loads of all nodes, the backlog, and the decision in force. Loads and decisions are texts that the
-supervisor writes and reads. This module does not interpret them."""
+leads a pool, the loads of all nodes, the backlog, and the latest decision of the leader about the number of workers.
+Loads and decisions are texts that the supervisor writes and reads. This module does not interpret them."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
@@ -26,7 +26,7 @@ class Backlog(NamedTuple):
 
 
 class ScalingReply(NamedTuple):
-    """The reply to an exchange about one pool."""
+    """The state of one pool, which a node gets in reply to its report on the pool."""
 
     leader: str  # the node that leads the pool
     number: int  # number of the current decision; NO_DECISION if there is none
@@ -50,13 +50,13 @@ class ScalingStore(Transitions):
 
     def exchange(self, node: str, ttl_ms: int, sent: PoolExchange) -> ScriptCall[ScalingReply]:
         """Store the load of a node, and return the state of the pool. Unless another node leads the pool, the node
-        becomes or remains its leader. The load and the lead of the node expire after `ttl_ms`."""
+        becomes or remains its leader. After `ttl_ms`, the load expires, and the node is no longer the leader."""
         tiers: Iterable[Arg] = () if sent.tiers is None else tier_args(sent.tiers)
         args: list[Arg] = [sent.pool, node, max(1, ttl_ms), sent.load, sent.known, sent.decision, *tiers]
         return self._call("scaling", pack(args), _parse_exchange)
 
     def withdraw(self, node: str, pool: str) -> ScriptCall[ScalingReply]:
-        """Remove the load of a node. If the node leads the pool, it stops being the leader."""
+        """Remove the load that a node reported for a pool. If the node leads the pool, it stops being the leader."""
         return self._call("scaling", pack((pool, node, 0, b"", NO_DECISION, b"")), _parse_exchange)
 
 

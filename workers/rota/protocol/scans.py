@@ -66,8 +66,8 @@ def _never() -> bool:
 
 
 def complete_overview(store: Store, overview: Overview, is_enough: Callable[[], bool] = _never) -> Steps[Overview]:
-    """Return the overview of one chunk, with all later chunks added. Once `is_enough` returns true, the scan stops
-    early, and the overview's `more` is true."""
+    """Return an overview of all queues. `overview` is that of the first chunk, and this reads all later chunks. Once
+    `is_enough` returns true, the scan stops early, and the overview's `more` is true."""
     rows = {row.queue: row for row in overview.queues}
     last = overview
     while last.more and not is_enough():
@@ -145,7 +145,8 @@ def _read(store: Store, lists: Sequence[str], see: Callable[[bytes], None]) -> G
 
 
 def _unseen(store: Store, seen: Seen, most: int | None) -> Generator[ScriptCall[Any], Any, set[bytes]]:
-    """Return the ids of live tasks that were not seen in any list and that are not delayed, dead or in flight."""
+    """Return the suspects: the ids of stored tasks that are in none of the lists (not in `seen`), and that are not
+    delayed, dead or in flight either. Stops when it has found `most` suspects."""
     unseen: set[bytes] = set()
     cursor = _START
     while True:
@@ -157,7 +158,8 @@ def _unseen(store: Store, seen: Seen, most: int | None) -> Generator[ScriptCall[
 
 
 def _still_unplaced(store: Store, suspects: set[bytes]) -> Generator[ScriptCall[Any], Any, set[bytes]]:
-    """Return the suspects that are still live and neither delayed, dead nor in flight."""
+    """Return those suspects that a second check confirms: the task is still stored, and is neither delayed, dead nor in
+    flight."""
     found: set[bytes] = set()
     ids = list(suspects)
     for start in range(0, len(ids), BATCH):

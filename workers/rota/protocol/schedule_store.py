@@ -45,7 +45,8 @@ class ScheduleRecord:
 
     @property
     def check_at_us(self) -> Arg:
-        """The time at which a poller has to check the schedule, or "+inf"."""
+        """The time at which a poller has to check the schedule, or "+inf" if the schedule is paused or has no further
+        occurrence."""
         return _NEVER if self.paused_us or self.next_us is None else self.next_us
 
 
@@ -228,11 +229,11 @@ class ScheduleStore(Transitions):
         return self._call("schedules", pack((0, 0, *names)), _parse_page)
 
     def put(self, name: str, text: bytes) -> ScriptCall[PutStatus]:
-        """Add or change a client's schedule."""
+        """Store a schedule that a client adds or changes."""
         return self._status("put_schedule", PutStatus, name, text)
 
     def remove(self, name: str) -> ScriptCall[RemoveStatus]:
-        """Remove a client's schedule."""
+        """Remove a schedule that a client has added."""
         return self._status("remove_schedule", RemoveStatus, name, "")
 
     def pause(self, name: str) -> ScriptCall[PauseStatus]:

@@ -90,7 +90,8 @@ def _assemble(source: str) -> str:
 
 
 def _add_needs(text: str, shared: dict[str, str]) -> None:
-    """Add the files that this text needs to `shared`, by name. Each file comes after the files that it needs itself."""
+    """Read the shared files that this text needs, and store them in the dict `shared` under their names. Each file
+    comes after the files that it needs itself."""
     for need in _named(_WITH, text):
         if need not in shared:
             source = (_FOLDER / "shared" / f"{need}.lua").read_text(encoding="utf-8")
@@ -99,8 +100,8 @@ def _add_needs(text: str, shared: dict[str, str]) -> None:
 
 
 def _with_inner_needs(text: str, before: dict[str, str]) -> str:
-    """Return the text with the files that its indented `-- with:` lines list. Files that are in `before` are not
-    inserted again."""
+    """Insert the shared files that the indented `-- with:` lines of this text list, and return the result. Files that
+    are in `before` are not inserted again."""
     lines = []
     for line in text.split("\n"):
         lines.append(line)
@@ -139,7 +140,7 @@ def reply(make: Callable[..., T], *parts: Callable[[Raw], Any]) -> Callable[[Raw
 
 
 def names_of(raw: Sequence[Raw]) -> tuple[str, ...]:
-    """Convert a list of names in the form that hiredis returns to a tuple of strings."""
+    """Return names as strings. `raw` is a list of names as hiredis returns it."""
     return tuple(map(text_of, raw))
 
 

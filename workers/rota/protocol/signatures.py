@@ -41,7 +41,7 @@ class SigningSettings:
 
 
 def schedule_kind(name: str) -> bytes:
-    """Return the KIND of a schedule's text."""
+    """Return the KIND with which the text of this schedule is signed: `schedule NAME`."""
     return b"schedule " + name.encode("utf-8", "surrogateescape")
 
 

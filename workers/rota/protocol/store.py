@@ -84,7 +84,8 @@ holds. It cannot be confused with an id, because no id contains a space."""
 
 @dataclass(frozen=True, slots=True)
 class Blame:
-    """Which tasks of a reaped owner are charged with its death, and how."""
+    """The tasks that are blamed for the death of a reaped owner, and how this counts against them: as a crash or as a
+    loss, with which attempt record, and with which limits."""
 
     # The id of each task that was running, with the attempt record to store for it. The record is empty if the task is
     # not to blame. FIRST_HELD stands for the first entry in the owner's list, and ALL_HELD for all entries in it. The
@@ -118,16 +119,18 @@ class Operations(Transitions):
         return self._call("purge", pack((queue,)), parse_bounded)
 
     def purge_dead(self, ids: Sequence[str]) -> ScriptCall[int]:
-        """Delete up to BATCH dead tasks. Returns how many of these tasks were dead."""
+        """Delete tasks that are dead, given by up to BATCH ids. Returns how many were deleted; a task that is not dead
+        is not changed."""
         return self._call("purge_dead", pack(ids), int)
 
     def revive(self, ids: Sequence[str]) -> ScriptCall[int]:
-        """Put up to BATCH dead tasks back in their lanes with their failures reset. Returns how many of these tasks
-        were dead."""
+        """Put tasks that are dead, given by up to BATCH ids, back in their lanes, with their failures reset. Returns
+        how many were put back; a task that is not dead is not changed."""
         return self._call("revive", pack(ids), int)
 
     def trim(self, max_age_us: int, max_count: int) -> ScriptCall[Bounded]:
-        """Delete up to BATCH dead tasks that died more than `max_age_us` ago, or that exceed `max_count`."""
+        """Delete up to BATCH dead tasks: those that died more than `max_age_us` ago, and then the oldest ones until at
+        most `max_count` are left."""
         return self._call("trim", pack((max_age_us, max_count)), parse_bounded)
 
     def heal(self, cursor: str) -> ScriptCall[str]:
@@ -136,7 +139,8 @@ class Operations(Transitions):
         return self._call("heal", pack((cursor,)), text_of)
 
     def restore(self, ids: Sequence[str]) -> ScriptCall[list[RestoreStatus]]:
-        """Take up to BATCH live tasks that were found in no lane, list or set, and put them back where they belong."""
+        """Put unplaced tasks back in their lanes. `ids` has up to BATCH live tasks that a scan found in no lane, list
+        or set. The reply states for each task whether it was put back."""
         return self._call("restore", pack(ids), parse_restored)
 
 
@@ -156,9 +160,9 @@ class Store(Queries, Operations, Dependents):
     # Working
 
     def turn(self, owner: str, tiers: Packed, turn: Turn) -> ScriptCall[TurnReply]:
-        """Settle the tasks that have ended, and claim entries of one queue: up to `turn.limit`, or up to the number
-        that `turn.limits` has for that queue. If `turn.picks` is above 1, this chooses a queue `turn.picks` times and
-        claims one entry each time. If the limit is 0, this only settles tasks."""
+        """Settle the tasks that have ended, then choose a queue and claim entries from it: up to `turn.limit`, or up to
+        the number in `turn.limits` if that has one for this queue. If `turn.picks` is above 1, a queue is chosen that
+        many times instead, and one entry is claimed each time. If the limit is 0, no entries are claimed."""
         held = turn.held or ()
         args: list[Arg] = [
             owner,

@@ -219,8 +219,8 @@ def order_of(place: str) -> tuple[int, int]:
 
 
 def parse_events(raw: Raw) -> EventsPage:
-    """Parse a reply with a page of events: `[wanted 0|1, oldest or "", latest or "", [[id, [field, value, ...]],
-    ...]]`."""
+    """Parse a page of events: `[1 if events are being written else 0, id of the oldest or "", id of the latest or "",
+    [[id, [field, value, ...]], ...]]`."""
     wanted, oldest, latest, found = raw
     end = text_of(found[-1][0]) if found else ""
     events = tuple(event for event in map(_parse_event, found) if event is not None)

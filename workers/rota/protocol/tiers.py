@@ -34,8 +34,8 @@ class QueueCondition(NamedTuple):
 
 
 def text_of_hours(known_until_us: int, intervals: Iterable[Interval]) -> str:
-    """Return the text of a condition of kind `hours`: the time up to which the intervals are known, followed by the
-    intervals."""
+    """Return the text of a condition of kind `hours`: the time up to which the intervals were computed, followed by the
+    intervals in which the queues are open."""
     return "".join([str(known_until_us), *(f" {start}-{end}" for start, end in intervals)])
 
 
@@ -109,8 +109,9 @@ def tier_args(tiers: Iterable[Domain]) -> list[str | int]:
 
 def settings_of_domain(domain: Domain) -> str:
     """Return the settings of a domain's queues as a text for the scripts. For a domain without patterns, this is the
-    text of `settings_of`. For a domain with patterns, the text lists all its queues, and ` NAME=-` for each excluded
-    queue or pattern. So this text alone determines which queues belong to the domain, and how they are served."""
+    result of `settings_of`. For a domain with patterns, the text lists all its queues and patterns, even those with
+    default settings, and ` NAME=-` for each excluded queue or pattern. So this text alone determines which queues
+    belong to the domain, and how they are served."""
     if not domain.has_patterns:
         return settings_of(domain.queues)
     return "".join([*map(_setting, domain.queues), *(f" {name}=-" for name in domain.excluded)])

@@ -100,14 +100,16 @@ def _task_of(body: Raw, attempts: Raw, unique: Raw, follows: Raw) -> TaskData | 
 
 
 def parse_listed(raw: Raw) -> ListBatch:
-    """Parse `[count, (text, body or nil, attempts, unique, follows)...]`."""
+    """Parse the reply to `list_entries`: the number of entries read, and for each entry its text and the fields of
+    TaskData (`body` is nil if there is no live task)."""
     count, *flat = raw
     rows = zip(*[iter(flat)] * _ROW, strict=True)
     return ListBatch(int(count), [ListedEntry(text, _task_of(*rest)) for text, *rest in rows])
 
 
 def parse_located(raw: Raw) -> list[LocatedTask]:
-    """Parse `[[key, score, ticket, former, body or nil, attempts, unique, follows]...]`."""
+    """Parse the reply to `locate`: for each id a list of the fields of LocatedTask and of TaskData (`body` is nil if
+    there is no live task)."""
     return [
         LocatedTask(text_of(key), score or b"", ticket or b"", former or b"", _task_of(*rest))
         for key, score, ticket, former, *rest in raw
@@ -115,13 +117,14 @@ def parse_located(raw: Raw) -> list[LocatedTask]:
 
 
 def parse_begun(raw: Raw) -> ImportBegun:
-    """Parse `[status, lines]`."""
+    """Parse the reply to `begin_import`: `[status, number of lines that have been imported]`."""
     status, lines = raw
     return ImportBegun(status_of(ImportStatus)(status), int(lines))
 
 
 def parse_imported(raw: Raw) -> ImportedTasks:
-    """Parse `[lines, [position from 1...]]`."""
+    """Parse the reply to `import_tasks`: `[number of lines that have been imported, [position...]]`, with the positions
+    (from 1) of the tasks that were left out."""
     lines, left_out = raw
     return ImportedTasks(int(lines), tuple(int(position) - 1 for position in left_out))
 
@@ -135,8 +138,8 @@ class Transfers(Transitions):
         return self._call("export_list", pack((name, read, count)), parse_listed)
 
     def locate(self, ids: Sequence[bytes]) -> ScriptCall[list[LocatedTask]]:
-        """Return where up to BATCH ids are in sorted sets, and the data of their tasks. An id may also be a member of
-        `delayed` that is not a task."""
+        """For each of up to BATCH ids, return its place in the sorted sets `delayed` and `dead`, and the data of its
+        task. An id may also be an item that is not a task, but that another program has pushed to `delayed`."""
         return self._call("export_tasks", pack(ids), parse_located)
 
     def begin_import(self, file: str) -> ScriptCall[ImportBegun]:
@@ -147,15 +150,16 @@ class Transfers(Transitions):
     def import_tasks(
         self, file: str, before: int, after: int, items: Iterable[ImportedItem]
     ) -> ScriptCall[ImportedTasks]:
-        """Import up to BATCH items, which are the lines of the file from `before` to `after`."""
+        """Import up to BATCH items. They come from the lines of the file after the first `before` lines, up to line
+        `after`."""
         args: list[Arg] = [file, before, after]
         for item in items:
             args += item
         return self._call("import_tasks", pack(args), parse_imported)
 
     def import_keys(self, file: str, before: int, after: int, keys: Iterable[ImportedKey]) -> ScriptCall[int]:
-        """Import keys with up to BATCH values, which are the lines of the file from `before` to `after`. Returns how
-        many lines have been imported."""
+        """Import keys that have up to BATCH values in total. They come from the lines of the file after the first
+        `before` lines, up to line `after`. Returns how many lines have been imported."""
         args: list[Arg] = [file, before, after]
         for key, kind, expires_ms, values in keys:
             args += (key, kind, "" if expires_ms is None else expires_ms, len(values), *values)

@@ -89,8 +89,8 @@ _TURN_STATUSES: Final = {status.value.encode(): status for status in TurnStatus}
 
 
 def parse_turn(raw: Raw) -> TurnReply:
-    """Parse `[status, now, wait, [stale...], [entry, body, ...], [dropped entry...]]`. If an entry has to run alone,
-    its text is a seventh item."""
+    """Parse the reply to a turn, with the values of TurnReply: `[status, now, wait, [stale...], [entry, body, ...],
+    [dropped entry...]]`. If an entry has to run alone, its text is a seventh item."""
     status, now, wait, stale, pairs, dropped, *quarantined = raw
     claims = tuple(map(_claim_of, zip(map(parse_entry, pairs[::2]), pairs[1::2], strict=True)))
     ended = tuple(map(parse_entry, dropped))

@@ -22,7 +22,8 @@ def _as_it_is(raw: Raw) -> Raw:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """The numbers of tasks that were accepted, are live, and have ended."""
+    """The task counts of a namespace: how many tasks were ever accepted, how many of them are live, and how many have
+    ended."""
 
     accepted: int
     live: int  # number of live tasks, including dead tasks
@@ -35,7 +36,8 @@ class Audit:
 
 
 def parse_audit(raw: Raw) -> Audit:
-    """Parse `[accepted, live, ended...]`, with a number for each of ENDS_OF_GONE."""
+    """Parse the reply to `audit`: `[accepted, live, ended...]`, with the number of ended tasks for each of
+    ENDS_OF_GONE."""
     accepted, live, *ended = map(int, raw)
     return Audit(accepted, live, dict(zip(ENDS_OF_GONE, ended, strict=True)))
 
@@ -65,8 +67,8 @@ parse_listed_ids = reply(ListedIds, int, int, list)
 
 @dataclass(frozen=True, slots=True)
 class Bodies:
-    """Ids of live tasks that must be in some list, and the cursor of the next chunk, which is "0" after the last
-    one."""
+    """The ids of stored tasks that must be in some list, because they are neither delayed nor dead. `cursor` is where
+    the next chunk begins, "0" after the last chunk."""
 
     cursor: str
     ids: list[bytes]
@@ -112,8 +114,8 @@ parse_status = reply(
 
 
 def parse_waited(raw: Raw) -> list[TaskState | None]:
-    """Parse `[a state or nil...]`. The reply has an item for the first task, and for as many other tasks as it has room
-    for."""
+    """Parse the reply to `wait`: the state of each task, or nil if the task has not reached its goal. The reply has an
+    item for the first task, and for as many other tasks as it has room for."""
     if not raw:
         raise ValueError("the reply contains no state of a task")
     return [None if state is None else _parse_waited(state) for state in raw]
@@ -163,7 +165,7 @@ class Overview:
 
 
 def parse_overview(raw: Raw) -> Overview:
-    """Parse `[now, owners, cursor, a list for each queue...]`."""
+    """Parse the reply to `overview`: `[now, number of owners, cursor, a list for each queue...]`."""
     now, owners, cursor, *rows = raw
     return Overview(int(now), int(owners), tuple(map(_parse_queue_state, rows)), text_of(cursor))
 
@@ -182,7 +184,7 @@ class ClosedQueue:
 
 
 def parse_closed(raw: Raw) -> tuple[ClosedQueue, ...]:
-    """Parse `[a list for each queue...]`."""
+    """Parse a reply that has a list for each closed queue, with the fields of ClosedQueue."""
     return tuple(sorted(map(_parse_closed_queue, raw), key=lambda closed: closed.queue))
 
 
@@ -214,7 +216,7 @@ class Consumers:
 
 
 def parse_consumers(raw: Raw) -> Consumers:
-    """Parse `[total, a list for each consumer...]`."""
+    """Parse the reply to `consumers`: `[number of consumers, a list for each consumer on this page...]`."""
     total, *rows = raw
     return Consumers(int(total), tuple(map(_parse_consumer, rows)))
 
@@ -242,7 +244,7 @@ class DeadPage:
 
 
 def parse_dead_page(raw: Raw) -> DeadPage:
-    """Parse `[total, a list for each task...]`."""
+    """Parse the reply to `dead_page`: `[number of dead tasks, a list for each task on this page...]`."""
     total, *rows = raw
     return DeadPage(int(total), tuple(map(_parse_dead_task, rows)))
 
@@ -278,7 +280,7 @@ class Peeked:
 
 
 def parse_peeked(raw: Raw) -> Peeked:
-    """Parse `[now, examined, next offset or "", [a list for each task...]]`."""
+    """Parse the reply to `peek`: `[now, number of examined items, next offset or "", [a list for each task...]]`."""
     now, examined, following, rows = raw
     return Peeked(int(now), int(examined), int(following) if following else None, tuple(map(_parse_peeked_task, rows)))
 
@@ -303,8 +305,9 @@ class Queries(Transitions):
         """Return the status of up to BATCH tasks, each given as (goal, id). A goal is `s` for the start, `e` for the
         end, or `r` for the end with the result.
 
-        If a task has not reached its goal yet, its status is None, and when the task does, the server adds a message to
-        the reply list of this client. Tasks for which the reply has no room are left out.
+        If a task has not reached its goal yet, its status is None, and the client is notified when it does: a script
+        then adds a message to the reply list of this client, a Redis list that the client reads. Tasks for which the
+        reply has no room are left out.
         """
         args = (arg for each in goals for arg in each)
         return self._call("wait", pack((client, *args)), parse_waited)
@@ -318,9 +321,9 @@ class Queries(Transitions):
         return self._call("dead", pack((offset, count)), parse_dead_page)
 
     def peek(self, state: str, queue: str, task: str, offset: int, count: int) -> ScriptCall[Peeked]:
-        """Return a page of the tasks that are ready (in one queue), scheduled, running or dead. For `queue` and `task`,
-        "" stands for every queue or task. The call reads `count` tasks, at most BATCH. For running tasks, `offset`
-        counts owners, not tasks."""
+        """Return a page of the tasks in this state: ready (in one queue), scheduled, running or dead. For `queue` and
+        `task`, "" stands for every queue or task. The call reads `count` tasks, at most BATCH. For running tasks,
+        `offset` counts owners, not tasks."""
         return self._call("peek", pack((state, queue, task, offset, count)), parse_peeked)
 
     def nodes(self) -> ScriptCall[list[Node]]:
@@ -348,10 +351,11 @@ class Queries(Transitions):
         return self._call("list_ids", pack((read, *lists)), parse_listed_ids)
 
     def bodies(self, cursor: str) -> ScriptCall[Bodies]:
-        """Return a chunk of the live tasks that are neither delayed nor dead; begin with cursor "0"."""
+        """Return a chunk of the stored tasks that are neither delayed nor dead, and so must be in some list. Begin with
+        cursor "0"."""
         return self._call("bodies", pack((cursor,)), parse_bodies)
 
     def unplaced(self, ids: Sequence[bytes]) -> ScriptCall[list[bytes]]:
-        """Return the unplaced tasks among up to BATCH ids that were found in no lane. Such a task is live, but not
-        delayed, dead or in flight."""
+        """Return which of these tasks are unplaced. `ids` has up to BATCH tasks that a scan found in no lane. Such a
+        task is unplaced if it is still stored, and is neither delayed, dead nor in flight."""
         return self._call("unplaced", pack(ids), list)

@@ -396,7 +396,8 @@ def _named_address(reply: ReplyOrError) -> tuple[str, int] | None:
 
 
 def _unusable_reply(reply: ReplyOrError, server: Address) -> str:
-    """Return a text for the error message about a sentinel whose reply contained no address."""
+    """Return the words for the error message that describe a sentinel's reply without an address, for example "did not
+    know the service"."""
     if isinstance(reply, ServerError):
         return f"gave no address ({_without_address(reply, server)})"
     return "did not know the service" if reply is None else f"replied {repr(reply)[:_MAX_SHOWN]}"

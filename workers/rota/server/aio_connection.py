@@ -294,8 +294,9 @@ def _close(stream: AioStream | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionWatch:
-    """Callbacks that observe the commands of a connection: `asked` is called before each command, `up` after each
-    command that succeeds, and `down` with the error of each command that fails."""
+    """Callbacks with which the owner of a connection observes its commands, for example to end an outage. `asked` is
+    called before each command, `up` after each command that succeeds, and `down` with the error of each command that
+    fails."""
 
     up: Callable[[], None] = lambda: None
     down: Callable[[ServerError], None] = lambda _error: None

@@ -23,8 +23,8 @@ _GIVE: Final = "pass a Redis client, a ConnectionPool, a RedisCluster, or the re
 
 
 class Borrowing:
-    """The common base of the blocking and the asyncio endpoint for an application's client. It holds the client, which
-    has been checked, and the names of its server for messages."""
+    """The base class of the blocking and the asyncio endpoint for an application's Redis client. It checks the client
+    and stores it, with the names that messages use for its server."""
 
     def __init__(self, source: Any, key: str, *, is_of_asyncio: bool) -> None:
         """Check that the application's object can be used. `key` is any key of the namespace. Raises TypeError or
@@ -43,7 +43,8 @@ class Borrowing:
         self.has_failover = self.is_cluster or hasattr(self.pool, "service_name")
 
     def moved(self) -> None:
-        """Let the next connection to a cluster look up again which node has the hash slot."""
+        """Record that the hash slot is on another node of the cluster. The next connection then looks up again which
+        node has it."""
         self.is_stale = True
 
     def _place(self) -> str:
@@ -64,8 +65,8 @@ _BLOCKING_WANTED: Final = (
 
 
 class RedisEndpoint(Borrowing):
-    """Lends blocking connections from a pool, or in a cluster, connections to the primary that has the hash slot of the
-    namespace."""
+    """Lends blocking connections from a pool. In a cluster, these are connections to the primary that has the hash slot
+    of the namespace."""
 
     # Clients give connections back after each use. Between uses, the pool renews credentials, checks the connections,
     # and lends them to other users.
@@ -230,8 +231,8 @@ class BorrowedStream(AioStream):
 
 
 class AioRedisEndpoint(Borrowing):
-    """Lends asyncio connections from a pool, or in a cluster, connections to the primary that has the hash slot of the
-    namespace."""
+    """Lends asyncio connections from a pool. In a cluster, these are connections to the primary that has the hash slot
+    of the namespace."""
 
     def __init__(self, source: Any, key: str) -> None:
         """Check that the application's object can be used. `key` is any key of the namespace. Raises TypeError or

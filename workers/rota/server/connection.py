@@ -205,8 +205,8 @@ class Connection:
 
 
 def silence_error(seconds: float) -> ConnectionLost:
-    """Return the error for a blocking command with a timeout of `seconds` that got no reply within GRACE_SECONDS after
-    the timeout."""
+    """Return the error for a blocking command, such as BLPOP, whose timeout of `seconds` passed, and GRACE_SECONDS
+    more, without a reply."""
     return ConnectionLost(f"the server did not reply to a blocking command of {seconds:g} s", REASON_SILENT)
 
 

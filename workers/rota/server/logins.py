@@ -1,4 +1,5 @@
-"""Logins: the user and the password with which a connection authenticates, if they can change while it is in use.
+"""Logins: the user and the password with which a connection authenticates. This module is for logins that can change
+while connections are in use.
 
 They come from a provider in the application, or from the URL of a fleet, which a reload can change. A password from a
 provider may expire. The provider is called again before that, and after the server has refused a login.
@@ -95,12 +96,13 @@ class Logins(Protocol):
         ...
 
     def refused(self) -> bool:
-        """Record that the server refused the login, and return whether another login may be available at once."""
+        """Record that the server refused the login. Returns whether the caller should try again at once, because
+        `current` may now return another login."""
         ...
 
 
 class Renewal(NamedTuple):
-    """The time at which a connection is replaced because its login expires."""
+    """Decides when a connection is replaced because its login expires. `login` is the login with which it was made."""
 
     login: Login
     logins: Logins
@@ -276,7 +278,8 @@ def _import(module: str) -> ModuleType:
 
 
 def login_of(returned: object, named: str, unix_now: float, now: float) -> Login:
-    """Return the login for `returned`, the object that a provider returned. `now` is the time of CLOCK_BOOTTIME. Raises
+    """Convert `returned`, the object that a provider returned, to a Login. `named` is the setting of the provider, as
+    messages show it. `unix_now` and `now` are the current time, in Unix time and by CLOCK_BOOTTIME. Raises
     ProviderFault or LoginUnknown if the login is not valid."""
     match returned:
         case (str(password),):

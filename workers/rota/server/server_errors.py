@@ -120,8 +120,8 @@ _UNREADABLE: Final = (ValueError, TypeError, LookupError, ArithmeticError, Attri
 
 
 def read_reply(call: ScriptCall[T], raw: Any) -> T:
-    """Parse the reply of a script. If the parser cannot read it, this raises Refused, because another exception would
-    end the process. Callers for which it is safe then repeat the call."""
+    """Parse the reply of a script. If the parser cannot read it, this raises Refused, because an exception of another
+    type would end the process. Callers then repeat the call if that is safe."""
     try:
         return call.parse(raw)
     except _UNREADABLE as error:

@@ -191,8 +191,8 @@ class Confirmation:
 
     @property
     def trial(self) -> bytes:
-        """A command to try out on a connection that has written nothing. The server replies at once, and with an error
-        if it can never confirm writes."""
+        """A command that tests whether the server can confirm writes at all. If the connection has written nothing yet,
+        the server replies at once: with an error if it can never confirm writes."""
         return self._command(1)
 
     def within(self, seconds: float) -> "Confirmation":
@@ -201,7 +201,7 @@ class Confirmation:
         return self if self.seconds - share < _NO_MATTER_SECONDS else replace(self, seconds=share)
 
     def lack(self, reply: Any) -> str:
-        """Return what the server has not confirmed, according to its reply, or "" if it has confirmed everything."""
+        """Return a text that states which confirmation is missing in the server's reply, or "" if none is."""
         on_disk, replicas = (1, reply) if self.durability == "wait" else reply
         missing = []
         if not on_disk:
@@ -216,8 +216,8 @@ class Confirmation:
 
 
 def confirmation(durability: Durability, *, failover: bool, timeout_seconds: float) -> Confirmation | None:
-    """Return the confirmation to request, or None if the server's reply to the enqueue is enough. `failover` states
-    whether another server may take over."""
+    """Return the confirmation to request for this durability level, or None if the server's reply to the enqueue is
+    enough. `failover` states whether another server may take over."""
     if durability == "none":
         return None
     replicas = 1 if durability == "wait" or failover else 0

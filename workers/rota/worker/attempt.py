@@ -108,8 +108,8 @@ class Attempt:
         return starts.steps(self.entry, self.prepared)
 
     def may_start(self, permission: MayStart) -> bool:
-        """Whether the attempt may start. If so, this stores the current entry that Redis returned, and marks the
-        attempt as expired if it is late."""
+        """Whether Redis has permitted the start of the attempt. If so, this also stores the entry that Redis returned.
+        If Redis reported that the start is too late, the outcome becomes `Expired`."""
         if permission.entry is None:
             return False
         if permission.entry is not self.entry:
@@ -153,7 +153,8 @@ class Attempt:
         self.outcome = RetryOutcome(delay_us, self._failure_record(FAILED, "", owner))
 
     def failure(self) -> AttemptFailure | None:
-        """Return how the attempt failed, or None if it did not fail, or if the task itself requested a retry."""
+        """Return how the attempt failed, or None if it did not fail. A retry that the task itself requested is not a
+        failure."""
         match self.outcome:
             case Done():
                 return None
@@ -198,8 +199,8 @@ _REMEMBERED_NS: Final = 60 * NANOSECONDS
 
 
 def kill_policy_of(options: TaskOptions, failures: int, random: Callable[[], float]) -> KillPolicy:
-    """Return the policy that the master applies to the task if the hard time limit ends this attempt, or if the attempt
-    kills its worker. `failures` is the number of earlier attempts that failed.
+    """Return the policy that the master applies to the task if this attempt exceeds the hard time limit or crashes its
+    worker. `failures` is the number of earlier attempts that failed.
 
     The retry delay in a kill policy may be random. That is safe, because a policy is used only once: the worker dies,
     and the next worker computes its own policies.
@@ -237,7 +238,8 @@ class ShortLimits:
 
 @dataclass(frozen=True, slots=True)
 class AttemptMaker:
-    """Makes attempts."""
+    """Makes attempts: decodes a claimed task, decides whether its function is called, and decides the outcome. The
+    executors of both kinds of worker use it, and call the function themselves."""
 
     limit_ns: int  # the fleet's hard time limit in nanoseconds
     preparer: Preparer
@@ -252,7 +254,7 @@ class AttemptMaker:
 
     def open(self, record: TaskRecord, claimed: Claimed, at_ns: int) -> Attempt:
         """Show a claimed task in the slot, and decode it. This never raises an exception. If the task cannot be
-        decoded, the attempt is `Unfit`."""
+        decoded, the attempt's `prepared` is an `Unfit`."""
         entry = claimed.entry
         # Write the entry first, so that the master knows the task if a later statement kills the process.
         deadline_ns = at_ns + self.limit_ns
@@ -289,7 +291,8 @@ class AttemptMaker:
         return None
 
     def _start_limited(self, attempt: Attempt, settings: CallSettings, at_ns: int) -> bool:
-        """Show the limits in the slot. Returns False if the task has expired, or if Redis reported that it is late."""
+        """Write the time limits of an attempt into the slot. Returns False if the function must not be called, because
+        the task has expired or because Redis reported that it is late."""
         if settings.soft_limit_ns:
             attempt.soft_limit_ns = settings.soft_limit_ns
             attempt.soft_deadline_ns = at_ns + settings.soft_limit_ns

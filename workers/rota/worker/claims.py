@@ -228,8 +228,9 @@ class Ledger(Unconfirmed):
     def turn(self, picks: int, at_ns: int) -> Turn:
         """Return the turn to send now, which claims up to `picks` tasks.
 
-        The turn lists the held tasks if Redis may hold tasks for this worker that the list lacks, and otherwise only
-        once a second, because the script takes time to compare the list.
+        If Redis may hold tasks for this worker that the worker does not know of, the turn lists the tasks that it
+        knows, and the reply returns the others. At other times a turn has this list only once a second, because the
+        script takes time to compare it.
         """
         held = tuple(self._held.values()) if self._lists_held(at_ns) else None
         self.may_hold_more |= picks > 0
@@ -263,7 +264,8 @@ class Ledger(Unconfirmed):
         return task_index
 
     def remove(self, task_index: int) -> None:
-        """Free the index of a task that has ended, or of a task that was not started and is no longer held."""
+        """Free the index of a task that this worker no longer holds, because the task has ended, or because it may not
+        start and Redis has taken it back."""
         del self._held[task_index]
         self._free.append(task_index)
 
@@ -336,8 +338,9 @@ def _smoothed(known: float, seen: float) -> float:
 
 
 class Prefetch:
-    """The rule for how many tasks of each queue to claim at once. All queues of a pattern share one estimate. The next
-    turn sends `limits`, which lists the queues and patterns from which more than one task may be claimed.
+    """Decides how many tasks of each queue to claim at once. The result is `limits`, which the next turn sends: the
+    queues and patterns from which more than one task may be claimed, with the number of tasks. All queues of a pattern
+    share one estimate.
 
     A claim should hold about 5 ms of work. Many short tasks are claimed at once, so that they share one round trip and
     one script call. A task of 5 ms or longer is claimed alone. The estimate for a task comes from the recent claims of
@@ -355,9 +358,10 @@ class Prefetch:
         """Return how many of the `tasks` of a claim are still to run when the worker sends the next turn. The worker
         sends that turn early, so that the reply has arrived when the last of these tasks ends.
 
-        Returns 0, so that the worker sends the turn after all tasks, if one task may take so long that the new claim
-        would be too old at its end. A task may also take long because it waits for a processor. Returns 1 only if the
-        queue is backlogged, because otherwise the newly claimed task would wait here while other workers are idle.
+        Returns 0 if the turn must be sent after all tasks. This is the case if one task may take so long that the newly
+        claimed tasks would be too old when it ends. (A task may take long because it waits for a processor.) Returns 1
+        only if the queue is backlogged. Otherwise the newly claimed task would wait in this process while other workers
+        are idle.
         """
         run_times = self._run_times.get(queue)
         if run_times is None or run_times.longest_ns > PREFETCH_NS:

@@ -60,8 +60,8 @@ class Bell:
     def listen(
         self, connection: Connection, waiter: Waiter, seconds: float, turn: ScriptCall[TurnReply]
     ) -> DoorbellWait | None:
-        """Wait until a doorbell rings or the wait times out, and take the turn's reply. Returns None if a signal comes
-        first.
+        """Wait until a doorbell rings or the wait times out, then receive the reply to `turn`, which was sent directly
+        after the BLPOP. Returns None if a signal comes first.
 
         At the timeout, this sends the server an empty command (`NUDGE`), because the server would otherwise end the
         BLPOP up to 0.1 s late. After None or an error, the caller must close the connection, because replies may still

@@ -58,7 +58,7 @@ def span_of(max_tasks: int, jitter: float, random: float) -> Span:
 
 class Growth:
     """The growth of this process's resident memory since this object was created. Pages that the process shares with
-    the zygote are included at the start and later, so they do not count as growth."""
+    the zygote are in both measurements, so they do not count as growth."""
 
     def __init__(self, max_mb: int) -> None:
         self._most_pages = max_mb * _MEBIBYTE // mmap.PAGESIZE
@@ -209,9 +209,10 @@ def is_passed_on(name: str, reply: TurnReply, served_as: Callable[[str], str]) -
 
     `name` is the queue or pattern of the token, and `reply` is the reply to the turn that the worker made when it was
     woken. A turn that claims from a queue and leaves entries there rings the doorbell of that queue, and that of its
-    pattern if any queue of the pattern has entries. A turn that finds nothing leaves no entries behind. So in only one
-    case may entries of `name` be left without a worker to start them: if all claims of the turn came from queues that
-    are served under another name.
+    pattern if any queue of the pattern has entries. A turn that finds nothing leaves no entries behind. In both cases
+    the token is taken care of. It is not if all claims of the turn came from queues that are served under another name,
+    because entries of `name` may then be left without a worker to start them. It is not either if the status of the
+    reply is neither OK nor BACKLOGGED.
     """
     if reply.status is not TurnStatus.OK and reply.status is not TurnStatus.BACKLOGGED:
         return False

@@ -72,7 +72,8 @@ class RedisClock:
         self._seen_ns = -_GOOD_FOR_NS  # CLOCK_BOOTTIME when `_offset_ns` was last set
 
     def is_good(self, at_ns: int) -> bool:
-        """Whether a turn that did not wait got a reply within the last minute."""
+        """Whether the estimate of Redis time is recent: a turn that did not wait at the doorbells got a reply within
+        the last minute."""
         return at_ns - self._seen_ns < _GOOD_FOR_NS
 
     def from_immediate_reply(self, now_us: int, sent_ns: int, received_ns: int) -> Anchor:

@@ -184,8 +184,8 @@ class Loop(WorkerLoop):
             self.process.ring_master()
 
     def _report_stale(self, reply: TurnReply) -> None:
-        """Report the outcomes that found no entry to settle, except those of tasks that the master has already settled
-        or taken back."""
+        """Report the outcomes for which Redis found no entry. If the master has already settled the task or taken it
+        back, this is expected and is not reported."""
         # All outcomes of this turn belong to tasks that ended after the previous turn was sent, so if the master has
         # returned tasks since then, that explains why the outcomes found no entry.
         was_returned = (
@@ -294,10 +294,9 @@ class Loop(WorkerLoop):
         """Return how many of the `tasks` of this claim are left to run when the worker sends its next turn, or 0 to
         send the turn after all of the tasks.
 
-        The turn is sent after all tasks if they are the last tasks of this worker's span, or if the round trip is so
-        long that an early turn would reach Redis too late to claim anything. It is also sent after all tasks if tokens
-        must be passed on, or if a turn that lists the held tasks is due. The reply to such a turn comes at once and
-        yields a reading of Redis time.
+        The turn is sent after all tasks if they are the last tasks that this worker may run, or if the round trip is so
+        long that an early turn would reach Redis too late to claim anything. It is also sent after all tasks if it has
+        to pass on doorbell tokens or to list the tasks that this worker holds, because an early turn does neither.
         """
         are_last = tasks == self.recycling.left(self._attempts)
         is_far = self._round_trip_ns > SAFE_CLAIM_AGE_NS // 2

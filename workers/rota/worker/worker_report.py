@@ -96,9 +96,8 @@ class Report:
         self._turn_seconds.observe(seconds)
 
     def turn(self, reply: TurnReply, limit: int, *, counts_claims: bool = True) -> None:
-        """Count the tasks that a turn claimed. `counts_claims` is False if a later reply will return the same claims
-        again, and they are counted then.
-        """
+        """Count the tasks that a turn claimed. If a later reply will return the same claims again, `counts_claims` is
+        False, because they are counted then."""
         if reply.claims:
             queues = [claim.entry.queue for claim in reply.claims] if counts_claims else []
             for queue in set(queues):
@@ -260,7 +259,7 @@ def _new_form(event: _OutcomeEvent, label: str, task: str, queue: str, kind: Kin
 
 
 def _more_of(attempt: Attempt) -> Fields:
-    """Return the log fields that apply only to some attempts."""
+    """Return the log fields that only some attempts have, such as the error, or the delay before the retry."""
     entry = attempt.entry
     outcome = attempt.outcome
     more = Fields()

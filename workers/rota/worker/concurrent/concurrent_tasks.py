@@ -49,7 +49,7 @@ class RunningTask:
 
     @property
     def is_shown(self) -> bool:
-        """Whether the slot shows this task. It shows the task from the first step of the task until the end."""
+        """Whether the slot shows this task. It does so from the first step of the task until the task ends."""
         return self.attempt is not None and self.record.number == self.attempt.number
 
     def opened(self, attempt: Attempt) -> None:
@@ -159,7 +159,7 @@ class ConcurrentExecutor:
 
 
 class StepWatcher:
-    """A record of the task whose step the loop is running (`current`). After each step that takes longer than
+    """Records in `current` the task whose step the loop is running. After each step that takes longer than
     `LONG_SECONDS`, the watcher calls `blocked` with the task and the duration."""
 
     def __init__(self, no_copies: NoCopies, blocked: Callable[[RunningTask, float], None]) -> None:
@@ -183,12 +183,12 @@ class StepWatcher:
 
 
 def belong_to(running: RunningTask) -> None:
-    """Assign the calling coroutine, and every coroutine that it starts, to a task."""
+    """Record that the calling coroutine belongs to this task, and so does every coroutine that it starts."""
     _stepping.set(running)
 
 
 class _Stepped(Coroutine[Any, Any, Any]):
-    """A wrapper around a coroutine that reports each of its steps to the StepWatcher."""
+    """Wraps a coroutine, and reports the beginning and the end of each of its steps to the StepWatcher."""
 
     __slots__ = ("_coroutine", "_steps", "_task")
 
