@@ -54,8 +54,9 @@ def _notes(label: str, count: int) -> list[Call[None]]:
 
 
 def _hold_up(fleet: RunningFleet, label: str) -> tuple[str, float]:
-    """Enqueue one long task between short tasks, and wait until the short tasks behind it have run. Returns the id of
-    the long task, and the seconds from its start until the last of the short tasks behind it started.
+    """Enqueue short tasks, then one long task, then more short tasks. Wait until the last short tasks have run, while
+    the long task still runs. Returns the id of the long task, and how many seconds after its start the last short task
+    started.
     """
     behind = f"behind {label}"
     long_one: Call[None] = Call("hold", [label], queue="default")
@@ -73,9 +74,9 @@ def _hold_up(fleet: RunningFleet, label: str) -> tuple[str, float]:
 
 
 def _recalled_for(fleet: RunningFleet, long_ones: Collection[str]) -> list[str]:
-    """Return the ids of those long tasks behind which other tasks were given back. An id is listed once for each time.
-    The result does not include short tasks, which can also cause this: a short task takes long if its worker waits for
-    a processor core, and the rest of its claim may then be given back.
+    """Return the ids of the long tasks that made a worker give back the tasks behind them. An id is listed once for
+    each time. Short tasks are left out, although the log may name them too: on a busy machine, even a short task may
+    take so long that its worker gives back the rest of the claim.
     """
     return [line["task_id"] for line in fleet.log("claim.returned") if line["task_id"] in long_ones]
 
@@ -170,9 +171,9 @@ def _has_left(fleet: RunningFleet, pid: int) -> bool:
 
 
 def _finished_and_started_again(lines: list[Line]) -> tuple[set[str], list[str]]:
-    """Return the ids of the tasks that had certainly finished, and the ids of those of them that were started again
-    afterwards. A task has certainly finished if its worker then began another task. In contrast, the last task of a
-    killed worker may have been interrupted before its outcome was stored.
+    """Return the ids of all tasks that had certainly finished, and of those among them that were started again
+    afterwards. A task has certainly finished if its worker then began another task. The last task of a killed worker
+    does not count, because the worker may have died before the outcome was stored.
     """
     last_end: dict[int, str] = {}
     finished: set[str] = set()

@@ -1,5 +1,5 @@
-"""A producer of Redis writes malformed entries straight into the queues of a fleet. No worker dies of them, tasks of
-others run, and the producer reads nothing of theirs.
+"""A client with the permissions of a producer writes malformed entries directly into the queues of a fleet. No worker
+dies because of them, and all tasks of other clients run. If the fleet requires signatures, no malformed entry runs.
 """
 
 import itertools
@@ -26,7 +26,9 @@ POOLS = {"plain": {"workers": 1}, "many": {"workers": 1, "concurrency": 8}}
 
 
 def written(fleet: RunningFleet, seed: int) -> Iterator[int]:
-    """Write the entries as the user of a producer, and yield their number after each batch."""
+    """Write malformed entries in batches, with the permissions of a producer. After each batch, yields the number of
+    entries written so far.
+    """
     keys = Keys(fleet.namespace)
     lane = keys.ready_lane("default")
     entries = zip(
@@ -50,7 +52,7 @@ def written(fleet: RunningFleet, seed: int) -> Iterator[int]:
 
 
 def unplaced(fleet: RunningFleet) -> list[str]:
-    """Return the ids of live tasks that are in no lane or set."""
+    """Return the ids of the live tasks that are in no lane, list or set, according to the audit."""
     ids: list[str] = json.loads(fleet.rota("audit", "--json").stdout)["unplaced"]
     return ids
 

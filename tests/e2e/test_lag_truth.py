@@ -43,8 +43,8 @@ class Life:
         fleet.start()
 
     def kill(self, role: str, label: str) -> None:
-        """Kill a process with this role while tasks wait in a paused queue. Half of the tasks are also delayed, and all
-        tasks run late.
+        """Enqueue tasks into a paused queue, half of them with a delay, and kill a process with this role. Then resume
+        the queue, and wait until all tasks have run. All of them start late.
         """
         client = self.fleet.client
         client.pause("default")

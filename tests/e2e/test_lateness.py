@@ -1,5 +1,5 @@
-"""The reported lateness of a queue, which is exactly the lag of the start that was most late. Once the queue is on time
-again, the message is in the past tense.
+"""The lateness that a fleet reports for a queue. It is exactly the highest lag of all starts, not the limit of a
+histogram bucket. Once the queue is on time again, the message about it is in the past tense.
 """
 
 import json

@@ -24,8 +24,8 @@ CLOCK_TICK_SECONDS = 0.01  # the kernel's unit for the times at which processes 
 
 
 class Watch:
-    """A scraper of the metrics. It records each value that has decreased, with the time and the number of the last
-    kill.
+    """A reader of a fleet's metrics. `fallen` describes each counter or histogram that decreased between two reads:
+    when, in which read, and after how many kills.
     """
 
     def __init__(self, fleet: RunningFleet) -> None:

@@ -69,7 +69,9 @@ def move(servers: tuple[Server, Server], namespace: str, tmp_path: Path) -> Iter
 
 
 def fail_over(old: "redis.Redis", new: Server) -> None:
-    """Make the old server a replica of the new one, which was its replica until now. No write is lost."""
+    """Promote the new server, which was a replica of the old one until now, and make the old server its replica. No
+    write is lost.
+    """
     old.execute_command("FAILOVER", "TO", "127.0.0.1", str(new.port))  # type: ignore[no-untyped-call]  # not in its types
 
 

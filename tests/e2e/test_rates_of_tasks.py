@@ -27,7 +27,9 @@ def nodes(fleets: Fleets) -> tuple[RunningFleet, RunningFleet]:
 
 
 def most_in(times: Sequence[int], window_us: int) -> int:
-    """Return the largest number of these times that are within one window of this length. The times must be sorted."""
+    """Return the largest number of these times that lie within any period of `window_us` microseconds. The times must
+    be sorted.
+    """
     return max(sum(start <= at < start + window_us for at in times[first:]) for first, start in enumerate(times))
 
 

@@ -22,7 +22,9 @@ LEASE: Final = {"seconds": 20.0}
 
 
 class Rotation:
-    """A TLS server with client certificates, a fleet under load, and the files with their secrets."""
+    """A TLS server that requires client certificates, a fleet under load that uses this server, and the files with the
+    fleet's secrets.
+    """
 
     def __init__(self, server: Server, tls_port: int, folder: Path, namespace: str, shown: Certificate) -> None:
         self.admin = redis.Redis.from_url(server.url)
@@ -45,19 +47,21 @@ class Rotation:
         self.fleet.edit(redis_url_file="url", signing=self.signing("old", accepts=["old"]))
 
     def signing(self, name: str, accepts: list[str]) -> dict[str, Any]:
-        """Return the setting that signs with a key and accepts some keys."""
+        """Return the value of the setting `signing` for a fleet that signs with the key `name` and accepts signatures
+        with the keys `accepts`.
+        """
         return {"keys": {each: self.keys[each] for each in accepts}, "sign_with": name, "required": True}
 
     def write_password(self, password: str) -> None:
         (self.folder / "url").write_text(f"rediss://{self._user}:{password}@{self._address}")
 
     def trust(self, *shown: Certificate) -> None:
-        """Let the fleet and the producers accept these certificates of the server."""
+        """Make the fleet and the producers accept exactly these server certificates."""
         (self.folder / "ca.new").write_text("".join(each.cert.read_text() for each in shown))
         (self.folder / "ca.new").replace(self.folder / "ca.pem")
 
     def show(self, own: Certificate) -> None:
-        """Give the fleet and the producers this certificate of their own."""
+        """Make the fleet and the producers use this client certificate."""
         shutil.copy(own.key, self.folder / "client.key")
         shutil.copy(own.cert, self.folder / "client.pem")
 
@@ -82,7 +86,9 @@ class Rotation:
 
 
 class Certificates:
-    """Two certificates of the server and two of its clients, one of which replaces the other."""
+    """The certificates of the test: two for the server and two for its clients. In both pairs, the second certificate
+    replaces the first during the test.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.server = [certificate(folder, f"server-{number}") for number in (1, 2)]

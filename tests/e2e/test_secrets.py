@@ -40,7 +40,9 @@ def password(kind: str) -> str:
 def planted(
     request: pytest.FixtureRequest, server: Server, namespace: str, tmp_path: Path, redis_client: redis.Redis
 ) -> Iterator[RunningFleet]:
-    """Yield an unstarted fleet whose secrets are all in files, or as many as possible in environment variables."""
+    """Yield a fleet that is not started yet. With the parameter `files`, all of its secrets are in files. With the
+    parameter `environment`, its URL and its signing key are in environment variables instead.
+    """
     user = f"user-{namespace}"
     rules = " ".join(rules_for(AclRole.FLEET)).split()
     execute(redis_client, "ACL", "SETUSER", user, "on", f">{password(request.param)}", *rules)

@@ -62,7 +62,9 @@ def configuration(namespace: str, port: int, workers: int = 2) -> str:
 
 
 def rota(systemd: RealSystemd, *arguments: str, fleet: str = "rota", user: int = 0) -> str:
-    """Run `rota` in the folder of a fleet. The command has the group of the unit, unless `user` is STRANGER."""
+    """Run `rota` in the folder of a fleet, with the group of the unit unless `user` is STRANGER. Returns its standard
+    output or, if it failed, its exit code and standard error.
+    """
     group = 0 if user == STRANGER else USER_ID
     command = ["env", "-C", f"/srv/{fleet}", "/opt/rota/bin/rota", "-c", f"/etc/rota/{fleet}.toml", *arguments]
     done = systemd.run(*command, user=user, group=group)

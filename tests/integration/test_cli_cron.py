@@ -27,7 +27,9 @@ def cron(
 
 @pytest.fixture
 def schedules(client: Client) -> rota.Client:
-    """Create two schedules, and return a client. The schedule `nightly` is not first in any list."""
+    """Create the schedules `nightly`, which is due once a year, and `tick`, which is due every 30 seconds. Returns a
+    client.
+    """
     client.schedules.put("nightly", "report", rota.Cron("30 2 1 1 *", timezone="Europe/Zurich", queue="q", args=[7]))
     client.schedules.put("tick", "work", rota.Every(30, queue="q", jitter=5))
     return client

@@ -79,7 +79,9 @@ def test_an_unread_reply_is_noticed_before_the_connection_is_reused(client: Clie
 
 
 def connections_of_clients(redis_client: "redis.Redis") -> list[str]:
-    """Return the ids of the connections whose last command called a script."""
+    """Return the ids of the connections of Rota's clients. They are recognized by their last command, which called a
+    script.
+    """
     return [each["id"] for each in redis_client.client_list() if "eval" in each["cmd"]]
 
 

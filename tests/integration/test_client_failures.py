@@ -143,7 +143,9 @@ def test_enqueues_succeed_after_the_script_cache_was_flushed(server: Server, fle
 
 
 def records(fleet: Fleet) -> list[str]:
-    """Return the keys in which scripts record enqueues that a client may repeat."""
+    """Return the keys in which the server records recent enqueues. After a lost reply, the record lets the client
+    repeat its enqueue without adding a task twice.
+    """
     return list(fleet.redis.scan_iter(match=fleet.keys.sent("*")))
 
 

@@ -51,8 +51,8 @@ def _take(client: Client) -> Iterator[Take]:
 
 @contextmanager
 def taking(client: Client) -> Iterator[list[int]]:
-    """Take and end all tasks in a thread during the block. Yields a list of the tasks' numbers, to which the thread
-    appends.
+    """Claim and end all tasks in a thread during the block. Yields a list, to which the thread appends the number of
+    each task, which is its first argument.
     """
     taken: list[int] = []
     with client.consumer("default", limit=4) as consumer:
@@ -78,7 +78,7 @@ def work(number: int) -> None: ...
 
 
 def numbers(fleet: Fleet) -> list[int]:
-    """Return the argument of each task in the lane, which is its number."""
+    """Return the numbers of the tasks in the ready lane, in order. The number of a task is its first argument."""
     bodies = fleet.redis.hmget(fleet.keys.tasks, fleet.lane("default"))
     return [json.loads(str(body))[3][0] for body in bodies]
 

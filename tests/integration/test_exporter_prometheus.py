@@ -23,7 +23,7 @@ def test_promtool_accepts_the_metrics_of_the_exporter(server: Server, namespace:
 
 
 def fill_every_metric(exporter: Exporter) -> None:
-    """Record a value for every metric that child processes record, in the slots of such processes."""
+    """Record a value for every metric of the master, the poller and the worker, in the slot of that process."""
     slots = {Writer.MASTER: 0, Writer.POLLER: POLLER_SLOT, Writer.WORKER: WORKER_SLOT}
     recorders = {writer: exporter.recorder(slot) for writer, slot in slots.items()}
     for definition in m.ALL:

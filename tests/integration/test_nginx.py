@@ -89,7 +89,7 @@ def _proxy(namespace: str, tmp_path: Path) -> Iterator[Proxy]:
 
 @contextlib.contextmanager
 def sign_on() -> Iterator[int]:
-    """Run the identity provider, and yield its port."""
+    """Run the fake of oauth2-proxy, and yield its port."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), SignOn)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()

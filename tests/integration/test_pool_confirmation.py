@@ -1,5 +1,5 @@
-"""The confirmations that a connection pool accepts if its connection breaks before all of them have arrived. The server
-is a fake.
+"""A confirmation by replicas (the reply to WAIT) covers only the calls that were sent on the same connection. If this
+connection breaks, the pool must not accept a confirmation from another connection. The server is a fake.
 """
 
 import socketserver
@@ -21,9 +21,9 @@ UNKNOWN = b"-NOSCRIPT No matching script.\r\n"
 
 
 class _Scripted(socketserver.StreamRequestHandler):
-    """A fake server. On each connection, it knows the first two scripts that are called by digest, but not the third.
-    It executes scripts that are sent as text. If `ends` is set, the server closes the connection at the first WAIT
-    after the third script.
+    """A fake server. On each connection, it runs the first two scripts that are called by digest. It replies to the
+    third with NOSCRIPT, so the client sends the text of the script. If `ends` is set, the server then closes the
+    connection in place of its reply to WAIT.
     """
 
     def handle(self) -> None:

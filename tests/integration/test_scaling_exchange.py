@@ -45,7 +45,9 @@ DECISION = Decision(
 
 @dataclass
 class Node:
-    """The part of a master that exchanges loads, and the events that its core received as results."""
+    """A node that exchanges loads with the code of a real master. `seen` receives the results as events, as the core of
+    a master would.
+    """
 
     name: str
     exchange: ScalingExchange

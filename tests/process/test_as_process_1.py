@@ -52,7 +52,9 @@ def unshare() -> list[str]:
 
 
 def require(*words: str) -> None:
-    """Skip the test if one of these words is an init program that is not installed. In CI, fail the test instead."""
+    """Skip the test if one of these words of a command line is an init program that is not installed. In CI, fail the
+    test instead.
+    """
     programs = [word for word in words if word in ("tini", "dumb-init")]
     if missing := [program for program in programs if shutil.which(program) is None]:
         if os.environ.get("CI"):

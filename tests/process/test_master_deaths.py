@@ -82,7 +82,9 @@ def deaths(fleet: Mastered) -> list[dict[str, Any]]:
 
 
 def stack_files(pid: int) -> int:
-    """Return the number of this process's open descriptors for stack files."""
+    """Return how many stack files this process has open. A child writes the stacks of its threads into such a file when
+    it ends with a fatal error.
+    """
     names = []
     for entry in Path(f"/proc/{pid}/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):  # the descriptor has been closed since it was listed

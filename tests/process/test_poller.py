@@ -26,7 +26,9 @@ def _until_parked(harness: ChildHarness) -> None:
 
 
 def _claim(harness: ChildHarness, owner: str) -> list[tuple[int, int]]:
-    """Claim all ready tasks. Returns for each task when it was due and when it became ready, in microseconds."""
+    """Claim all ready tasks for this owner. Returns, for each task, the time when it was due and the time when it
+    became ready, in microseconds.
+    """
     reply = harness.run(harness.store.turn(owner, TIERS, Turn(500)))
     return [(claim.entry.due_us, claim.entry.ready_us) for claim in reply.claims]
 

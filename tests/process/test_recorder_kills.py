@@ -32,7 +32,7 @@ Seen = dict[tuple[str, ...], tuple[float, ...]]
 
 
 def seen_in(samples: Samples) -> Seen:
-    """Return the values of all counters and histograms in these samples."""
+    """Return the values of each counter and histogram in these samples, by the name of the metric and its labels."""
     definitions = (m.CLAIMS, m.TASK_LAG, m.TASK_RETRIES)
     return {(d.name, *labels): numbers for d in definitions for labels, numbers in samples.series(d)}
 

@@ -68,8 +68,8 @@ def place(tmp_path: Path, server: Server, namespace: str) -> Place:
 
 @dataclass(frozen=True, slots=True)
 class Unfit:
-    """A fleet that cannot run. It has the text of the module `tasks` and the environment variables, and the exit code
-    and the error with which `rota run` must end.
+    """A fleet that cannot run: the text of its module `tasks`, its environment variables, and the exit code and error
+    message with which `rota run` must end.
     """
 
     module: str

@@ -33,7 +33,9 @@ def fill(harness: ChildHarness, go: Path) -> list[str]:
 
 
 def claim_for(worker: Child, harness: ChildHarness, held: list[str], picks: int, queue: str = "default") -> None:
-    """Claim tasks on behalf of this worker, but without its knowledge."""
+    """Claim `picks` tasks in the name of this worker's owner, without the knowledge of the worker. The owner already
+    holds the tasks `held`.
+    """
     tiers = pack_tiers(settings_for(harness.server, harness.namespace, queue).tiers)
     assert len(harness.run(harness.store.turn(worker.owner, tiers, Turn(1, held, picks=picks))).claims) == picks
 

@@ -1,6 +1,6 @@
 """A worker sends its next turn while it still runs the last tasks of a claim, or its only task. Whatever happens to the
-worker in the meantime, each outcome counts exactly once. Each task claimed by the turn runs exactly once, in this
-worker or in another one.
+worker before the reply arrives, each outcome counts exactly once. Each task that the turn claims runs exactly once, in
+this worker or in another one.
 """
 
 import dataclasses
@@ -36,10 +36,10 @@ TIERS = pack_tiers([domain_of([QueueShare("default")])])
 
 @dataclasses.dataclass(frozen=True)
 class _Kind:
-    """The kind of tasks in a test. The test enqueues `tasks` of these tasks at once, and some of them must be left
-    after `turns` turns. `seen_ns` is the run time that the worker counts for each task. It is fixed, because real run
-    times vary: on a busy machine, they would be too long for any turn to be pipelined, and on a fast machine, five
-    turns would claim all tasks.
+    """A kind of short task, and its use in a test. The test enqueues `tasks` of these tasks at once, which are so many
+    that some are left after `turns` turns. For each task, the worker counts `seen_ns` as the run time, however long the
+    task really took: on a busy machine, real run times would be too long for any turn to be pipelined, and on a fast
+    machine, five turns would claim all tasks.
     """
 
     name: str
@@ -54,8 +54,9 @@ ONE_A_CLAIM = _Kind("note_in_file_slowly", 120, 12, 7_500_000)
 
 @dataclasses.dataclass
 class _Gate:
-    """A gate of the link. It lets `after` turns pass, and then holds back the next turn or the reply to that turn. If
-    `hold` is given, the gate creates this file at the same moment.
+    """The function `gate` of a faulty link. It lets `after` turns pass, and then holds back one direction of the
+    connection: the next turn if `holds_request` is set, otherwise the reply to the next turn. If `hold` is given, the
+    gate creates this file at the same moment, so that the tasks wait too.
     """
 
     after: int
@@ -110,8 +111,9 @@ class _Draining:
         return int(calls)
 
     def until_a_turn_is_under_way(self, *, holds_a_task: bool, holds_request: bool = False) -> TaskInSlot | None:
-        """Enqueue tasks until a turn is under way while a task is held or has ended. A turn is under way while the link
-        holds back the turn or its reply. Returns the task that the worker is running.
+        """Enqueue tasks, repeatedly, until the worker has sent a turn before the last task of its claim ended. The link
+        holds back this turn or its reply. If `holds_a_task` is set, the task is held too, otherwise it has ended in the
+        meantime. Returns the task that the worker is running, if any.
         """
         slot = self.worker.slot
         deadline = time.monotonic() + PIPELINED_WITHIN_SECONDS
@@ -127,7 +129,7 @@ class _Draining:
         raise AssertionError("no turn was pipelined")
 
     def go_on(self) -> None:
-        """Let the reply arrive, and let the held task end."""
+        """Let the turn and its reply arrive, and let the held task end."""
         self.hold.unlink(missing_ok=True)
         self.link.heal()
 

@@ -19,7 +19,9 @@ from support.waiting import DEADLINE_SECONDS, until
 
 
 def _interrupt(harness: ChildHarness, worker: Child) -> None:
-    """Send the signal when the soft deadline in the slot has passed, as the master does."""
+    """Wait until the task has exceeded its soft deadline, which is in the worker's slot. Then send the signal to the
+    worker, as the master does.
+    """
     until(lambda: "staying" in harness.ran())
     task = worker.slot.record(0).current()
     assert task is not None

@@ -14,7 +14,9 @@ def walk(
     make_seen: Callable[[int], Seen] = lambda _: set(),
     between: Callable[[ScriptCall[Any]], None] = lambda _: None,
 ) -> list[str]:
-    """Search for unplaced tasks and return their ids. `between` is called with each command before it runs."""
+    """Search for unplaced tasks as the audit does, and return their ids. `between` is called with each script call
+    before it runs.
+    """
     steps = find_unplaced(fleet.store, make_seen)
     answer: Any = None
     while True:

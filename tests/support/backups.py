@@ -126,7 +126,7 @@ def _follow(groups: Grouping) -> None:
 
 
 def _hold(fleet: Fleet, owner: str) -> None:
-    """Claim a task of a group with several members, and leave the task in flight."""
+    """Let this owner claim a task from the queue `running`, and leave the task in flight."""
     fleet.push("runs", queue="running")
     fleet.turn(owner, one_tier("running"))
 

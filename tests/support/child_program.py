@@ -164,8 +164,8 @@ def again_later(seconds: float) -> None:
 
 
 def _fork_and(how: str) -> bool:
-    """Fork this process, and record the exit code of the copy. Return False in the copy, which exits, raises or returns
-    depending on `how`.
+    """Fork this process. The parent waits for the copy, records its exit code and returns True. The copy exits, raises
+    an error or returns False, depending on `how`.
     """
     pid = ctypes.PyDLL(None).fork() if how == "natively" else os.fork()
     if pid == 0:
@@ -234,8 +234,8 @@ async def wait_in_loop(path: str) -> None:
 
 @task(retries=0)
 async def overwrite_slot_in_loop(path: str) -> None:
-    """Wait for a file, then overwrite the slot and return without an `await` in between, so that the event loop notices
-    both at once.
+    """Wait for a file. Then overwrite this worker's slot and return, without an `await` in between, so that the event
+    loop notices the overwritten slot and the end of the task at the same time.
     """
     record("waiting")
     while not Path(path).exists():
@@ -343,8 +343,8 @@ def beat_on() -> None:
 
 @task(queue="hurried", retries=1000, base=0, soft_time_limit=0.001)
 def hurry(label: str) -> None:
-    """Enqueue tasks and read their status until the soft time limit or a random choice ends this task. If a status is
-    wrong, this task becomes dead.
+    """Enqueue tasks and check the status of each. The task ends after a random number of tasks, or at its soft time
+    limit. If a status is wrong, it becomes dead.
     """
     while random.random() < 0.75:
         handle = note.using(queue="later").enqueue(label)
@@ -375,7 +375,9 @@ def unremembered() -> None:
 
 
 def _keep_pace(task_ns: int) -> None:
-    """Make the worker count this duration for each task, however long the task really took on a busy machine."""
+    """Make the worker count `task_ns` as the run time of each task, however long the task really took on a busy
+    machine.
+    """
     measured = ClaimTimes.ended
 
     def ended(times: ClaimTimes, at_ns: int) -> None:

@@ -91,7 +91,7 @@ class Core:
         return child
 
     def done(self, kind: type[E]) -> list[E]:
-        """Return all effects of one kind."""
+        """Return all effects of one type that the core has returned so far."""
         return [effect for effect in self.effects if isinstance(effect, kind)]
 
     @property
@@ -107,17 +107,17 @@ def picture(state: MasterState) -> dict[str, object]:
 
 
 def drain(slot: int, reason: Reason) -> Signal:
-    """Return the planned action for a child that must drain."""
+    """Return the action by which the core orders the child in this slot to drain."""
     return Signal(slot, Order.LEAVE, reason)
 
 
 def kill(slot: int, reason: Reason) -> Signal:
-    """Return the planned action for a child that must be killed."""
+    """Return the action by which the core kills the child in this slot."""
     return Signal(slot, Order.KILL, reason)
 
 
 def of_order(order: Order, actions: Iterable[Action]) -> list[Signal]:
-    """Return the actions that send this order to a child."""
+    """Return those of the actions that send this order to a child."""
     return [action for action in actions if isinstance(action, Signal) and action.order is order]
 
 

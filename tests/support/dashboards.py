@@ -28,7 +28,9 @@ class PanelQuery:
     instant: bool = False
 
     def filled_in(self, *, window: str, time_range: str, step: str, job: str = ".+") -> str:
-        """Return the query with values for Grafana's variables. All variables except the job match everything."""
+        """Return the query with all of Grafana's variables replaced: the times and the job by these arguments, and the
+        other variables by a pattern that matches everything.
+        """
         times = {"$__rate_interval": window, "$__range": time_range, "$__interval": step}
         expr = self.expr.replace("$job", job)
         for variable, value in (times | dict.fromkeys(("$fleet", "$queue", "$task"), ".+")).items():

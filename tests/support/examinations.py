@@ -149,7 +149,7 @@ def node(
     lease_seconds: float = 20.0,
     **report: Any,
 ) -> Node:
-    """Return a node, as read from its heartbeat after a round trip through JSON."""
+    """Return a node as a reader of its heartbeat would see it. The heartbeat is written as JSON and parsed again."""
     shares = [[QueueShare(each) if isinstance(each, str) else each for each in tier] for tier in tiers]
     served = [each.name for tier in shares for each in tier]
     domains = [domain_of(tier, served) for tier in shares]
@@ -171,6 +171,6 @@ def ids_in(found: Examination) -> list[str]:
 
 
 def seen_in(found: Examination, kind: str) -> str:
-    """Return the observation in the only finding of this kind."""
+    """Return the text `seen` of the only finding whose id is `kind`. The text says what the doctor observed."""
     (seen,) = [finding.seen for finding in diagnose(found) if finding.id == kind]
     return seen

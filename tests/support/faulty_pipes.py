@@ -34,7 +34,7 @@ def name_of(request: object) -> str:
 
 @dataclass
 class Fault:
-    """The faults of one direction of all connections."""
+    """The faults that apply to one direction, requests or replies, of all connections."""
 
     silent: float = False
     held: float = False
@@ -55,8 +55,8 @@ class Fault:
 
 @dataclass
 class Loss:
-    """An order to lose the next `count` replies to requests with the name `of`, or to any script if `of` is None. If
-    `cut` is set, each loss also cuts the connection.
+    """An order to lose the next `count` replies to requests with the name `of`. If `of` is None, replies to any script
+    are lost. If `cut` is set, each loss also cuts the connection.
     """
 
     of: str | None

@@ -174,7 +174,7 @@ class FleetProcess:
         return self.pids("worker", "ready")
 
     def until_replaced(self, role: str, old: int) -> None:
-        """Wait until a new process of this role is ready."""
+        """Wait until a process of this role is ready whose pid is not `old`."""
         until(lambda: self.pids(role, "ready") - {old}, f"a new {role} is ready")
 
     def until_workers(self, count: int) -> set[int]:

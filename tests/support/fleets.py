@@ -35,10 +35,10 @@ class RunningFleet(FleetProcess):
     """A folder with `rota.toml` and `tasks.py`, and the fleet that runs there.
 
     `settings` are keys of the file, which override the defaults of fleets under test. Without `redis_url` and
-    `redis_credentials`, the fleet and its client connect as the users of `support.acl_users`. In end-to-end tests,
-    fleets run only signed tasks and their clients sign, except for fleets that adopt, and with `signing=UNSIGNED`,
-    which is for tests that write entries without a client. `shared` is the folder of the tasks' journal if that is a
-    different folder.
+    `redis_credentials`, the fleet and its client connect as the users of `support.acl_users`. In end-to-end tests, a
+    fleet requires signatures, and its client signs all tasks. There are two exceptions: fleets that adopt items, and
+    fleets with `signing=UNSIGNED`, for tests that write entries without a client. The tasks' journal is in the folder
+    `shared`, or in the fleet's own folder if `shared` is None.
     """
 
     in_own_session = False

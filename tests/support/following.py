@@ -46,8 +46,8 @@ def check_followed(lines: Sequence[Line], label: str) -> list[Line]:
 
 
 def check_followed_once(lines: Sequence[Line], label: str) -> None:
-    """Do the checks of `check_followed`. In addition, check that the follow-up task was started only once unless it
-    crashed, and that no member was active after its start.
+    """Do the checks of `check_followed`. In addition, check that each extra start of the follow-up task followed a
+    crash, and that no member started or ended after the follow-up task had started.
     """
     starts = check_followed(lines, label)
     assert len(starts) <= 1 + max(line.crashes for line in starts), f"{label}: followed twice"

@@ -181,8 +181,8 @@ def plant(server: Any, place: Place, chance: random.Random) -> None:
 
 
 def _fields(place: Place, texts: list[bytes], chance: random.Random) -> Iterator[tuple[Any, bytes]]:
-    """Yield fields with foreign values: fields with foreign names and any value, and known fields of this key with
-    invalid numbers.
+    """Yield names and values for fields of a hash: foreign names with foreign values, and the names that Rota uses in
+    this key with invalid numbers.
     """
     for text in texts:
         yield text, chance.choice(texts)

@@ -35,7 +35,7 @@ _PIECES: Final = [
 
 
 def bodies(seed: int, count: int) -> Iterator[bytes]:
-    """Yield bodies. The same seed gives the same bodies."""
+    """Yield `count` malformed bodies of tasks. The same seed gives the same bodies."""
     rng = random.Random(seed)
     for _ in range(count):
         yield _damaged(rng, _replaced(rng)) if rng.random() < 0.7 else _replaced(rng)
@@ -50,7 +50,7 @@ def ids(seed: int, count: int) -> Iterator[bytes]:
 
 
 def _replaced(rng: random.Random) -> bytes:
-    """Return a body in which some values are replaced by others."""
+    """Return a task body as JSON, in which some values are replaced by unusual ones."""
     body = list(rng.choice(_BODIES))
     for place in range(len(body)):
         if rng.random() < 0.3:

@@ -27,7 +27,9 @@ class Grouping:
         return self.fleet.run(self.fleet.store.add_members(nonce, members, into))
 
     def open(self, group: str, *ids: str, then: str = "", on_dead: str = "") -> Added:
-        """Enqueue a closed group of plain tasks."""
+        """Create a group whose members are plain tasks with these ids, and close it, so that no more members can be
+        added.
+        """
         members = [NewMember(self.task(task_id)) for task_id in ids]
         return self.add(members, Into(group, self.opening(then, on_dead), closes=True))
 

@@ -18,7 +18,7 @@ _COLORS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def unfit_in(text: str, *, colored: bool = False) -> str:
-    """Return the characters of a text that must not be displayed. If `colored` is set, escape sequences for colors are
-    permitted.
+    """Return all characters in this text that a program must not display, such as control characters. If `colored` is
+    set, escape sequences for colors are permitted.
     """
     return "".join(_SEEN.findall(_COLORS.sub("", text) if colored else text))

@@ -39,7 +39,9 @@ class Line:
 
 
 class ManyQueues:
-    """Queues that run `TASKS` tasks each. `WORKERS` workers take turns in running the tasks."""
+    """A fleet with `number` queues, each with `TASKS` task names. `WORKERS` workers record the runs of these tasks in
+    their slots, in turn.
+    """
 
     def __init__(self, number: int) -> None:
         self.names = tuple(f"q{at:04}" for at in range(number))
@@ -57,7 +59,9 @@ class ManyQueues:
         self.runs = 0
 
     def run(self, late: int, *outcomes: str) -> None:
-        """Run each task of each queue once for each outcome. The first `late` runs of each task start too late."""
+        """Record one run of each task of each queue for each of these outcomes. The first `late` of these runs of a
+        task started too late.
+        """
         for at, queue in enumerate(self.names):
             for task in range(TASKS):
                 worker = self._workers[(at + task) % WORKERS]
@@ -84,7 +88,7 @@ class ManyQueues:
 
 
 def by_queue(lines: list[Line], name: str, **labels: str) -> Counter[str]:
-    """Return the values of a metric, summed by queue."""
+    """Return the sum of a metric's values for each queue. Only lines with these labels count."""
     found = Counter[str]()
     for line in lines:
         if line.name == name and labels.items() <= line.labels.items():

@@ -1,4 +1,5 @@
-"""Phrases of the project's early dialect, and their occurrences in docstrings, comments and pages.
+"""Phrases of the early dialect, the unusual English in which the project was first written. This module finds them in
+docstrings, comments and pages.
 
 Each pattern has the plain wording beside it. The patterns are regular expressions that ignore case.
 """
@@ -50,7 +51,9 @@ class Passage(NamedTuple):
 
 
 class Count(NamedTuple):
-    """The number of phrases of the dialect, and the number of docstrings that open without a subject or a verb."""
+    """The number of phrases of the early dialect, and the number of docstrings that begin with neither a subject nor a
+    verb.
+    """
 
     phrases: int
     headless_openings: int

@@ -61,12 +61,14 @@ def turn_of(
 
 
 def one_tier(*queues: str) -> Packed:
-    """Return one tier of these queues, with equal weights."""
+    """Return a single tier with these queues, which have equal weights, in the format of a turn."""
     return tiers([QueueShare(queue) for queue in queues])
 
 
 def tiers(*domains: Sequence[QueueShare]) -> Packed:
-    """Return the tiers of these shares, highest first."""
+    """Return these tiers in the format of a turn, the highest tier first. A tier is given as the shares of its queues,
+    which have their weights and limits.
+    """
     return pack_tiers(_domain(shares) for shares in domains)
 
 
@@ -167,12 +169,16 @@ class Fleet:
         return self.run(self.store.reap_exited(owner, blame, tiers=serving))
 
     def expire_lease(self, owner: str) -> None:
-        """Let an owner's lease expire, as if the pollers had swept all the time."""
+        """Change the stored times so that an owner's lease has expired. The last sweep is set to now, because after a
+        pause of the sweeps no owner would be reported as expired for the length of a lease.
+        """
         self.redis.zadd(self.keys.owners, {owner: 1})
         self.redis.hset(self.keys.pulse, mapping={"grace_until": 0, "at": self.now_us()})
 
     def reap(self, owner: str, ran: Sequence[str], *finished: tuple[Claim, Outcome]) -> Reaped:
-        """Reap an owner whose process has ended and left these outcomes in its slot."""
+        """Reap an owner whose process has ended, and which left the outcomes `finished` in its slot. A crash is counted
+        for each of the tasks `ran` that has no such outcome.
+        """
         settled = pack_settlements(Settlement(claim.entry, outcome, RUN_RECORD) for claim, outcome in finished)
         blame = Blame(ran=tuple((task_id, b'{"reason":"crash"}') for task_id in ran))
         return self.run(self.store.reap_exited(owner, blame, settled))

@@ -9,7 +9,9 @@ from rota_supervisor.exporter.series import Series, SeriesBound
 
 
 def reader_of(region: memoryview, totals: dict[bytes, Total]) -> RegionReader:
-    """Return a reader of one slot, which adds the values to `totals` by record key."""
+    """Return a reader of the metrics in one slot. It adds the values that it reads to `totals`, by the key of the
+    record.
+    """
 
     def total_of(record: SlotRecord) -> Total | None:
         series = series_of(record)
@@ -24,7 +26,7 @@ def read_region(region: memoryview) -> Iterator[Series]:
 
 
 def regions_of(memory: SlotMemory, room: int = 1000) -> Regions:
-    """Return a reader of all slots. `room` is the number of label sets of queues and tasks that the reader
-    distinguishes.
+    """Return a reader of the metrics in all slots. `room` is the highest number of different label sets of queues and
+    tasks that it keeps apart.
     """
     return Regions(memory, SeriesBound(room=room))

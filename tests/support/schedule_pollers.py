@@ -1,4 +1,4 @@
-"""Single schedule calls of pollers and clients, for protocol tests."""
+"""Pollers and clients that call the scripts for schedules one by one, for protocol tests."""
 
 import dataclasses
 
@@ -60,7 +60,7 @@ def put(fleet: Fleet, store: ScheduleStore, schedule: Schedule) -> PutStatus:
 
 
 def overdue(fleet: Fleet, schedule: Schedule, at_us: int, pollers: Pollers) -> str:
-    """Enqueue an occurrence of a schedule that is due at `at_us`, and return the id of its task."""
+    """Create this schedule, enqueue its occurrence that is due at `at_us`, and return the id of the enqueued task."""
     put(fleet, pollers.store, schedule)
     kept = fleet.run(pollers.store.find([schedule.name])).schedules[0]
     task_id = occurrence_id(schedule.name, at_us)

@@ -207,7 +207,9 @@ def extra_runs(fleet: RunningFleet) -> dict[str, int]:
 
 
 def nothing_was_requeued(fleet: RunningFleet) -> None:
-    """Check that no lease was lost, no living worker lost a task, and no worker exited because of a lost lease."""
+    """Check that no lease was lost, that no worker exited, and that no task was given back because its worker died or
+    lost its lease.
+    """
     scrape = fleet.metrics()
     assert scrape.total("rota_leases_lost_total") == 0
     assert scrape.total("rota_tasks_recovered_total") == 0

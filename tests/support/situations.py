@@ -37,8 +37,8 @@ _WEIGHTS: Final = (0.5, 1.0, 1.0, 2.0, 3.0, 7.0)
 
 @dataclass
 class Situation:
-    """A fleet in its own namespace after some random steps. Its workers serve `tiers`, and `held` has the claims of
-    each owner.
+    """A fleet in its own namespace after some random steps. Its workers serve `tiers`. `held` lists each claimed task
+    that has not been settled, with its owner.
     """
 
     fleet: TimedFleet
@@ -49,7 +49,7 @@ class Situation:
 
     @classmethod
     def drawn(cls, fleet: TimedFleet, seed: int) -> "Situation":
-        """Build the situation of this seed in a namespace of its own, and return it."""
+        """Switch this fleet to a new namespace, create the situation of this seed there, and return it."""
         fleet.store = Store(f"{fleet.keys.namespace.partition('.')[0]}.{seed}")
         fleet.keys = fleet.store.keys
         drawn = cls(fleet, random.Random(seed))

@@ -1,5 +1,5 @@
-"""Fixtures for picks, groups, schedules and pollers. This module also makes pytest explain failed assertions in the
-modules of the model test, as in test modules.
+"""Fixtures that vary the number of picks, and that provide drivers for groups, schedules and pollers. This module also
+makes pytest explain failed assertions in the packages `machine` and `model`, as it does in test modules.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,9 @@ pytest.register_assert_rewrite("machine", "model")
 
 @pytest.fixture(params=[1, 50], ids=["one pick", "50 picks"])
 def picks(fleet: Fleet, request: pytest.FixtureRequest) -> int:
-    """Run the test with one pick and with 50 picks per turn. The order of claims must not depend on this number."""
+    """Run the test with 1 and with 50 picks per turn. For each pick, a turn chooses a queue and claims one of its
+    tasks. The order of claims must not depend on the number of picks.
+    """
     fleet.picks = request.param
     return fleet.picks
 

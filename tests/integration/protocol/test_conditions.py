@@ -23,7 +23,7 @@ SERVING = tiers([SHARE, QueueShare("other")])
 
 
 def define(fleet: Fleet, *conditions: QueueCondition, ttl_ms: int = TTL_MS) -> tuple[ClosedQueue, ...]:
-    """Define these conditions, as the masters do in each round. Returns the queues that are closed."""
+    """Define these conditions as masters do, which repeat this regularly. Returns the queues that are closed."""
     fleet.run(fleet.store.announce("node", b"{}", TTL_MS, ["q", "other"], Announced(shares=(SHARE,))))
     return fleet.run(fleet.store.check_conditions(ttl_ms, conditions))
 
@@ -33,8 +33,8 @@ def lua(text: str) -> QueueCondition:
 
 
 def hours(fleet: Fleet, *minutes: tuple[float, float], known: float = 60) -> QueueCondition:
-    """Return a condition with opening hours. Each pair is the time at which the queue opens and the time at which it
-    closes, in minutes from now.
+    """Return a condition with opening hours, which are given as pairs: when the queue opens and when it closes, in
+    minutes from now. The opening hours are known for the next `known` minutes.
     """
     now = fleet.now_us()
     intervals = [(now + round(start * MINUTE_US), now + round(end * MINUTE_US)) for start, end in minutes]

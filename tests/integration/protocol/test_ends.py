@@ -127,7 +127,9 @@ def known_among(fleet: Fleet, ids: Sequence[str]) -> list[str]:
 
 
 def sealed_texts(fleet: Fleet) -> int:
-    """Return how many texts with records of ended tasks are closed to new records."""
+    """Return the number of closed texts in Redis. The records of ended tasks are appended to one text. When it is long
+    enough, it is closed, and a new text begins.
+    """
     return len(list(fleet.redis.scan_iter(fleet.keys.sealed_ends("*"))))
 
 
@@ -168,7 +170,7 @@ def test_ten_thousand_ends_are_kept_without_a_setting(fleet: Fleet) -> None:
 
 
 def fill_text(fleet: Fleet) -> None:
-    """Fill the current text with records of ended tasks, so that the next record closes this text."""
+    """Append a very long record to the text of ended tasks, so that the next record closes this text."""
     fleet.redis.append(fleet.keys.ends, f"\n!1 done 1 -\nother{' ' * 32_768}\n 0 0 0 -")
 
 

@@ -129,7 +129,9 @@ def test_an_owner_with_an_invalid_name_expires_and_is_reaped(timed: TimedFleet, 
 
 
 def expired_in_time(timed: TimedFleet) -> tuple[str, ...]:
-    """Sweep until owners expire, for at most four leases. Returns the owners that a poller must reap."""
+    """Advance the clock and sweep, repeatedly, until a sweep finds expired owners. Returns these owners, which a poller
+    must then reap. Fails if there are none after four leases.
+    """
     for _ in range(10):
         timed.clock_us += LEASE_US * 2 // 5
         expired = timed.run(timed.store.sweep(LEASE_MS)).expired

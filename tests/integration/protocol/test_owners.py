@@ -226,7 +226,7 @@ def test_a_task_keeps_both_the_record_of_a_lost_node_and_of_a_later_crash(fleet:
 
 
 def fail(fleet: Fleet, record: bytes) -> Claim:
-    """Let the only task fail with this record. Claim the next attempt, release the task, and return the claim."""
+    """Let the only task fail with this record. Claim it again, let the new owner exit, and return the second claim."""
     owner = fleet.register()
     [claim] = fleet.turn(owner, Q).claims
     fleet.turn(owner, Q, (claim, RetryOutcome(0, record)), limit=0)

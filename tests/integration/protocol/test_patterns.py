@@ -29,7 +29,7 @@ def fleet(server: Server, namespace: str) -> Iterator[TimedFleet]:
 
 
 def serve(fleet: TimedFleet, *domains: Domain) -> Packed:
-    """Announce these tiers as a master does. Returns the tiers in the format of a turn."""
+    """Announce these tiers as a master does. Returns them in the format in which a worker sends them with a turn."""
     names = [share.name for domain in domains for share in domain.queues]
     with_patterns = tuple(domain for domain in domains if domain.has_patterns)
     fleet.run(fleet.store.announce("node", b"{}", HOUR_MS, names, Announced(domains=with_patterns)))
@@ -81,8 +81,8 @@ def test_an_empty_queue_gains_no_claims_in_advance(fleet: TimedFleet) -> None:
 
 
 def test_a_queue_that_is_refilled_at_once_is_not_served_more_often(fleet: TimedFleet) -> None:
-    """A queue that becomes empty keeps its virtual time until the virtual clock of the rotation has reached that
-    time.
+    """A queue that becomes empty keeps its virtual time, which is its place in the rotation, until the virtual clock of
+    the rotation has reached that time. An emptied queue is therefore not first again as soon as it has a task.
     """
     serving = serve(fleet, domain_of([TENANTS]))
     flood(fleet, "t-1", "t-2", "t-3")
@@ -159,8 +159,8 @@ def test_a_queue_of_a_served_pattern_counts_as_served(fleet: TimedFleet) -> None
 
 
 def closed_until(fleet: TimedFleet) -> list[float]:
-    """Return the times until which claims skip the queues of the pattern. If such a time is 0 or less, claims check the
-    queue.
+    """Return, for each queue of the pattern, the time until which claims skip the queue. Claims check the queue if its
+    time is 0 or less.
     """
     found: Any = fleet.redis.zrange(fleet.keys.turns("t-*"), 0, -1, withscores=True)
     return [score for _, score in found]
@@ -226,8 +226,8 @@ def test_tasks_of_a_dead_worker_in_a_pattern_queue_are_claimed_again(fleet: Time
 
 
 def test_a_sweep_marks_queues_with_bare_pushes_as_ready(fleet: TimedFleet) -> None:
-    """Such a sweep is necessary after another program has pushed to a known queue without the client, or has deleted
-    the order of the queues.
+    """Such a sweep is necessary if another program has pushed to a known queue without the client, or has deleted the
+    key that holds the order of the pattern's queues.
     """
     serving = serve(fleet, domain_of([TENANTS]))
     fleet.redis.sadd(fleet.keys.queues, "t-1")
@@ -246,8 +246,8 @@ def test_new_queues_of_a_pattern_are_all_served_even_if_there_are_many(fleet: Ti
 
 
 def fields(fleet: Fleet) -> dict[str, object]:
-    """Return the keys of the namespace, each with the names of its fields or members. Keys that an enqueue creates for
-    only a minute are left out.
+    """Return each key of the namespace with the names of its fields or members, or with its type if it has neither.
+    Keys that an enqueue creates for only a minute are left out.
     """
     reading = {"hash": "HKEYS", "set": "SMEMBERS"}
     found = fleet.redis.scan_iter(match=f"{{{fleet.keys.namespace}}}:*", count=1000)

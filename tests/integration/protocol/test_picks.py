@@ -1,4 +1,6 @@
-"""One turn with several picks claims the same tasks as several turns with one pick each, and leaves the same state."""
+"""Turns with several picks. For each pick, a turn chooses a queue and claims one of its tasks. One turn with several
+picks claims the same tasks as several turns with one pick each, and leaves the same state.
+"""
 
 import random
 from collections.abc import Callable, Iterator
@@ -96,8 +98,9 @@ SCENES = [
 
 
 def claimed_by(fleet: TimedFleet, serving: Packed, picks: int) -> tuple[list[str], int]:
-    """Let a worker that can take 50 tasks claim tasks while the clock stands still. Returns the ids of the claimed
-    tasks, and how many microseconds the worker may sleep afterwards.
+    """Let a worker claim tasks until it has 50 or finds no more: in a single turn with many picks, or in many turns
+    with one pick. The clock stands still. Returns the ids of the claimed tasks, and how many microseconds the worker
+    may sleep afterwards.
     """
     claimed: list[str] = []
     owner, moment = fleet.register(), fleet.clock_us

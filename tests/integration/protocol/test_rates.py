@@ -1,4 +1,6 @@
-"""The average and the limit of a rate if every start is late. The tests advance the clock."""
+"""Rates of queues and of tasks if every start is late. The starts keep the average rate, and never exceed its limit.
+The tests advance the clock.
+"""
 
 import random
 from collections.abc import Callable, Iterator
@@ -19,8 +21,8 @@ RATES = ("1/s", "2/s", "5/s", "8/s", "10/s", "19/s", "20/s", "100/s", "1000/s", 
 
 
 def lateness(rate: Rate) -> Iterator[int]:
-    """Yield how late each start is, in microseconds. The delays are always small enough for the rate to make up for
-    them. They are random, but the same in each run.
+    """Yield a delay in microseconds for each start. The delays are random, but the same in each run. They are shorter
+    than the slack of the rate, so later starts can make up for them.
     """
     numbers, most = random.Random(7), slack_us(*rate)
     while True:
@@ -28,7 +30,7 @@ def lateness(rate: Rate) -> Iterator[int]:
 
 
 def starts_of_queue(fleet: TimedFleet, rate: Rate) -> list[int]:
-    """Run the backlog of a queue with a rate, on workers that are late. Returns the time of each start."""
+    """Run the waiting tasks of a queue with this rate. The worker claims them late. Returns the time of each start."""
     serving, owner, late = (
         tiers([QueueShare("q", interval_us=rate.interval_us, burst=rate.burst)]),
         fleet.register(),
@@ -46,8 +48,8 @@ def starts_of_queue(fleet: TimedFleet, rate: Rate) -> list[int]:
 
 
 def starts_of_task(fleet: TimedFleet, rate: Rate) -> list[int]:
-    """Run a backlog of one task that has its own rate. Each run of the task is promoted late. Returns the time of each
-    start.
+    """Run waiting tasks to which this rate applies, in a queue without a rate. Tasks that have to wait for the rate are
+    promoted late. Returns the time of each start.
     """
     serving, owner, late = tiers([QueueShare("q")]), fleet.register(), lateness(rate)
     fleet.push(*map(str, range(STARTS)))

@@ -210,8 +210,8 @@ def test_paused_queues_of_a_pattern_are_not_estimated_as_open(fleet: TimedFleet)
 
 @pytest.mark.parametrize("others", [300, 1200])
 def test_other_queues_do_not_hide_queues_of_a_pattern(fleet: TimedFleet, others: int) -> None:
-    """When a pattern is announced for the first time, the order of its queues contains a mark for every queue with
-    entries. The first claims remove these marks.
+    """When a pattern is announced for the first time, every queue with entries is marked in the order of the pattern's
+    queues, even if its name does not match. The first claims remove the marks of queues that do not match.
     """
     fleet.redis.zadd(fleet.keys.turns(TENANTS.name), {f"a-{number}": -1 for number in range(others)})
     announce(fleet, TENANTS)

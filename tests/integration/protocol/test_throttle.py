@@ -122,8 +122,8 @@ def test_throttled_tasks_do_not_delay_tasks_with_another_rate_or_none(timed: Tim
 
 
 def throttled(fleet: TimedFleet) -> tuple[str, Claim, Throttled]:
-    """Return an owner, the owner's claim of a task that may not start yet because another task has started, and the
-    reply of the rate's script.
+    """Let an owner start one task and claim another, which has to wait for the same rate. Returns the owner, the claim
+    of the waiting task, and the reply of the rate's script about this task.
     """
     fleet.push("a", "b")
     owner = fleet.register()
