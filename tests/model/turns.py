@@ -1,5 +1,5 @@
-"""The model of domains with patterns. It defines which queues of a domain take part in the rotation, and which are
-shut.
+"""The model of domains with patterns. A domain has the queues and patterns of one tier. This module defines which
+queues of a domain take part in the rotation, and which are shut because they may not start a task now.
 """
 
 from dataclasses import dataclass, field, replace
