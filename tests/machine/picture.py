@@ -167,8 +167,8 @@ def _sealed(fleet: Fleet, numbers: list[str]) -> dict[int, str]:
 
 
 def _times(of_domains: Iterable[tuple[str, dict[str, str], dict[str, float]]]) -> dict[str, str]:
-    """Return the times of queues in domains with patterns, in the form in which the hash `rotation` has the times of
-    all other domains.
+    """Return the virtual times of the queues in tiers with patterns. Redis stores these times in a hash for each tier.
+    The result has the form of the hash `rotation`, which has the times of all other tiers.
     """
     return {
         domain if name == "*" else f"{domain} {name}": state
