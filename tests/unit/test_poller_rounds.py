@@ -1,5 +1,5 @@
-"""The poller's rounds. A failure in one round does not delay the others, and the poller forgets nothing that a round
-has found.
+"""The poller's rounds of regular work, such as sweeps, reaps and audits. A failure in one round does not delay the
+others, and the poller forgets nothing that a round has found.
 """
 
 import json

@@ -510,7 +510,7 @@ def test_node_shares_add_up_and_no_share_shrinks_when_the_total_grows(loads: lis
 
 
 def claim(workers: int, needed: int, lag_ratio: float = 0.0) -> BudgetClaim:
-    """Return the budget claim of a pool with a range of 1 to 10 workers."""
+    """Return the needs of a pool with a range of 1 to 10 workers, from which its part of the budget is computed."""
     return BudgetClaim(1, 10, workers, needed, lag_ratio)
 
 
