@@ -62,8 +62,8 @@ LIMITS = st.dictionaries(st.sampled_from(NAMES), st.integers(0, 5), max_size=2)
 
 
 def _has_its_own_line(told: tuple[Settlement, tuple[Claim, Outcome]]) -> bool:
-    """Whether a turn sends the settlement on a separate line, after the compact list of the tasks that are simply
-    done.
+    """Whether a turn sends this settlement on a line of its own. Tasks that are simply done are sent before these
+    lines, as one compact list.
     """
     return not plain_lines(told[0])
 

@@ -365,8 +365,8 @@ class Model(Schedules, Sweeping, Throttling):
     def _charge(
         self, task: Task, ran: Mapping[str, str] | None, serving: Serving
     ) -> tuple[tuple[str, str] | None, bool]:
-        """Count a crash, a loss or a release of a task whose owner has ended. First return the mark and the record of
-        the crash or loss, or None for a release. Then return whether the crash or loss makes the task dead.
+        """Count a crash, a loss or a release of a task whose owner has ended. Return a pair: the mark and the record of
+        the crash or loss, or None for a release, and whether the crash or loss makes the task dead.
         """
         if ran is None:
             task.losses += 1
