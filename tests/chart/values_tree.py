@@ -97,8 +97,8 @@ def _leaves(root: Object, node: Mapping[str, Any], path: Path) -> Iterator[tuple
 
 
 def _nodes(root: Object, node: Mapping[str, Any], path: Path) -> Iterator[tuple[Path, Mapping[str, Any]]]:
-    """Yield a node and all nodes below it. Nodes inside parts of a pod are left out, because these parts have
-    examples.
+    """Yield a node and all nodes below it. A node with examples, such as `tolerations`, is yielded without the nodes
+    below it, because the tests only set it as a whole.
     """
     node = _resolved(root, node)
     yield path, node

@@ -1,4 +1,4 @@
-"""`make coverage` counts every module that an import contract declares pure."""
+"""`make coverage` counts every module that must do no I/O according to the import contracts in PURE."""
 
 import tomllib
 

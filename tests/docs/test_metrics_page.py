@@ -46,7 +46,7 @@ def test_the_metrics_page_names_the_buckets_of_every_histogram(buckets: tuple[fl
 
 
 def cost(what: str) -> int:
-    """Return the number of series that the page gives for this part."""
+    """Return the number of series that the table of costs on the page gives in the row that begins with `what`."""
     found = re.search(rf"^\| {what}[^|]*\| (?:up to )?(\d+) \|$", PAGE, re.MULTILINE)
     assert found, what
     return int(found[1])

@@ -222,7 +222,7 @@ TOLERANCE: Final = 0.1
 
 @pytest.fixture
 def logged(server: Server, tmp_path: Path) -> Iterator[Server]:
-    """Yield an empty server of this kind that writes an append-only file."""
+    """Yield an empty server that writes an append-only file. It runs the same program (Valkey or Redis) as `server`."""
     own = Server(server.binary, tmp_path, appendonly="yes", auto_aof_rewrite_percentage="0").start()
     yield own
     own.stop()

@@ -19,7 +19,7 @@ def test_every_move_of_a_task_has_a_task_event() -> None:
 
 
 def _state_after(event: str, source: str) -> str:
-    """Return the state that a task is reported to have after an event."""
+    """Return the state to which this event moves a task that was in the state `source`."""
     if event == EventName.PURGED:
         return State.UNKNOWN if source == State.DEAD else State.CANCELLED
     return ways()[event].target

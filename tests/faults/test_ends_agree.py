@@ -54,8 +54,8 @@ def kill_all_the_while(shaken: Shaken, fleet: RunningFleet) -> None:
 
 
 def written(fleet: RunningFleet) -> dict[str, set[tuple[str, str]]]:
-    """Return the outcomes that the tasks wrote to their journal, by task id. Each outcome is a pair of an event and a
-    label.
+    """Return what each task wrote to the journal when it ended, by task id. Each element is a pair: `end` or `fail`,
+    and the number that was the task's argument.
     """
     told: dict[str, set[tuple[str, str]]] = {}
     for line in fleet.journal():

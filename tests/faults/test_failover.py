@@ -36,7 +36,8 @@ LARGE = "x" * 200_000
 
 def load(service: Sentinels, fleet: RunningFleet, durability: Durability = "none", threads: int = 2) -> Producer:
     """Return a producer of tasks. If the outcome of a call is uncertain, the producer repeats the call until the server
-    acknowledges it, or until the server may have forgotten the nonce of the call.
+    acknowledges it. It gives up when the server may have forgotten the nonce, because a repetition would then count as
+    a new call.
     """
     options: dict[str, Any] = {"durability": durability, "timeout_seconds": 2}
     return Producer(service.url, fleet.namespace, threads=threads, patience_seconds=30, **options)

@@ -75,8 +75,9 @@ class Invariants(Machine):
         self.compared_to = f"({new[-1][0]}" if new else self.compared_to
 
     def i1_each_accepted_id_is_in_exactly_one_place(self, picture: Picture) -> None:
-        """Check that each accepted id is in exactly one place, and that a task has a ticket if and only if it is
-        delayed or dead. Legacy items do not count, because they have not been accepted yet.
+        """Check that each accepted id is in exactly one place. Each delayed or dead task must have a ticket, the text
+        that Redis stores for it, and no other task may have one. Legacy items do not count, because they have not been
+        accepted yet.
         """
         scheduled = [member for member in picture.delayed if member in picture.tickets]
         texts = [text for lists in (picture.lanes, picture.inflight) for texts in lists.values() for text in texts]

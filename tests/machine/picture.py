@@ -11,8 +11,8 @@ from support.protocol import Fleet
 
 @dataclass(frozen=True)
 class Picture:
-    """All data of a namespace. Entries and items are stored as texts, and times in microseconds. `turns` has the marked
-    and the placed queues of each domain with patterns.
+    """All data of a namespace. Entries and items are stored as texts, and times in microseconds. `turns` has, for each
+    tier with patterns, the marked queues and those that have a place in the rotation.
     """
 
     lanes: dict[tuple[str, str], list[str]]
@@ -59,8 +59,8 @@ class Picture:
 def take_picture(
     fleet: Fleet, queues: Iterable[str], owners: Iterable[str], unique_keys: Iterable[str], domains: Iterable[str] = ()
 ) -> Picture:
-    """Read all data of the namespace. Keys of individual queues, owners, unique keys and domains are read only for the
-    given names.
+    """Read all data of the namespace. Keys of individual queues, owners and unique keys are read only for the given
+    names. `domains` has the names of the tiers with patterns, whose rotation is read too.
     """
     queues, owners, unique_keys, domains = list(queues), list(owners), list(unique_keys), list(domains)
     answers = iter(fleet.look(_questions(fleet.keys, queues, owners, unique_keys, domains)))
@@ -167,8 +167,8 @@ def _sealed(fleet: Fleet, numbers: list[str]) -> dict[int, str]:
 
 
 def _times(of_domains: Iterable[tuple[str, dict[str, str], dict[str, float]]]) -> dict[str, str]:
-    """Return the times of queues in domains with patterns, in the form in which the hash `rotation` has the times of
-    all other domains.
+    """Return the virtual times of the queues in tiers with patterns. Redis stores these times in a hash for each tier.
+    The result has the form of the hash `rotation`, which has the times of all other tiers.
     """
     return {
         domain if name == "*" else f"{domain} {name}": state

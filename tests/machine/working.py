@@ -62,8 +62,8 @@ LIMITS = st.dictionaries(st.sampled_from(NAMES), st.integers(0, 5), max_size=2)
 
 
 def _has_its_own_line(told: tuple[Settlement, tuple[Claim, Outcome]]) -> bool:
-    """Whether a turn sends the settlement on a separate line, after the compact list of the tasks that are simply
-    done.
+    """Whether a turn sends this settlement on a line of its own. Tasks that are simply done are sent before these
+    lines, as one compact list.
     """
     return not plain_lines(told[0])
 
@@ -136,8 +136,9 @@ class Working(Polling):
         *,
         claim_by: int | None = None,
     ) -> TurnReply | None:
-        """Take a turn that also repeats the outcomes that no reply has confirmed. If `claim_by` is given, the turn does
-        not list the claims that the worker holds, like a pipelined turn.
+        """Let a worker take a turn, which also sends again the outcomes that no reply has confirmed. With `claim_by`,
+        the turn is like one that a worker sends before it has the previous reply: it claims nothing after this time,
+        and does not list the tasks that the worker holds.
         """
         held = [claim.entry.id for claim in worker.claims] if claim_by is None else None
         settled = [Settlement(claim.entry, outcome, RUN_RECORD) for claim, outcome in worker.pending]

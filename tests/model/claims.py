@@ -43,7 +43,9 @@ class Claimed:
         return [(task.text, task.stored_body) for task in self.tasks]
 
     def follow(self, one: "Claimed") -> None:
-        """Add the result of the next choice of a queue to this one."""
+        """Add what the next choice of a queue has claimed. Its `wait` and its `quarantined` entry replace the earlier
+        ones.
+        """
         self.tasks += one.tasks
         self.dropped += one.dropped
         self.wait, self.quarantined = one.wait, one.quarantined
@@ -54,8 +56,8 @@ class Claimed:
 
 @dataclass
 class Claims:
-    """The state for the claim of one turn. `verdicts` has the results of the conditions that have already been
-    evaluated.
+    """The parts of the model that the claim of one turn reads and changes. `verdicts` has the results of the conditions
+    that have already been evaluated.
     """
 
     places: Places
@@ -89,8 +91,9 @@ class Claims:
         return claimed
 
     def _claim_awaited(self, request: TurnRequest) -> Claimed:
-        """Claim the task for which the owner has finished its other tasks. Claim nothing if the task is no longer the
-        first of its queue.
+        """Claim the entry that must run alone and that an earlier turn has named as `quarantined`. Since then, the
+        owner has finished its other tasks. Claim nothing if the entry is no longer the first of its queue, or if its
+        queue may not start a task now.
         """
         claimed, queue = Claimed(), request.quarantined.split(" ")[1]
         items = self.places.lanes[queue, "delayed"] or self.places.lanes[queue, "ready"]
@@ -103,8 +106,9 @@ class Claims:
         return claimed
 
     def _mark_unmarked(self, serving: Serving) -> bool:
-        """Mark the queues that contain items of other programs, because a plain push does not mark its queue. A claim
-        calls this only if it has found nothing else. Return whether any queue was marked.
+        """Mark the queues that have entries but no mark, and return whether there were any. Claims skip queues without
+        a mark, and a plain push by another program sets no mark. This method is called only if a claim has found
+        nothing else.
         """
         queues = {share.queue for tier in serving for share in tier}
         unmarked = {queue for queue in queues if self.places.entries(queue)} - self.places.marked
@@ -194,8 +198,8 @@ class Claims:
         return allowed
 
     def _most(self, share: Share, request: TurnRequest) -> int:
-        """Return how many tasks to claim from this queue. The queue's entry in `limits` is ignored if the starts are
-        limited by a cap, a rate, or a condition that uses counts.
+        """Return how many tasks to claim from this queue. The request may set a limit for the queue in `limits`. This
+        limit is ignored if a cap, a rate, or a condition that uses counts already limits the starts.
         """
         if share.cap or share.interval_us or (share.condition and self.verdict(share).by_counts):
             return int(min(max(1, request.limit), self.starts(share)))

@@ -51,9 +51,10 @@ class Block:
 
 @dataclass
 class Memory:
-    """The blocks of tasks that ended. Redis stores the blocks as texts. `open` has the blocks of the text that is still
-    growing. `sealed` has the blocks of each finished text. Its keys count the tasks that had ended up to the end of
-    that text. `untold` has the ids whose earlier ends must not be reported, each with the time at which it was added.
+    """The tasks that ended, in blocks, which Redis stores in texts. `open` has the blocks of the text that is still
+    growing. `sealed` has the blocks of each finished text. The key of a finished text is the number of tasks that had
+    ended when it was finished. `untold` has pairs of an id and a time: the ends of tasks that had this id before this
+    time must not be reported.
     """
 
     keep: int = 0
@@ -77,7 +78,7 @@ class Memory:
             del self.sealed[min(self.sealed)]
 
     def forget(self, task_id: str, now: int) -> None:
-        """Stop reporting the ends of tasks that had this id until now."""
+        """From now on, do not report how earlier tasks with this id ended."""
         if self.keep:
             self.untold.append((task_id, now))
 
@@ -123,8 +124,9 @@ def unstarted(body: str) -> str:
 
 
 def as_looked_up(task: Task, due: int | None) -> Task:
-    """Return the task as a cancel sees it while the task waits. If the task is scheduled until `due`, the cancel reads
-    its ticket. Otherwise the cancel reads only the body, because it does not search the lanes for the entry.
+    """Return a waiting task with only those fields that a cancel reads. A task that is scheduled until `due` has a
+    ticket, so the cancel reads its counters. For a task in a lane, the cancel reads only the body, because it does not
+    search the lanes for the entry.
     """
     if due is not None:
         return replace(task, due=due, ready=0)

@@ -11,7 +11,8 @@ from model.model import Model
 @dataclass(frozen=True)
 class Target:
     """The group to which a call adds members. If the call opens the group, `opening` has two chains: one that follows
-    the group, and one that follows it if a member is dead. Otherwise, `opening` is None.
+    the group, and one that follows it if a member is dead. Otherwise, `opening` is None. `cursor` is the number of
+    members that the group must have received before this call, or None to accept any number.
     """
 
     group: str
@@ -31,7 +32,9 @@ class GroupModel(Model):
         return self.places.dependents.groups
 
     def add_members(self, now: int, nonce: str, members: Sequence[Member], to: Target) -> tuple[str, int, list[str]]:
-        """Add members. Return the status, the cursor of the group, and the status of each enqueued member."""
+        """Add members. Return the status of the call, the cursor of the group (the number of members that it has
+        received so far), and the status of each enqueued member.
+        """
         self.places.at(now)
         group, is_repeated = self.groups.get(to.group), nonce in self.nonces
         before = group.cursor if group else 0
@@ -46,8 +49,9 @@ class GroupModel(Model):
         return "ok", self._cursor(to, len(statuses)), statuses
 
     def _cursor(self, to: Target, added: int) -> int:
-        """Return the cursor of the group after the call. If the group has ended and is forgotten, the call is a
-        repetition of an earlier call, and returns the same cursor.
+        """Return the cursor of the group after the call, which is the number of members that it has received. If the
+        group has ended and is forgotten, the call repeats an earlier call, and the cursor is calculated from the
+        arguments.
         """
         if to.group in self.groups:
             return self.groups[to.group].cursor

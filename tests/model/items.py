@@ -123,7 +123,9 @@ class Share:
 
 
 def slack_us(interval_us: int, burst: int) -> int:
-    """Return how many microseconds earlier a task may start under this rate than if all tasks were evenly spaced."""
+    """Return by how many microseconds a task may start before the time at which it would start if all starts under this
+    rate were evenly spaced.
+    """
     return max((burst - 1) * interval_us, min(50_000, interval_us // 2))
 
 

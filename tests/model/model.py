@@ -74,8 +74,8 @@ class Model(Schedules, Sweeping, Throttling):
         return Promoted(moved, buried, self.next_due(), len(due) >= limit, left_out)
 
     def _promote(self, member: str) -> str:
-        """Promote this member of the delayed set. Return its queue, or "" if the member is an occurrence that is left
-        out.
+        """Promote this member of the delayed set, and return its queue. Return "" if the member is an occurrence that
+        must not run, because an earlier occurrence of its schedule is still live.
         """
         due, item = self.places.scheduled.pop(member)
         if isinstance(item, Task) and self.is_left_out(item, due):
@@ -236,8 +236,9 @@ class Model(Schedules, Sweeping, Throttling):
                 self.places.news.add("released", task, owner)
 
     def _credit(self, serving: Serving, queue: str) -> None:
-        """Take back the charge for a claimed entry that was returned. The charge is taken back in the first tier that
-        serves the queue. If the domain has patterns, this happens only if the rotation still has a time for the queue.
+        """Set back the virtual time of a queue in fair rotation, because a claimed entry was returned to it. The first
+        tier that serves the queue is the one that is corrected. If this tier has patterns, nothing is corrected once
+        the rotation has forgotten the queue.
         """
         for tier in serving:
             share, domain = share_in(tier, queue), frozenset(one.queue for one in tier)
@@ -247,8 +248,8 @@ class Model(Schedules, Sweeping, Throttling):
                 return
 
     def _settle_and_look(self, owner: str, outcomes: Sequence[tuple[str, Outcome]], serving: Serving) -> list[str]:
-        """Settle outcomes as a master does, and let claims check the queues to which tasks were returned. Return the
-        ids of the tasks whose outcomes were stale.
+        """Settle outcomes as a master does. Mark the queues to which tasks were returned, so that the next claims check
+        these queues. Return the entries whose outcomes were stale.
         """
         settled = self._settle(owner, outcomes, serving)
         for queue in settled.released:
@@ -364,8 +365,8 @@ class Model(Schedules, Sweeping, Throttling):
     def _charge(
         self, task: Task, ran: Mapping[str, str] | None, serving: Serving
     ) -> tuple[tuple[str, str] | None, bool]:
-        """Count a crash, a loss or a release of a task. For a crash or a loss, the first returned value has its mark
-        and record. For a release, it is None. The second value is whether the crash or loss makes the task dead.
+        """Count a crash, a loss or a release of a task whose owner has ended. Return a pair: the mark and the record of
+        the crash or loss, or None for a release, and whether the crash or loss makes the task dead.
         """
         if ran is None:
             task.losses += 1

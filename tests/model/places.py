@@ -52,13 +52,13 @@ class Places:
         self.now, self._adopted = now, 0
 
     def mark(self, queue: str) -> None:
-        """Mark a queue that has entries to claim."""
+        """Mark a queue because it has entries to claim. Claims skip queues without a mark."""
         self.marked.add(queue)
         self.look_at(queue)
 
     def look_at(self, queue: str) -> None:
-        """Mark the queue in each domain that serves it by a pattern, so that claims will check the queue. The queue
-        then no longer counts as idle.
+        """Make claims check a queue that is served by a pattern, by marking the queue in each tier with such a pattern.
+        The queue then no longer counts as idle.
         """
         if sum(turns.mark(queue) for turns in self.turns):
             self.idle.pop(queue, None)

@@ -29,8 +29,8 @@ class Reaped:
 
 @dataclass
 class Settled:
-    """The result of settling. `stale` has the ids of the tasks whose outcome had no effect. `released` counts the tasks
-    that were returned to each queue.
+    """The result of settling. `stale` has the entries whose outcome had no effect, because the owner no longer held
+    them. `released` counts the tasks that were returned to each queue.
     """
 
     stale: list[str] = field(default_factory=list)

@@ -20,16 +20,16 @@ def is_pattern(name: str) -> bool:
 
 
 def _takes_no_turns(domain: Domain) -> bool:
-    """Whether a domain consists of a single queue. Such a domain has nothing to rotate, so Redis stores no times for
-    it.
+    """Whether a domain, which has the queues and patterns of one tier, consists of a single queue. Such a domain has
+    nothing to rotate, so Redis stores no times for it.
     """
     return len(domain) == 1 and not any(map(is_pattern, domain))
 
 
 @dataclass
 class Rotation:
-    """Start-time fair queueing. Each queue has a virtual time in each domain. The time grows by 1 / weight for each
-    entry that is claimed from the queue.
+    """Start-time fair queueing. The queues and patterns of one tier are a domain. Each queue has a virtual time in each
+    domain. The time grows by 1 / weight for each entry that is claimed from the queue.
     """
 
     clocks: dict[Domain, Time] = field(default_factory=dict)
@@ -51,8 +51,9 @@ class Rotation:
         return new[0] if new else min(candidates, key=lambda share: self.times[domain, share.queue])
 
     def come_back(self, domain: Domain, queue: str) -> None:
-        """Set the time of a queue with a pattern when the queue becomes ready again: the queue keeps its earlier time,
-        or gets the time of the domain if that is later.
+        """Set the virtual time of a queue that belongs to a pattern, when the queue becomes ready again. The queue
+        keeps its earlier time, or gets the current time of the domain if that is later, so that it gains nothing from a
+        pause.
         """
         clock, _ = self.clocks.get(domain, (Fraction(0), 0))
         before = self.times.get((domain, queue), (Fraction(0), 0))

@@ -210,8 +210,8 @@ class Schedules(Steering):
         return not task.cancelled or self.places.holder_of(task_id, self.leases.expires) is not None
 
     def is_left_out(self, task: Task, due: int) -> bool:
-        """Whether a due occurrence is left out, because an earlier occurrence is still live and the runs must not
-        overlap. If it is left out, end its task.
+        """Whether a due occurrence must not run, because an earlier occurrence of its schedule is still live and the
+        two runs must not overlap. If so, end the task of the due occurrence.
         """
         name = task.id.rpartition(":")[0]
         if task.kind != "p":

@@ -19,8 +19,8 @@ class Steering:
     """The whole model: its state, the calls that operators and masters make, and the items that other programs push."""
 
     def __init__(self, lease_us: int, run_record: str, servings: Iterable[Serving] = ()) -> None:
-        """Create the model. `run_record` is the record that workers send about each run. `servings` are the tiers that
-        may have patterns.
+        """Create the model. `run_record` is the record that workers send about each run. `servings` has the tiers of
+        each pool. The model needs them to rotate queues that belong to patterns.
         """
         self.run_record = run_record
         tiers = {tier for serving in servings for tier in serving if any(is_pattern(share.queue) for share in tier)}

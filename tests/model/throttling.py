@@ -13,8 +13,8 @@ IN_HAND_US = 5_000
 @dataclass
 class Rate:
     """The state of a task rate. Each start costs one interval. `starts` is the time at which all past starts will have
-    been paid for. `line` is the time at which the starts of the waiting tasks will have been paid for too. A delayed
-    task may come back and still be unable to start; it is then delayed at least until `vain`.
+    been paid for. `line` is the time at which the starts of the waiting tasks will have been paid for too. `vain`
+    concerns a task that was delayed, has come back, and still may not start: it is delayed at least until this time.
     """
 
     starts: int = 0
@@ -62,8 +62,8 @@ class Throttling(Steering):
         self, now: int, owner: str, text: str, rate: tuple[str, int, int], latest: int | None
     ) -> tuple[str, int]:
         """Request permission to start a task. `rate` has the name, the interval and the burst of the rate. Return the
-        status and a time. The time is how long the worker must wait before the start, or until when the task is
-        delayed.
+        status and a number. For the status `start`, the number is how long the worker must wait before the start. For
+        `throttled`, it is the time until which the task is delayed.
         """
         self.places.at(now)
         task = next((held for held in self.places.inflight.get(owner, []) if held.text == text), None)
@@ -89,7 +89,7 @@ class Throttling(Steering):
         self.starts_by_rate.clear()
 
     def _put_off(self, owner: str, task: Task, until: int) -> None:
-        """Delay a task until this time because it may not start yet. Its owner no longer holds it."""
+        """Take a task from its owner, because the task may not start yet, and delay it until this time."""
         self.places.let_go(owner, task.text)
         self.places.look_if_any(task.queue)
         task.starts -= 1

@@ -1,5 +1,5 @@
-"""The model of domains with patterns. It defines which queues of a domain take part in the rotation, and which are
-shut.
+"""The model of domains with patterns. A domain has the queues and patterns of one tier. This module defines which
+queues of a domain take part in the rotation, and which are shut because they may not start a task now.
 """
 
 from dataclasses import dataclass, field, replace
@@ -31,8 +31,8 @@ def share_in(tier: tuple[Share, ...], queue: str) -> Share | None:
 @dataclass
 class Turns:
     """The queues of one domain. A queue is marked when it gets an entry or when it may have room for another start. The
-    next claim gives each marked queue a place in the rotation. `placed` has the time until which each placed queue is
-    shut.
+    next claim gives each marked queue a place in the rotation. `placed` has each of these queues, with the time until
+    which it is shut, which means that it may not start a task.
     """
 
     tier: tuple[Share, ...]

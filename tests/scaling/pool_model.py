@@ -87,8 +87,8 @@ class Workers:
                 self.leaving.append(heapq.heappop(self.idle)[0])
 
     def advance(self, until: float, arrived_before: float | None = None) -> Sample:
-        """Start the tasks that can start before `until` and that arrived before `arrived_before`. `arrived_before` may
-        be earlier than `until`.
+        """Let the workers work until `until`. They start only tasks that arrived before `arrived_before`, or before
+        `until` if no other time is given.
         """
         self._boot(until)
         arrivals, durations, idle = self.trace.arrivals, self.trace.run_seconds, self.idle
@@ -126,7 +126,7 @@ class Workers:
         return Sample(task - first, max(0.0, occupied), measured, squares, *self._failures(first, task))
 
     def _boot(self, until: float) -> None:
-        """Let the workers serve that have finished starting by this time."""
+        """Move each worker that has finished starting by this time to the idle workers."""
         for ready_at in [at for at in self.booting if at <= until]:
             self.booting.remove(ready_at)
             heapq.heappush(self.idle, (ready_at, ready_at))

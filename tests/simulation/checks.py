@@ -236,7 +236,7 @@ class Checks:
 
 
 def runs_a_task(process: Process) -> bool:
-    """Whether the time limit of the process's task applies to the process, instead of the heartbeat limit."""
+    """Whether the process runs a task, so that the task's time limit applies to it instead of the heartbeat limit."""
     return isinstance(process, Worker) and process.running and not process.several
 
 

@@ -138,7 +138,9 @@ class SimulatedKernel:
     # Events for the master
 
     def receive(self) -> Iterator[Event]:
-        """Yield an event for each message of a zygote or an intermediate, and for each channel that has closed."""
+        """Yield an event for each message that a zygote or a process forked by it has sent, and for each channel that
+        has closed.
+        """
         for ref, generation, line in list(self._lines):
             for message in line.read():
                 yield from self._events_of(ref, generation, message)

@@ -79,8 +79,8 @@ class Running(Process):
 
     @property
     def began_at(self) -> float:
-        """The time at which the running task began, or `inf` if the process can run several tasks. A worker with one
-        task does not respond to an order to exit until the task ends.
+        """The time at which the running task began, or `inf` if the process can run several tasks. A check needs it: a
+        worker that runs one task at a time responds to an order to exit only when that task has ended.
         """
         return math.inf if self.several else min((hand.began_at for hand in self.hands.values()), default=0.0)
 

@@ -19,9 +19,9 @@ _READY: Final = 1  # every entry has this generation, because the simulation use
 
 @dataclass(slots=True)
 class Task:
-    """A task and its counters, which must explain the number of its `starts`. If `once` is set, the task may be started
-    at most once. `is_marked_started` is true from the time of the start mark until the outcome is known. If
-    `crash_limit` is 0, the limit of the fleet applies.
+    """A task and its counters. The number of its `starts` may be at most 1 plus the failures, crashes, losses and
+    releases. If `once` is set, the task may be started at most once. `is_marked_started` is true from the time of the
+    start mark until the outcome is known. If `crash_limit` is 0, the limit of the fleet applies.
     """
 
     id: str

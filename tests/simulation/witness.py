@@ -157,8 +157,8 @@ class Witness:
 
 
 def _counted(process: Process) -> int:
-    """Return how many processes of the node may exist at once. All of them may die before the first death slows further
-    starts.
+    """Return the largest number of processes that the node may have at once. The checks permit this number of deaths,
+    because all these processes may die before the first death slows further starts.
     """
     return sum(process.node.state.wanted.counts.values()) + 2
 

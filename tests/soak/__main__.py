@@ -96,8 +96,8 @@ def faults_by_kind(evidence: Evidence) -> list[str]:
 
 
 def held(ran: Ran) -> Iterator[str]:
-    """Yield a line for each role. The line has the most descriptors and the most memory that any process of this role
-    held, once before the first task and once in the quiet window.
+    """Yield a line for each role, which compares two moments: before the first task, and in the quiet window. For each
+    moment, it has the largest number of descriptors and the largest memory of any process of the role.
     """
     for role in ROLES:
         then = ran.at_start.most(role)

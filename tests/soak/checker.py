@@ -47,8 +47,9 @@ def judge(evidence: Evidence) -> CheckResult:
 
 
 def numbers_of(case: Case) -> dict[str, float]:
-    """Return the counts and measurements by name. `forgiven` is the number of accepted tasks that never started, but
-    that a killed server may have forgotten. A recovery is timed only if no other fault interfered with it.
+    """Return the counts and measurements by name. `forgiven` counts the accepted tasks that never started, but for a
+    permitted reason: the server was killed and may have forgotten them. A recovery is timed only if no other fault
+    interfered with it.
     """
     histories = case.histories.values()
     again = [pair for history in histories for pair in pairwise(history.runs) if not pair[0].did(RunEvent.RAISED)]

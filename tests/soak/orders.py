@@ -23,8 +23,8 @@ FREE_MOVES = 2  # the numbers of starts of two queues may differ by this much, b
 
 
 def early(case: Case) -> Iterator[Finding]:
-    """Yield a finding for each start before the due time, either the one recorded by the producer or the one in the
-    task's entry.
+    """Yield a finding for each start that was too early: before the due time that the producer recorded, or before the
+    one in the task's entry.
     """
     for history in case.histories.values():
         request = history.request.due if history.request is not None else 0.0
@@ -36,7 +36,7 @@ def early(case: Case) -> Iterator[Finding]:
 
 
 def ahead(case: Case) -> Iterator[Finding]:
-    """Yield a finding for each task that was started before all tasks that precede it had ended."""
+    """Yield a finding for each task that was started too early, when a task that it has to follow had not ended yet."""
     for history in case.histories.values():
         for run in history.runs[:1]:
             before = () if history.request is None else history.request.before
@@ -50,8 +50,8 @@ def ahead(case: Case) -> Iterator[Finding]:
 
 
 def out_of_order(case: Case) -> Iterator[Finding]:
-    """Check the queue that a single worker serves. Yield first attempts that were overtaken by a later task, and tasks
-    that did not start next after their worker was killed.
+    """Check the order in the queue that a single worker serves. Yield a finding for each first attempt that a later
+    task overtook, and for each task that was given back after a kill of its worker and did not start next.
     """
     steps = sorted(_steps(case), key=lambda step: step[1].began)
     last: tuple[int, Run] | None = None
@@ -65,8 +65,8 @@ def out_of_order(case: Case) -> Iterator[Finding]:
 
 
 def _steps(case: Case) -> Iterator[tuple[int, Run]]:
-    """Yield the number and the first run of each numbered task. Tasks that may have been affected by a kill of the
-    server are left out, because no order is promised for them.
+    """Yield the tasks of the ordered queue, each with the number that its producer gave it and with its first run.
+    Tasks that may have been affected by a kill of the server are left out, because no order is promised for them.
     """
     for history in case.histories.values():
         request = history.request

@@ -62,8 +62,9 @@ def _report(node: Node, _random: Random) -> Act:
 
 
 def _of_its_life(node: Node, is_undone: Callable[[], bool]) -> Callable[[], bool]:
-    """Return a function that repeats a request until it succeeds. The function also stops if the node was restarted,
-    because the new master never received the request that is to be undone.
+    """Return a function that returns whether the effects of a request to the node are over. `is_undone` requests the
+    opposite, and returns whether this succeeded. A restart of the node also ends the effects, because the new master
+    never received the request.
     """
     pid = node.pid
     return lambda: node.pid != pid or (not node.is_stopped and is_undone())

@@ -219,8 +219,9 @@ def _is_judged(case: Case, history: History, span: Span, following: Run) -> bool
 
 
 def slow_recoveries(case: Case) -> Iterator[Finding]:
-    """Yield the recoveries from lost nodes that took longer than the lease plus 2 s. If the 99th percentile of the
-    recoveries from killed workers is over 1 s, also yield the slowest of these.
+    """Yield a finding for each recovery from a lost node that took longer than the lease plus 2 s. Recoveries from
+    killed workers are judged together: if their 99th percentile is over 1 s, yield one finding, about the slowest of
+    them.
     """
     limit = case.evidence.setup.lease_seconds + NODE_SECONDS
     for each in recoveries(case, of_nodes=True):

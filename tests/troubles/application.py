@@ -1,4 +1,4 @@
-"""An application module with faults. Every fleet of the bench imports it in addition to its tasks."""
+"""An application module with faults. All fleets on which troubles are tested import it in addition to their tasks."""
 
 import os
 import signal

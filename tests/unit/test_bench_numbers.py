@@ -1,4 +1,4 @@
-"""The published benchmark numbers: ratios within a round, targets and tables."""
+"""The published benchmark numbers: the ratios between results of the same round, the targets, and the tables."""
 
 import json
 import sys

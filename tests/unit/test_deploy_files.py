@@ -93,8 +93,8 @@ def analyzed(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def is_known_of_older(line: str) -> bool:
-    """Whether the line is a warning about the service type from a systemd older than 253, which does not know this
-    type. For such versions, another file is shipped with the unit.
+    """Whether the line is the warning with which a systemd older than 253 ignores the service type `notify-reload`. For
+    such versions, an additional file with another type is shipped.
     """
     version = subprocess.run(["systemd-analyze", "--version"], capture_output=True, text=True, check=True).stdout
     return int(version.split()[1]) < 253 and line.endswith("Failed to parse service type, ignoring: notify-reload")

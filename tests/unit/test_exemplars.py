@@ -1,4 +1,6 @@
-"""The exemplars of lag buckets. An exemplar names a task that is found in the slots."""
+"""The exemplars of the buckets of the lag histogram. An exemplar names a running task whose lag is in the bucket.
+Running tasks are found in the slots.
+"""
 
 import math
 

@@ -1,4 +1,6 @@
-"""The choice of a pattern's queues that the exporter shows by name. It shows the sum of all other queues."""
+"""The queues of a pattern that the exporter shows by name, which are the largest ones. All other queues of the pattern
+are shown as one sum.
+"""
 
 from collections.abc import Iterable
 from dataclasses import replace

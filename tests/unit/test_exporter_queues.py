@@ -181,7 +181,8 @@ def test_during_a_slow_reply_the_last_reading_is_shown_until_outdated(monkeypatc
 def test_queues_are_queried_without_readers_only_if_the_server_was_slow(
     monkeypatch: pytest.MonkeyPatch, limit: float, reader: float, asked: int
 ) -> None:
-    """A reply that takes longer than `limit` seconds counts as slow. A reader of the page is remembered for `reader`
+    """The method `keep_fresh` queries the queues before anyone reads the page, but only if the server replies slowly
+    and the page was read recently. A reply counts as slow after `limit` seconds, and a read as recent for `reader`
     seconds.
     """
     on = Redis()

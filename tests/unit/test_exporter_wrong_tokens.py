@@ -1,4 +1,6 @@
-"""The delay for addresses that send wrong tokens."""
+"""The limit on access tokens that the exporter checks for one address. An address that has sent too many wrong tokens
+has to wait.
+"""
 
 import pytest
 

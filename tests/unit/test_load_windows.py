@@ -15,7 +15,9 @@ SECOND = (6, 2)
 
 
 def steady(seconds: float, *, rate: float = 10, run: float = 0.05, variation: float = 0.0) -> Load:
-    """Return the counted load of a worker after this many seconds of steady work."""
+    """Return the counters of a worker after this many seconds of steady work, in which it ran `rate` tasks a second for
+    `run` seconds each.
+    """
     ended = round(seconds * rate)
     busy = ended * run
     return Load(ended, 1, busy, ended, busy, ended * run**2 * (1 + variation), ended, ended // 2)

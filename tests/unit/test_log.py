@@ -272,8 +272,8 @@ def test_levels_of_standard_logging_map_to_levels_of_the_log(pipe: tuple[int, in
 
 @pytest.fixture
 def writes() -> Iterator[socket.socket]:
-    """Return a socket that receives each write to the log as one message. Lines may wait in the slot `_SLOT`, so that
-    one write sends several.
+    """Yield a socket that receives each write to the log as one message. The lines may first be collected in the slot
+    `_SLOT`, so that a single write sends several of them.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     theirs.setblocking(False)

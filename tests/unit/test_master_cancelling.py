@@ -62,7 +62,9 @@ def worker(core: Core) -> Child:
 
 
 def _runs(core: Core, worker: Child, number: int) -> None:
-    """Let the master read this task number from the worker's slot. An even number means that no task is running."""
+    """Let the master read from the worker's slot that the worker runs the task with this number. Task numbers are odd,
+    so an even number stands for a worker without a task.
+    """
     tasks = (TaskTimes(1, FOREVER_NS, 0, number),) if number % 2 else ()
     core.take(SlotsRead((SlotReading(SLOT, worker.nonce, Phase.BUSY, tasks, round(core.now * 1e9)),)))
 

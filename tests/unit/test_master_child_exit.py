@@ -1,4 +1,6 @@
-"""The consequences of a child's death: the log lines, the charged task, and the return of held tasks."""
+"""The consequences of a child's death: the log lines, the task for which a crash is counted, and the return of held
+tasks.
+"""
 
 import os
 from typing import Any

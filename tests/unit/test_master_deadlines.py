@@ -51,7 +51,9 @@ class Watched:
         self.desired = DESIRED
 
     def runs(self, *, until: float = 0.0, soft_until: float = 0.0, task_index: int = 0) -> None:
-        """Let the worker run a task with these deadlines at this task index. Tasks at other indexes continue to run."""
+        """Let the worker run a task with these deadlines. A worker can run several tasks at once, each under its own
+        index. The new task replaces the one at `task_index`, and all others continue.
+        """
         others = [task for task in self.child.tasks if task.task_index != task_index]
         task = TaskTimes(1, round(until * NANOSECONDS), round(soft_until * NANOSECONDS), 1, task_index)
         self.child.runs((*others, task))

@@ -1,4 +1,4 @@
-"""The reason for a child's death, the blame, and the transitions of the child's state."""
+"""The end of a child: the reason for its death, whether its task is to blame, and the changes of its state."""
 
 import itertools
 import signal

@@ -46,7 +46,9 @@ class Carried:
         self._memory.slot(FIRST + worker).record(0).report_progress(self._entry(task_id), text)
 
     def step(self) -> list[list[tuple[str, bytes]]]:
-        """Run one round, and return its calls, each as a list of task ids and texts."""
+        """Let the master copy all new progress reports once. Return its calls to Redis, each as a list of task ids and
+        texts.
+        """
         self.told.clear()
         asyncio.run(self._copier.step())
         return [[(told.entry.split(b" ")[0].decode(), told.text) for told in batch] for batch in self.told]

@@ -77,7 +77,9 @@ def load_of(node: str, window: LoadWindow = IDLE, workers: int = LEAST) -> NodeL
 
 
 def leading(load: NodeLoad, ready: int = 0) -> PoolSeen:
-    """Return the reply that a leader receives in a round, with the load of one node and a queue with ready tasks."""
+    """Return what a master reads in a scaling round if it is the leader, which decides the number of workers. The load
+    is that of one node. The pool has a queue with `ready` tasks, or no queue with tasks if `ready` is 0.
+    """
     queue = QueueBacklog("default", ready, 0.5, 0, True, 0, math.inf, 5.0, 0.95)
     return PoolSeen(load, NODE, None, PoolInputs("mail", (load,), (queue,) if ready else ()))
 

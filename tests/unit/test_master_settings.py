@@ -1,4 +1,4 @@
-"""The settings of children, which are computed once per generation from existing configuration keys."""
+"""The settings of child processes. They are computed from the keys of the configuration, once per generation."""
 
 import dataclasses
 from typing import Any

@@ -1,4 +1,6 @@
-"""Workers that run several tasks: which tasks a cancel affects, and which tasks are charged when the worker dies."""
+"""Workers that run several tasks: which tasks a cancel affects, and for which tasks a crash is counted when the worker
+dies.
+"""
 
 import json
 import signal

@@ -1,5 +1,5 @@
-"""The poller's loop. The loop alternates between promotions and rounds, and notices a stop signal between any two
-calls.
+"""The poller's loop. The loop alternates between promotions and rounds of other work, such as sweeps. It notices a stop
+signal between any two calls.
 """
 
 import os
@@ -29,8 +29,8 @@ CALL_SECONDS = 0.001
 
 class FakeServer:
     """A fake for the link, the doorbell and the clock. It requests a stop after `most` calls, or when the loop rests
-    for longer than `CALL_SECONDS`. `overdue` is the number of chunks to promote. `next_due_us` is the due time of the
-    next task by the poller's clock.
+    for longer than `CALL_SECONDS`. `overdue` is the number of calls that are needed to promote all due tasks.
+    `next_due_us` is the due time of the next task by the poller's clock.
     """
 
     def __init__(self, signals: StopSignals) -> None:

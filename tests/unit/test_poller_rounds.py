@@ -1,5 +1,5 @@
-"""The poller's rounds. A failure in one round does not delay the others, and the poller forgets nothing that a round
-has found.
+"""The poller's rounds of regular work, such as sweeps, reaps and audits. A failure in one round does not delay the
+others, and the poller forgets nothing that a round has found.
 """
 
 import json
@@ -242,8 +242,8 @@ def test_tracked_keys_are_not_tracked_again_until_one_changes(poller: Poller) ->
 
 
 def sweep_after_a_change(poller: Poller, rescues: int) -> float:
-    """Change a key, and let the next sweep rescue this number of queues. Return the seconds between this sweep and the
-    next check.
+    """Report to the poller that a tracked key has changed. In the sweep that follows, let this number of queues have
+    entries but no token. Return the number of seconds from this sweep to the poller's next planned call.
     """
     poller.listening.changed_at, poller.server.rescues = poller.clock.now, rescues
     poller.clock.now += SETTLE_SECONDS
@@ -450,7 +450,9 @@ def test_scheduled_items_that_a_sweep_reports_are_adopted_at_once(poller: Poller
 
 
 def test_items_that_a_search_did_not_find_are_not_searched_for_every_second(poller: Poller) -> None:
-    """A search can miss an item, for example because another program has deleted the item's ticket."""
+    """A search can miss an item, for example because another program has deleted the item's ticket, which is the text
+    that Redis stores for a delayed task.
+    """
     poller.until_idle()
     poller.server.legacy_items = 1
     assert poller.sweep_until_idle() == ["sweep", "zscan"]

@@ -1,4 +1,4 @@
-"""The rates of tasks: their text, and the starts that they count."""
+"""The rates of tasks: how they are written, and which tasks share a rate."""
 
 import inspect
 from typing import Any

@@ -186,7 +186,7 @@ def test_a_metric_region_with_an_invalid_length_is_read_as_empty(used: int) -> N
 @dataclass(frozen=True)
 class Forged:
     """A record that a task may leave by overwriting the region. The checksum in the record's head is valid. `spoiled`
-    has the index and the value of a word in the head that is not valid.
+    has the index of a word of the head, and the invalid value that this word gets.
     """
 
     key: bytes

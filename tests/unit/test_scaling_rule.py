@@ -26,13 +26,15 @@ from rota_supervisor.master.core.waiting_times import tail_slots
 
 
 def window(seconds: float, rate: float = 0.0, task_seconds: float = 0.0, failures: float = 0.0) -> LoadWindow:
-    """Return a window in which tasks started at this rate, and in which this share of the first attempts failed."""
+    """Return the measurements of a period in which `rate` tasks a second started, each of which took `task_seconds`.
+    `failures` is the share of the first attempts that failed.
+    """
     starts = round(rate * seconds)
     return LoadWindow(seconds, starts, starts * task_seconds, 1.0, starts, round(failures * starts))
 
 
 def node(rate: float = 0.0, task_seconds: float = 0.0, **changes: Any) -> NodeLoad:
-    """Return a node whose workers start tasks at this rate."""
+    """Return the load of a node whose workers start `rate` tasks a second, each of which takes `task_seconds`."""
     load = NodeLoad(
         node="a",
         short=window(2, rate, task_seconds),
@@ -78,7 +80,7 @@ class Pool:
         return decision
 
     def rounds(self, seconds: float, load: NodeLoad, *queues: QueueBacklog) -> list[int]:
-        """Return the numbers of workers that are decided over a period in which nothing else changes."""
+        """Return the number of workers that each round decides on in a period in which nothing else changes."""
         found = []
         for _ in range(round(2 * seconds)):
             workers = self.history.wanted if self.history.wanted is not None else load.workers
@@ -296,8 +298,8 @@ def test_a_blocked_event_loop_freezes_the_growth_of_its_pool() -> None:
 
 
 def grown(pool: Pool, rate_after: float, task_seconds: float = 0.1) -> list[int]:
-    """Let a pool of 4 saturated workers grow. Return the numbers of workers that are decided in the next 10 s if the
-    larger pool starts tasks at this rate.
+    """Let a pool of 4 saturated workers grow, after which it starts `rate_after` tasks a second. Return the number of
+    workers that each round of the next 10 s decides on.
     """
     before = node(rate=40, task_seconds=0.1, workers=4)
     pool.round(before)
@@ -508,7 +510,7 @@ def test_node_shares_add_up_and_no_share_shrinks_when_the_total_grows(loads: lis
 
 
 def claim(workers: int, needed: int, lag_ratio: float = 0.0) -> BudgetClaim:
-    """Return the budget claim of a pool with a range of 1 to 10 workers."""
+    """Return the needs of a pool with a range of 1 to 10 workers, from which its part of the budget is computed."""
     return BudgetClaim(1, 10, workers, needed, lag_ratio)
 
 

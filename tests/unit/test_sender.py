@@ -1,5 +1,5 @@
-"""The nonces of enqueues. A call reuses the name of the previous nonce only if the previous call can never be
-repeated.
+"""The nonces of enqueues, by which the server recognizes repeated calls. A nonce consists of a name and a number. A
+call gets the name of the previous nonce with the next number, but only if the previous call can never be repeated.
 """
 
 import os
@@ -20,8 +20,8 @@ Repeated = list[Callable[[], Sending[NewTask]]]
 
 
 def sender_of(repeats: Repeated) -> Sender[NewTask, Any, NewTask]:
-    """Return a sender whose commands are the batches themselves. For each call with an uncertain outcome, a function
-    that repeats the call is added to `repeats`.
+    """Return a sender that yields its batches instead of converting them to script calls, so that a test can read their
+    nonces. For each call with an uncertain outcome, a function that repeats the call is added to `repeats`.
     """
 
     def doubt(why: str, ids: Sequence[str], again: Callable[[], Sending[NewTask]]) -> Uncertain:

@@ -36,7 +36,7 @@ def _slot() -> Slot:
 
 
 def _start(record: TaskRecord, task: TaskInSlot) -> int:
-    """Write a running task into the slot, and return its number."""
+    """Write a running task into the slot. Return its task number, which no other task in this slot gets."""
     return record.start(*task[:8])
 
 
@@ -120,7 +120,7 @@ def test_only_whole_held_log_lines_of_a_dead_process_are_read(size: int) -> None
 
 
 class _Restless(TaskRecord):
-    """A record whose task changes each time the task's number is read."""
+    """A record in which another task seems to have started each time the task number is read."""
 
     looks = 1
 

@@ -38,8 +38,8 @@ def _send_signal() -> None:
 
 @pytest.fixture
 def limit() -> Iterator[SoftLimit]:
-    """Yield the soft limit of this process, which the client's calls defer. While the test runs, this limit handles the
-    signal.
+    """Yield the soft limit of this process. It is the same object that the client defers during its calls. While the
+    test runs, this object handles the signal of the time limit.
     """
     # `install` installs this handler too, but also registers functions to be called at forks, which could not be
     # removed after the test.
@@ -53,8 +53,8 @@ def limit() -> Iterator[SoftLimit]:
 
 
 class Cancels:
-    """The contents of the slot and the process table: the number of the running task, and the number of the task that
-    was cancelled last.
+    """A stand-in for the slot, which has the number of the running task, and for the process table, which has the
+    number of the task that was cancelled last. The running task is cancelled if both numbers are equal.
     """
 
     running = cancelled = 0
