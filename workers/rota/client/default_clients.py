@@ -379,7 +379,8 @@ def resolve(configured: ClientSettings, environment: Mapping[str, str], folder: 
 
 
 def _for_server_of(configured: ClientSettings, source: ClientSettings) -> ClientSettings:
-    """Return the settings of a source. If the application names another server, leave out the source's credentials."""
+    """Return the settings of a source. If the application has set a URL with `rota.configure`, leave out the source's
+    credentials, because they may be for another server."""
     return source._replace(redis_credentials=None) if configured.redis_url else source
 
 

@@ -96,7 +96,8 @@ def progress_reporter(progress: ProgressOption, total: int | None) -> Iterator[R
 
 
 def report_all(progress: ProgressOption, total: int) -> None:
-    """Report that all tasks were accepted. This is for stand-ins, which accept all tasks in one step."""
+    """Report that all tasks were accepted. Only the stand-ins of tests use this, because they accept all tasks in one
+    step."""
     with progress_reporter(progress, total) as report:
         report(total)
 
