@@ -108,10 +108,10 @@ class SoftLimit:
             self._end = self._raised = self._dropped = None
 
     async def wait_for(self, awaited: Awaitable[R], cancel: Callable[[Ending], None]) -> R:
-        """Await the coroutine that the last call returned.
+        """Await the coroutine that the function returned at the last use of `call`.
 
-        When an exception is due, `cancel` is called with the exception, between any two steps of the main thread.
-        `cancel` has to raise the exception in the coroutine.
+        When TimeLimit or Cancelled is due, the signal handler calls `cancel` with this exception. `cancel` has to raise
+        it in the coroutine.
         """
         try:
             self._start(self._deadline_ns, cancel)

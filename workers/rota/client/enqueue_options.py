@@ -139,10 +139,12 @@ class Interceptor(Protocol):
         """Return the reply to any other command. Raises an error if the stand-in has no reply to it."""
 
     def wait(self, namespace: str, query: "TaskQuery") -> "TaskState":
-        """Return the result of a wait, without waiting. Raises an error if the event has not happened."""
+        """Return the state of the task for which a caller waits, without waiting. Raises an error if the event that the
+        caller waits for has not happened."""
 
     def wait_for_group(self, namespace: str, query: "GroupQuery") -> "Room":
-        """Return the result of a wait for a group, without waiting. Raises an error if the event has not happened."""
+        """Return the state of the group for which a caller waits, without waiting. Raises an error if the event that
+        the caller waits for has not happened."""
 
 
 class Interception:

@@ -120,7 +120,8 @@ class Filling:
         self._sender = context.sender.of(self._packed, self._process_reply, go_on)
 
     def open(self) -> Sending[NewMember]:
-        """Open the group if it does not exist, and read its cursor. Raises the errors of `Sender.send`."""
+        """Open the group if it does not exist, and read its cursor, the number of items that it has. Raises the errors
+        of `Sender.send`."""
         self._first = None
         return self._sender.send_as_one(())
 

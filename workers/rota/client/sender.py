@@ -104,8 +104,8 @@ round is sent, so that an enqueue of many rounds takes few nonces."""
 
 
 class Nonces:
-    """A source of nonces for calls. A nonce consists of a name and a number. The source is thread-safe, and a forked
-    child uses names of its own.
+    """A source of nonces, by which the server recognizes a call that is sent again. A nonce consists of a name and a
+    number. The source is thread-safe, and a forked child uses names of its own.
 
     If a call got a reply, the next call uses the same name and the next number, so that the server keeps only one
     record for all these calls. If a call got no reply, its name is never used again, because the call may be repeated,

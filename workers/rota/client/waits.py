@@ -311,8 +311,8 @@ def query_before(found: TaskState) -> WaitQuery:
 
 @contextmanager
 def pending_named(query: TaskQuery, found: TaskState, timeout: Duration | None) -> Iterator[None]:
-    """While a caller waits for a pending task, the block waits for the task or group that it follows. If the block
-    raises WaitTimeout, change the message, so that it names the pending task."""
+    """Run a block that waits for the task or group that a pending task follows. If the block raises WaitTimeout, change
+    the message, so that it names the pending task, for which the caller waits."""
     try:
         yield
     except WaitTimeout as error:

@@ -203,8 +203,9 @@ class Registry:
         """Add a task. It replaces a task with the same module and qualified name, for example when a module is
         reloaded.
 
-        Raises DuplicateTask if a task with another function already has this name, if the module declares two functions
-        with the same name as tasks, or if another task has a schedule with the same name as a schedule of this task.
+        Raises DuplicateTask if a task with another function already has this name, if the module declares two tasks
+        whose functions have the same name, or if another task has a schedule with the same name as a schedule of this
+        task.
         """
         known = self._tasks.get(task.name)
         if known is not None and (known.location != task.location or _is_second(known.function, task.function)):

@@ -196,7 +196,8 @@ class TypedArguments:
         return tuple(loaded), named
 
     def ordered(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Convert the function's arguments to JSON values that are the same for equal arguments."""
+        """Convert the function's arguments to JSON values that are the same for equal arguments. For example, sets are
+        sorted."""
         from rota.tasks.conversion import ordered  # noqa: PLC0415 - loaded already, with the converters
 
         return ordered([args, kwargs])

@@ -255,7 +255,7 @@ class Holds:
         return len(self._held)
 
     def ids_of(self, registration: OwnerRegistration) -> tuple[str, ...]:
-        """Return the ids of the tasks held under this registration, because each turn has to name them.
+        """Return the ids of the tasks held under this registration, which each turn has to name.
 
         Tasks of a lost registration are left out, because one of them may have the same id as a task held now.
         """
