@@ -41,7 +41,8 @@ _AGAIN_SECONDS: Final = 0.01  # the delay before a dropped exception is raised a
 
 
 class SoftLimit:
-    """The soft limit and the cancellation of the task that the main thread of this process calls.
+    """Interrupts the task that the main thread of this process calls: with TimeLimit at its soft time limit, and with
+    Cancelled if a client has cancelled it.
 
     If an exception becomes due within a `with` block of this object, it is deferred until the end of the block. Use
     such blocks in the main thread, because a block in another thread has no effect.
@@ -107,10 +108,10 @@ class SoftLimit:
             self._end = self._raised = self._dropped = None
 
     async def wait_for(self, awaited: Awaitable[R], cancel: Callable[[Ending], None]) -> R:
-        """Await the coroutine that the last call returned.
+        """Await the coroutine that the function returned at the last use of `call`.
 
-        When an exception is due, `cancel` is called with the exception, between any two steps of the main thread.
-        `cancel` has to raise the exception in the coroutine.
+        When TimeLimit or Cancelled is due, the signal handler calls `cancel` with this exception. `cancel` has to raise
+        it in the coroutine.
         """
         try:
             self._start(self._deadline_ns, cancel)
@@ -123,8 +124,8 @@ class SoftLimit:
         self._deadline_ns = deadline_ns
 
     def is_due(self, ending: Ending) -> bool:
-        """Whether an exception must still be raised, because the call has neither ended nor been given a new
-        deadline."""
+        """Whether this exception must still be raised in the task. This is false if the call has ended. For TimeLimit,
+        it is also false if the task has been given a new deadline."""
         return self._end is not None and (isinstance(ending, Cancelled) or self._deadline_ns == 0)
 
     def signalled(self, _number: int = 0, _frame: FrameType | None = None) -> None:

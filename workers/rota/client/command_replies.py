@@ -130,9 +130,10 @@ class Uncertain(RotaError, TimeoutError):
 
     @classmethod
     def behind(cls, error: BaseException | None) -> "Uncertain | None":
-        """Return the Uncertain that is the cause of a CancelledError, or of a TimeoutError from `asyncio.timeout`.
+        """Return the Uncertain among the causes of `error`, which is a CancelledError, or a TimeoutError from
+        `asyncio.timeout`.
 
-        Returns None if no Uncertain is among the causes, because nothing was sent.
+        Returns None if there is no Uncertain among them, which means that nothing was sent.
         """
         while error is not None and not isinstance(error, cls):
             error = error.__cause__
@@ -148,7 +149,8 @@ _PACKAGE = str(Path(__file__).parent.parent)
 
 
 class ClientWarnings:
-    """The warnings that one client issues about the server at `address`. Each reason causes only one warning."""
+    """The warnings that one client issues about the server at `address`. Each warning is issued only once, for example
+    once for each queue that no fleet serves."""
 
     def __init__(self, namespace: str, address: str) -> None:
         self._namespace = namespace
@@ -180,7 +182,8 @@ class ClientWarnings:
             )
 
     def names_to_check(self) -> list[str]:
-        """Return the task names that have been stored for a check since the last call of this method."""
+        """Return the stored task names, which still have to be checked, and forget them, so that the next call returns
+        only later ones."""
         names = self.to_check
         self.to_check = []
         return names
@@ -276,8 +279,8 @@ WHOLE: Final = 1.0
 
 
 class Exchange(NamedTuple, Generic[T]):
-    """Commands that are sent without waiting for the replies in between. Each command is sent as soon as it is
-    packed."""
+    """Commands that are sent one after another, as a pipeline, without waiting for the reply to each. Each command is
+    sent as soon as it is packed."""
 
     commands: Iterable[ScriptCall[T]]
     confirmation: Confirmation | None  # The durability to wait for after the commands, or None.
@@ -305,11 +308,12 @@ def value_of(reply: Reply[T], ids: Sequence[str] = ()) -> T:
 
 
 class ReplyReader:
-    """Turns a raw reply, or the error that came instead of a reply, into a `Reply`. Messages call the server
-    `shown`."""
+    """Turns a raw reply, or the error that came instead of a reply, into a `Reply`. `shown` is the name of the server
+    in error messages."""
 
     def __init__(self, shown: str, credentials_in: str = URL_SETTING) -> None:
-        """Store how messages refer to the server, and to the setting that contains the user name and password."""
+        """Store two texts for error messages: the server's name, and the name of the setting that contains the user and
+        the password (`credentials_in`)."""
         self._shown = shown
         self._credentials_in = credentials_in
 
@@ -330,8 +334,9 @@ class ReplyReader:
         return NotReplied(f"{self._shown} did not reply: {raw}")
 
     def confirmed(self, replies: list[Reply[T]], wanted: Confirmation, raw: object) -> list[Reply[T]]:
-        """Return the replies. If `raw`, the reply to WAIT or WAITAOF, confirms too little, each Replied is replaced by
-        NotConfirmed, or by NotReplied if the connection was lost."""
+        """Return the replies, corrected by `raw`, which is the reply to the WAIT or WAITAOF that followed the commands.
+        If `raw` does not confirm the durability, each Replied becomes NotConfirmed. If the connection was lost, each
+        Replied becomes NotReplied."""
         # The connection was lost. NotReplied makes the sender repeat the enqueues.
         if isinstance(raw, ServerError) and not raw.is_reply:
             lost = NotReplied(f"{self._shown} did not confirm that the tasks are durable: {raw}")
@@ -376,7 +381,8 @@ class ReplyReader:
         return _PERHAPS_TLS if str(error).startswith(_ENDED) else ""
 
     def never_confirms(self, wanted: Confirmation, error: Exception) -> Unavailable:
-        """Return the error for a server that refuses to confirm writes and therefore cannot provide the durability."""
+        """Return the error for a server that refuses WAIT or WAITAOF, so that it cannot provide the durability that the
+        client is set to."""
         needs = "" if is_denial(error) else _NEEDS
         what = f"{self._shown} cannot provide durability = {wanted.durability!r}"
         return Unavailable(f"{what}: {self._why(error)}{needs}")

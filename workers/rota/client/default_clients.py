@@ -203,8 +203,7 @@ def _with_client(given: ClientSettings, redis: "RedisClient") -> ClientSettings:
 
 @contextmanager
 def default_client_set(redis_url: str, namespace: str) -> "Iterator[Client]":
-    """Make the default client use this server within a `with` block, and restore the old settings afterwards. This is
-    for tests."""
+    """Make the default client use this server within a `with` block, and restore the settings afterwards. For tests."""
     configured = _default.configured
     client_before = _default.client
     configure(redis_url=redis_url, namespace=namespace)
@@ -379,7 +378,7 @@ def resolve(configured: ClientSettings, environment: Mapping[str, str], folder: 
 
 
 def _for_server_of(configured: ClientSettings, source: ClientSettings) -> ClientSettings:
-    """Return the settings of a source. If the application names another server, leave out the source's credentials."""
+    """Return a source's settings, without its credentials if `rota.configure` was given a URL: they may not fit."""
     return source._replace(redis_credentials=None) if configured.redis_url else source
 
 

@@ -96,7 +96,8 @@ def progress_reporter(progress: ProgressOption, total: int | None) -> Iterator[R
 
 
 def report_all(progress: ProgressOption, total: int) -> None:
-    """Report that all tasks were accepted. This is for stand-ins, which accept all tasks in one step."""
+    """Report that all tasks were accepted. Only the stand-ins of tests use this, because they accept all tasks in one
+    step."""
     with progress_reporter(progress, total) as report:
         report(total)
 
@@ -138,10 +139,12 @@ class Interceptor(Protocol):
         """Return the reply to any other command. Raises an error if the stand-in has no reply to it."""
 
     def wait(self, namespace: str, query: "TaskQuery") -> "TaskState":
-        """Return the result of a wait, without waiting. Raises an error if the event has not happened."""
+        """Return the state of the task for which a caller waits, without waiting. Raises an error if the event that the
+        caller waits for has not happened."""
 
     def wait_for_group(self, namespace: str, query: "GroupQuery") -> "Room":
-        """Return the result of a wait for a group, without waiting. Raises an error if the event has not happened."""
+        """Return the state of the group for which a caller waits, without waiting. Raises an error if the event that
+        the caller waits for has not happened."""
 
 
 class Interception:

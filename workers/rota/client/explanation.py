@@ -204,17 +204,18 @@ def _queue_outlook(
 
 
 def _is_shut(queue: QueueInOrder, claims: int) -> bool:
-    """Whether the queue is closed, so that none of its ready tasks can be claimed.
+    """Whether no further task of this queue can be claimed after the next claims, `claims` of which are its tasks.
 
-    For a queue without ready tasks: whether the next one that becomes ready would have to wait.
+    If no ready task of the queue is left, this is whether the next task that becomes ready would have to wait, because
+    the queue is paused or its condition keeps it closed.
     """
     return not queue.is_open if queue.left else (queue.paused or queue.closed) and not claims
 
 
 def _shut_by(queue: QueueInOrder, running: int, closed_since: datetime | None) -> Iterator[tuple[Outlook, str]]:
-    """Yield the reasons why a worker cannot claim from this queue.
+    """Yield each reason why a worker cannot claim from this queue, as an Outlook and a text.
 
-    The script has already decided whether the queue is closed, so this function only finds the reasons.
+    The script `explain` has already decided that a worker cannot, so this function only finds the reasons.
     """
     since = f" since {_as_text(closed_since)}" if closed_since else ""
     if queue.paused:
@@ -378,8 +379,8 @@ def _outlooks(store: Store, wanted: WantedClaims, overview: Overview) -> Steps[t
 
 
 def _pools(nodes: list[Node], wanted: str) -> dict[tuple[str, Packed], list[str]]:
-    """Return the nodes of each pool, by the pool's name and tiers. Pools with the same name but different tiers are
-    listed separately."""
+    """Return the names of the nodes that run each pool, by the pool's name and tiers. Pools with the same name but
+    different tiers are listed separately. With `wanted`, only pools with that name are returned."""
     found: dict[tuple[str, Packed], list[str]] = {}
     for node in sorted(filter(attrgetter("is_alive"), nodes), key=attrgetter("name")):
         for pool, tiers in sorted(node.pools.items()):
@@ -393,7 +394,8 @@ def _pools(nodes: list[Node], wanted: str) -> dict[tuple[str, Packed], list[str]
 
 
 def _about(store: Store, found: Explanation, state: QueueState) -> Steps[list[str]]:
-    """Return the lines that explain the queue that was named, or the task that was named and its queue."""
+    """Return the lines of text about the queue or the task that the request names. For a task, they also describe its
+    queue."""
     task = found.task
     lines = [] if found.pools else [f"pools: {NO_POOLS}"]
     if task and task.state not in (State.READY, State.SCHEDULED):

@@ -101,9 +101,9 @@ class MembersSending(Generic[H]):
 
 
 class Filling:
-    """An enqueue that adds items to a group, as `rota.map` does.
+    """An enqueue that adds items to a group in their order, as `rota.map` does.
 
-    If the outcome of a call was unknown and the call has been repeated, `go_on` sends the rest of the enqueue.
+    The caller may repeat a call that got no reply. After that, `go_on` sends the items that follow those of this call.
     """
 
     def __init__(self, context: FlowContext, group_id: str, opening: Opening, go_on: GoOn = just_repeat) -> None:
@@ -120,12 +120,14 @@ class Filling:
         self._sender = context.sender.of(self._packed, self._process_reply, go_on)
 
     def open(self) -> Sending[NewMember]:
-        """Open the group if it does not exist, and read its cursor. Raises the errors of `Sender.send`."""
+        """Open the group if it does not exist, and read its cursor, the number of items that it has. Raises the errors
+        of `Sender.send`."""
         self._first = None
         return self._sender.send_as_one(())
 
     def send(self, members: Sequence[NewMember], *, are_last: bool) -> Sending[NewMember]:
-        """Send members for the items after the first `cursor` items, which the server has already accepted.
+        """Send `members`, the calls for the next items of the group. The server already has the first `cursor` items,
+        and these follow them.
 
         If `are_last` is true, the call that sends the last member also closes the group. Raises the errors of
         `Sender.send`.
@@ -232,7 +234,8 @@ def noting_how_to_continue(filling: Filling, done_again: str) -> Iterator[None]:
 
 
 def ids_of(member: NewMember, reply: Enqueued) -> tuple[str, ...]:
-    """Return the ids of a chain's tasks. If the first task is a duplicate, return only the id of the existing task."""
+    """Return the ids of the tasks of a member: of one call, or of all calls of a chain. If the first task is a
+    duplicate, return only the id of the existing task."""
     if reply.duplicate:
         return (reply.holder or member.id,)
     return (member.id, *(task.id for task in followers_of(member.following)))
@@ -378,10 +381,10 @@ def filled(filling: Filling, items: Items, plan: MapPlan, report: ReportProgress
 
 
 def _sent(filling: Filling, sending: Callable[[], Sending[NewMember]]) -> Generator[Any, Any, None]:
-    """Send the items.
+    """Carry out the enqueue that `sending` returns.
 
-    After a failure, wait until the server responds, and send the remaining items again. The group's cursor shows which
-    items the server has accepted, so each attempt calls `sending` to get the steps that are left.
+    After a failure, wait until the server responds, then call `sending` again, for a limited number of attempts. Each
+    enqueue that it returns has only the items that the server still lacks, which the group's cursor shows.
     """
     for left in reversed(range(_TRIES)):
         try:
@@ -405,9 +408,10 @@ def _awaited(filling: Filling, most_left: int) -> Generator[GroupQuery, Room | N
 def _added(
     filling: Filling, items: Items, members: Sequence[NewMember]
 ) -> Generator[Sending[NewMember], Any, list[NewMember]]:
-    """Send the members, and return those that still have to be sent.
+    """Send the members, and return those that the group still lacks.
 
-    There can be some if another process fills the same group and has moved the group's cursor.
+    Usually it lacks none. It can lack some if another process fills the same group at the same time, and has moved the
+    group's cursor.
     """
     first = filling.cursor
     yield from _sent(filling, lambda: filling.send(_left(filling, members, first), are_last=False))
@@ -418,10 +422,10 @@ def _added(
 
 
 def _left(filling: Filling, members: Sequence[NewMember], first: int) -> list[NewMember]:
-    """Return the members that come after the cursor.
+    """Return those members whose items come after the group's cursor, so that the group still lacks them.
 
-    `first` is the number of the first member. Raises Uncertain if the server lacks items before it. This happens if the
-    server was replaced by one that had not received those items.
+    `first` is the position of the first member's item. Raises Uncertain if the group lacks earlier items too. This
+    happens if the server was replaced by one that had not received those items.
     """
     if filling.cursor < first:
         raise Uncertain(

@@ -125,8 +125,8 @@ def listed_state(name: str) -> State:
 
 
 def find(store: Store, wanted: WantedTasks) -> Steps[TasksFound]:
-    """Search until the wanted number of tasks has been found. If tasks are filtered, the search stops after reading
-    10,000 of them."""
+    """Search for the tasks that `wanted` describes, until its `limit` is reached. A search that filters tasks also ends
+    after it has read 10,000 of them."""
     tasks: list[QueuedTask] = []
     searched = 0
     most = max(MOST_SEARCHED, wanted.limit)
@@ -145,10 +145,10 @@ def find(store: Store, wanted: WantedTasks) -> Steps[TasksFound]:
 
 
 def _queues(store: Store, wanted: WantedTasks) -> Steps[list[str]]:
-    """Return the queues to read one by one.
+    """Return the names of the queues to read, one after another.
 
-    The name "" stands for all queues at once. Ready tasks can only be read queue by queue, because each queue has its
-    own lanes.
+    A single name "" means that one read covers all queues. This is not possible for ready tasks, because each queue has
+    its own lanes.
     """
     if wanted.queue or wanted.state is not State.READY:
         return [wanted.queue]

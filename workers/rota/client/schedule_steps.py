@@ -58,11 +58,12 @@ def find_schedule(store: ScheduleStore, name: str) -> Steps[FoundSchedule | Sche
 
 
 def run_schedule_now(store: ScheduleStore, name: str, keyring: "Keyring | None" = None) -> Steps[tuple[str, bool]]:
-    """Enqueue an extra occurrence, and return its id and False. With a keyring, verify the schedule and sign the task.
+    """Enqueue an extra occurrence, and return the id of its task, and False. With a keyring, verify the schedule and
+    sign the task.
 
-    If occurrences may not overlap and an earlier one has not ended, return the id of the earlier one and True. Raises
-    UnknownSchedule if there is no schedule with this name, Unavailable if the schedule changed during every attempt,
-    and SignatureError if the schedule's signature is wrong.
+    If occurrences may not overlap and an earlier one has not ended, enqueue nothing, and return the id of the earlier
+    task, and True. Raises UnknownSchedule if there is no schedule with this name, Unavailable if the schedule changed
+    during every attempt, and SignatureError if the schedule's signature is wrong.
     """
     sign = None if keyring is None else keyring.sign
     task_id = f"{name}:{os.urandom(_RANDOM_BYTES).hex()}"
@@ -94,8 +95,8 @@ def require_schedule(store: ScheduleStore, name: str) -> Steps[FoundSchedule]:
 def unknown_schedule(store: ScheduleStore, name: str, why: str = "") -> Steps[UnknownSchedule]:
     """Return the error for a name that no schedule has.
 
-    If `why` is given, the message states it as the reason. Otherwise the message suggests a similar name, if one of the
-    schedules that occur next has one.
+    If `why` is given, the message states it as the reason. Otherwise the message suggests a similar name, which it
+    looks for among the schedules that occur next.
     """
     if why:
         return UnknownSchedule(f"there is no schedule {name!r}: {why}")

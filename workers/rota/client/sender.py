@@ -72,13 +72,14 @@ GoOn = Callable[["Sending[Any]"], "Sending[Any]"]
 
 
 def just_repeat(repeated: "Sending[Any]") -> "Sending[Any]":
-    """Return the argument unchanged. This is the `GoOn` of an enqueue that has nothing more to send after a repeated
-    call."""
+    """Return `repeated`, the steps that repeat a call, unchanged. This is the `GoOn` of an enqueue that has nothing
+    more to send after the repeated call. Any other `GoOn` adds the steps that send the rest."""
     return repeated
 
 
 class Cut(Exception):
-    """Raised inside a `Sending` if the caller no longer waits for the replies to an exchange."""
+    """Raised inside a `Sending`, the generator of an enqueue, if the caller no longer waits for the replies to an
+    exchange."""
 
     def __init__(self, *, is_sent: bool) -> None:
         super().__init__()
@@ -103,8 +104,8 @@ round is sent, so that an enqueue of many rounds takes few nonces."""
 
 
 class Nonces:
-    """A source of nonces for calls. A nonce consists of a name and a number. The source is thread-safe, and a forked
-    child uses names of its own.
+    """A source of nonces, by which the server recognizes a call that is sent again. A nonce consists of a name and a
+    number. The source is thread-safe, and a forked child uses names of its own.
 
     If a call got a reply, the next call uses the same name and the next number, so that the server keeps only one
     record for all these calls. If a call got no reply, its name is never used again, because the call may be repeated,
@@ -136,8 +137,8 @@ class Nonces:
 class Sender(Generic[S, V, H]):
     """The sender of one kind of enqueue.
 
-    If the durability needs a confirmation, each round waits for its own. Two rounds may go to different servers, for
-    example after a failover, and a single confirmation would cover only the second server.
+    If the durability needs a confirmation by the server, each round waits for a separate confirmation. Two rounds may
+    go to different servers, for example after a failover, and a single confirmation would cover only the second server.
     """
 
     def __init__(
@@ -166,7 +167,8 @@ class Sender(Generic[S, V, H]):
     ) -> "Sender[S2, V2, H2]":
         """Return a sender for another kind of item, with the same settings.
 
-        `go_on` continues an enqueue after a repeated call.
+        `pack` makes the command for a batch of these items, and `handles_of` makes their handles from its reply.
+        `go_on` sends the rest of an enqueue after one of its calls was repeated.
         """
 
         def doubt(why: str, ids: Sequence[str], again: Callable[[], Sending[Any]]) -> Uncertain:

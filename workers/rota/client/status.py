@@ -152,7 +152,8 @@ def status_of(task_id: str, found: TaskState, *, args: bool = False) -> TaskStat
 
 
 def _of_standing(task_id: str, found: TaskState, *, args: bool) -> TaskStatus:
-    """Return the status of a task that is live, dead or unknown, for which there is no record of an end."""
+    """Return the status of a task of which Redis has no record that it ended: a live task, a dead task, or an unknown
+    id."""
     state = _state_of(found.state)
     is_dead = state is State.DEAD
     starts = found.failures + found.crashes + found.losses
@@ -191,7 +192,8 @@ def _of_standing(task_id: str, found: TaskState, *, args: bool) -> TaskStatus:
 
 
 def _why(state: State, follows: str) -> str:
-    """Return an explanation of a state, or "" if the state needs none."""
+    """Return an explanation of a state, or "" if the state needs none. `follows` is the task or group for which a
+    pending task waits."""
     if follows:
         return f"it follows {follows}, which has not ended"
     return UNKNOWN_WHY if state is State.UNKNOWN else ""

@@ -53,8 +53,8 @@ class TaskQuery(NamedTuple):
 class GroupQuery(NamedTuple):
     """A query to a script about a group.
 
-    The wait ends when at most `most_left` members of the group have not ended. If `most_left` is None, it ends with the
-    whole group.
+    The wait ends when at most `most_left` members of the group have not ended. If `most_left` is None, the wait ends
+    when the whole group has ended.
     """
 
     group: str
@@ -150,10 +150,11 @@ class OpenWaits:
         self._pending.setdefault(wait.query, "")
 
     def wake(self, how: str, task_id: str) -> None:
-        """Queue the queries about a task or a group that has changed, so that they are sent next.
+        """Plan to send the queries of all waits for a task or a group, because the server has pushed a message that it
+        has changed.
 
-        `how` is `started`, the state in which the task ended, or `group`. Any other text is ignored, because other
-        programs that use the server may have pushed it.
+        `how` is `started`, the state in which the task ended, or `group`, in which case `task_id` is the id of a group.
+        Any other text is ignored, because other programs that use the server may have pushed it.
         """
         if how == _OF_A_GROUP:
             of_it = [each for each in self._waits if isinstance(each, GroupQuery) and each.group == task_id]
@@ -164,7 +165,7 @@ class OpenWaits:
                 self._pending[query] = how if how in ENDS else ""
 
     def query_all(self) -> None:
-        """Queue the queries of all waits again, and drop the waits whose callers have stopped waiting."""
+        """Plan to send the queries of all waits again, and drop the waits whose callers have stopped waiting."""
         for query, waits in list(self._waits.items()):
             waits[:] = [wait for wait in waits if not wait.is_over]
             if not waits:
@@ -297,21 +298,21 @@ def results_in(reply: Reply[WaitResults]) -> WaitResults:
 
 
 def has_come(query: TaskQuery, found: TaskState) -> bool:
-    """Whether the wait ends with this state. The wait continues if, for example, a pending task has only been enqueued
-    in the meantime."""
+    """Whether `found`, the task's current state, shows that the event has happened for which the query waits. It has
+    not if, for example, a pending task of a chain has only been enqueued."""
     return found.state not in WAITING and (found.state != State.RUNNING or query.goal is Goal.START)
 
 
 def query_before(found: TaskState) -> WaitQuery:
-    """Return the query about the task or group that a pending task follows."""
+    """Return the query with which to wait until the task or group has ended that a pending task follows."""
     kind, _, name = found.follows.partition(" ")
     return GroupQuery(name) if kind == "group" else TaskQuery(Goal.END, name)
 
 
 @contextmanager
 def pending_named(query: TaskQuery, found: TaskState, timeout: Duration | None) -> Iterator[None]:
-    """If the block raises WaitTimeout, change the message to name the pending task instead of the task or group that
-    the pending task follows."""
+    """Run a block that waits for the task or group that a pending task follows. If the block raises WaitTimeout, change
+    the message, so that it names the pending task, for which the caller waits."""
     try:
         yield
     except WaitTimeout as error:

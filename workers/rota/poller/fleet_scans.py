@@ -139,8 +139,8 @@ class ScheduledAdoption(FleetRound):
         return self._again_at if self._leadership.legacy_items else math.inf
 
     def step(self, connection: Connection, now: float) -> None:
-        """Take one step: adopt some of the items that were found, or scan more members of the delayed set. Raises
-        ServerError."""
+        """Take one step: make tasks of some of the items that were found, or scan more members of the delayed set.
+        Raises ServerError."""
         if self._members:
             adopt = self._store.adopt_scheduled(self._members[:ADOPTED_A_CALL])
             adopted = self._unless_refused("adopt_scheduled", lambda: connection.run(adopt))
@@ -167,8 +167,8 @@ class ScheduledAdoption(FleetRound):
 
 
 class AuditScan(FleetRound):
-    """The scan of the audit, once per minute: see `rota.protocol.scans`. The scan is active for at most a third of the
-    time."""
+    """The search for unplaced tasks, which is a part of the audit: see `rota.protocol.scans`. After each search there
+    is a pause of at least a minute, and of at least twice the duration of the search."""
 
     def __init__(
         self, settings: PollerSettings, store: Store, report: PollerReport, leadership: Leadership, now: float
@@ -182,7 +182,7 @@ class AuditScan(FleetRound):
         self._call: ScriptCall[Any] = next(self._scan)
 
     def step(self, connection: Connection, now: float) -> None:
-        """Make the next call of the scan. Raises ServerError."""
+        """Make the next call of the search. Raises ServerError."""
         reply = self._unless_refused("audit", lambda: connection.run(self._call))
         if reply is None:
             self._end(now)

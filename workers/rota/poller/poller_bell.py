@@ -28,7 +28,8 @@ from rota.telemetry import log, log_events
 
 @dataclass(slots=True)
 class BellState:
-    """The state that the rounds of a poller share with its doorbell."""
+    """The state that the rounds of a poller share with its doorbell: which keys the server is to watch for this poller,
+    and whether any of them has changed."""
 
     wanted: tuple[str, ...] = ()  # keys of the legacy lists, which the server tracks as prefixes
     is_notified: bool = False  # whether the server tracks the prefixes in `wanted`
@@ -76,8 +77,8 @@ class BellState:
 
 
 class KeyTracking:
-    """The tracking of keys that `EXISTS` reads on another connection. The server sends the notifications to the bell's
-    connection."""
+    """Makes the server watch keys. The poller reads the keys with `EXISTS` on one connection, and the server reports
+    their next change on another one, that of the bell."""
 
     def __init__(self, listening: BellState) -> None:
         self._listening = listening
@@ -126,8 +127,8 @@ class KeyTracking:
 
 
 def prefixes_of(keys: Iterable[str]) -> list[str]:
-    """Return the given keys without those that begin with another of the keys, because the server refuses overlapping
-    prefixes."""
+    """Return the keys that are to be tracked as prefixes. A key that begins with another of the keys is left out,
+    because the server refuses overlapping prefixes, and the shorter key covers it."""
     kept: list[str] = []
     for key in sorted(keys):
         if not kept or not key.startswith(kept[-1]):

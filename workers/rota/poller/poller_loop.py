@@ -72,8 +72,8 @@ class Standby:
     woken_due_us: int | None = None
 
     def seconds(self, next_due_us: int | None) -> float:
-        """Return how many seconds after the due time this poller promotes tasks. This is 0 for the first poller, and
-        for a poller that was woken by a doorbell."""
+        """Return how many seconds after `next_due_us` this poller promotes the tasks that are due then. This is 0 for
+        the first poller, and for a poller that read this due time when a doorbell token woke it."""
         if next_due_us is not None and next_due_us == self.woken_due_us:
             return 0.0
         return self.rank * STANDBY_SECONDS
@@ -101,8 +101,8 @@ class WakeLatency:
 
 
 class Promotion:
-    """The promotion of tasks when they are due, one chunk at a time. If no task is due, a call once per second, and
-    whenever the bell rings, reads the next due time.
+    """The promotion of tasks when they are due, one chunk at a time. While no task is due, the poller still makes a
+    call once per second, and whenever the bell rings, to read the next due time.
 
     An idle server takes three times as long for the script as a server that was just active. So after a long sleep, the
     poller makes the same call once before the due time. This early call moves nothing but makes the server active, and
@@ -172,7 +172,8 @@ class Promotion:
         return self.next_due.due_at + self._standby.seconds(self.next_due.next_due_us)
 
     def _is_early_call(self) -> bool:
-        """Whether the next call should only be an early call, because the last call was long ago."""
+        """Whether the next call should only be an early call: see the class. It should if the next due time is long
+        after the last call, so that the server may be idle by then."""
         return self._planned_at() - self.next_due.sent_at > 2 * (self._early_call_seconds + MARGIN_SECONDS)
 
     def _send_at(self) -> float:
@@ -201,8 +202,8 @@ class Rounds:
         self._rounds: tuple[Round, ...] = tuple(kind(settings, store, report, leadership, now) for kind in kinds)
 
     def step(self, connection: Connection) -> NextDue | None:
-        """Make one call for the first round that is due, if there is one. Returns the next due time if the reply
-        contained it.
+        """Make one call for the first round that is due, if there is one. Returns the next due time in the delayed set
+        if the reply contained it.
 
         Raises ServerError.
         """

@@ -91,7 +91,8 @@ class PollerReport:
             )
 
     def adopted(self, adopted: AdoptedScheduled) -> None:
-        """Report items of the delayed set that became tasks, or that were set aside as dead at once."""
+        """Report items that other programs had added to the delayed set, and that have become tasks or were set aside
+        as dead at once."""
         self._dead_at_once(adopted.dead)
 
     def _dead_at_once(self, dead: Iterable[tuple[str, str]]) -> None:
@@ -137,7 +138,8 @@ class PollerReport:
         self._unplaced_ids = ids
 
     def orphans(self, count: int) -> None:
-        """Report how many lists without a registered owner a complete scan has found."""
+        """Report the number of in-flight lists without a registered owner that a complete scan of the keys has
+        found."""
         self._orphans.set(count)
 
     def strays(self, faults: Mapping[str, str]) -> None:

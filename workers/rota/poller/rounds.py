@@ -102,7 +102,8 @@ class Leadership:
         self.undeclared = list(swept.undeclared)
 
     def searched(self, legacy_at_start: int, found: int) -> None:
-        """Record that a search through the delayed set has ended, with the number of items that it found."""
+        """Record the end of a search through the delayed set for items that other programs have added. When it began,
+        the set had `legacy_at_start` such items, and the search has taken `found` of them."""
         self.legacy_items = self.left = max(0, legacy_at_start - found)
 
 
@@ -126,7 +127,7 @@ class Round:
         return self._next_at
 
     def step(self, connection: Connection, now: float) -> NextDue | None:
-        """Make one call. Returns the next due time if the reply contained it. Raises ServerError."""
+        """Make one call. Returns the next due time in the delayed set if the reply contained it. Raises ServerError."""
         raise NotImplementedError
 
     def _unless_refused(self, name: str, call: Callable[[], T], owner: str = "") -> T | None:
@@ -170,8 +171,8 @@ class SweepRound(Round):
 
     The reply to a sweep also contains the duties of this poller.
 
-    While the fleet is idle, most sweeps are replaced by a single command, which checks whether the keys exist in which
-    work could appear. The server tracks these keys, and a change of any of them triggers the next sweep.
+    While the fleet is idle, most sweeps are replaced by a single `EXISTS`, which checks that there is still none of the
+    keys that any work would create. The server tracks these keys, and a change of any of them triggers the next sweep.
     """
 
     def __init__(
@@ -223,9 +224,9 @@ class SweepRound(Round):
     def _seconds_to_rearm(self, swept: Swept) -> float:
         """Return how long to wait before the keys are tracked again, in seconds.
 
-        This is called after an early sweep, which a change of a key has triggered. If the sweep has found items that
-        were pushed directly, the wait is short, because more items may follow. Otherwise the wait doubles each time, up
-        to SWEEP_SECONDS.
+        This is called after an early sweep, which a change of a key has triggered. If the sweep has found items that a
+        program pushed without the client, the wait is short, because more items may follow. Otherwise the wait doubles
+        each time, up to SWEEP_SECONDS.
         """
         has_legacy_items = swept.rescues > 0 or swept.legacy_items > self._leadership.left
         seconds = REARM_SECONDS if has_legacy_items else self._rearm_seconds
@@ -326,7 +327,8 @@ class LegacyAdoption(Round):
 
 
 def seconds_to_next(adopted: AdoptedLegacy, *, is_notified: bool) -> float:
-    """Return in how many seconds the next call is due if no notification arrives earlier."""
+    """Return in how many seconds the legacy lists must be read again, given the reply to the last read. They are read
+    earlier if a notification arrives."""
     if adopted.more:
         return PAUSE_SECONDS
     if not adopted.is_leader:

@@ -122,8 +122,8 @@ def times_after(expression: str, timezone: str, after_us: int) -> Iterator[int]:
 
 
 def far_enough_back(expression: str, timezone: str, now_us: int, count: int) -> int:
-    """Return an instant with at least `count` occurrences between that instant and now. If there are fewer, return
-    0."""
+    """Return a time so far in the past that the expression has at least `count` occurrences between it and `now_us`. If
+    there are not that many, return 0."""
     sim = _iterate(expression, _local(timezone, now_us), reverse=True)
     try:
         for _ in range(count + 1):

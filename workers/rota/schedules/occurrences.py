@@ -28,7 +28,8 @@ class Occurrence(NamedTuple):
 
 
 class Reckoning(NamedTuple):
-    """The occurrences of a schedule to enqueue at a given time."""
+    """The decision of `reckon`: which occurrences of a schedule are enqueued at a given time, and how many are
+    skipped."""
 
     enqueue: tuple[Occurrence, ...]  # occurrences to enqueue, in order
     left_out: int  # number of missed occurrences that are skipped; at most 1,000 are counted
@@ -58,9 +59,9 @@ def reckon(schedule: Schedule, after_us: int, now_us: int) -> Reckoning:
     """Decide what to enqueue now. `after_us` is the time of the last occurrence that was handled, or the time at which
     the schedule was created.
 
-    An occurrence counts as missed if it was due more than 30 s ago. A later occurrence is always enqueued, regardless
-    of the option `missed`, because a restart of a poller must not skip it. If more than 1,000 occurrences have passed,
-    only the last 1,000 are considered.
+    An occurrence counts as missed if it was due more than 30 s ago, and the option `missed` decides whether it is
+    enqueued. An occurrence that was due within the last 30 s is always enqueued, because a restart of a poller must not
+    skip it. If more than 1,000 occurrences have passed, only the last 1,000 are considered.
     """
     passed = _passed(schedule, after_us, now_us)
     missed = [each for each in passed if each.due_us < now_us - LATE_US]
@@ -142,8 +143,8 @@ Sign = Callable[[bytes], bytes]
 def advance(
     schedule: Schedule, record: ScheduleRecord, now_us: int, ahead_us: int, sign: Sign | None = None
 ) -> Advance:
-    """Compute the step that handles all occurrences up to `ahead_us` microseconds in the future, or as many as one call
-    can enqueue. With `sign`, the bodies of their tasks are signed."""
+    """Compute the step that handles all occurrences until `ahead_us` microseconds after now, or as many of them as one
+    call can enqueue. With `sign`, the bodies of the enqueued tasks are signed."""
     reckoning = reckon(schedule, record.passed_us, now_us)
     coming = _until(schedule, max(record.passed_us, now_us), now_us + ahead_us)
     found = tuple(islice((*reckoning.enqueue, *coming), OCCURRENCES_A_CALL + 1))

@@ -19,7 +19,7 @@ class ScheduleStatus:
     """A schedule and its state. Durations are in seconds. Values that do not apply or are not known are None or "".
 
     * `source`: where the schedule was declared: "code", "file" or "client".
-    * `last_at`: the time of the latest occurrence that has come.
+    * `last_at`: the time of the latest occurrence whose time has come.
     * `next_at`: the time of the next occurrence.
     * `due_at`: when the next occurrence is due to start, including its delay by jitter.
     * `paused_at`: when the schedule was paused.

@@ -73,8 +73,8 @@ class CallChain:
 
 @dataclass(frozen=True)
 class CallGroup:
-    """Members, which are calls and chains that run in any order, and a call that follows them. The atomic step that
-    ends the last member also enqueues the following call, once."""
+    """Calls and chains, the members, that run in any order, and a call that follows when all members have ended. The
+    atomic step that ends the last member also enqueues the following call, once."""
 
     members: tuple[Call[Any] | CallChain, ...]
     then: Call[Any] | CallChain | None = None
@@ -168,8 +168,8 @@ def _check_call(call: Any, where: str) -> None:
 
 
 def fault_in_call_options(given: Iterable[str], owner: str) -> str:
-    """Return the error message for a keyword argument that is not an option of a call. `owner` names the function that
-    was called, for example `enqueue()`."""
+    """Return the error message for one of the `given` keyword arguments, one that is not an option of a call. `owner`
+    names the function that was called, for example `enqueue()`."""
     declared = dict.fromkeys(TaskArguments.__annotations__, "set it where the task is declared, in @rota.task(...)")
     return fault_in_option(
         min(set(given) - CALL_OPTIONS), owner, declared | FOREIGN_NAMES["call"], CallOptions.__annotations__
@@ -177,8 +177,8 @@ def fault_in_call_options(given: Iterable[str], owner: str) -> str:
 
 
 def advice_on_options(name: str, names: Collection[str]) -> str:
-    """Return advice for an error message about keyword arguments (`names`) that the task does not have. Returns ""
-    unless some of them are options of a call, in Rota or in another library."""
+    """Return advice for the error message about keyword arguments (`names`) that the function of the task `name` does
+    not take. Returns "" unless some of them are options of a call, in Rota or in another library."""
     meant = next((each for each in sorted(names) if each in CALL_OPTIONS or each in FOREIGN_NAMES["call"]), "")
     if not meant:
         return ""

@@ -240,7 +240,7 @@ generator, or None if there was no reply."""
 
 @dataclass(frozen=True, slots=True)
 class StartSteps:
-    """The steps before the start of tasks that `owner` holds."""
+    """Makes the requests that Redis must grant before the start of a task that `owner` holds."""
 
     owner: str
     store: Store
@@ -249,8 +249,8 @@ class StartSteps:
     throttled: Callable[[str, str], None]
 
     def steps(self, entry: Entry, ready: Runnable) -> StartGenerator:
-        """Yield the steps before the start of a call whose settings have `needs_permission`. Returns whether the call
-        may start."""
+        """Yield the commands to run and the seconds to wait before the start of a call whose settings have
+        `needs_permission`. Returns whether the call may start."""
         options = ready.settings.options
         status = ThrottleStatus.START
         if options.rate is not None:
@@ -276,8 +276,8 @@ class StartSteps:
 
 
 def take_steps(steps: StartGenerator, take: Callable[[ScriptCall[Any] | float], Any]) -> MayStart:
-    """Take the steps before a start, each with a blocking call of `take`, and return the decision. Exceptions that
-    `take` raises are passed on."""
+    """Pass each step before a start, which is a command or a number of seconds to wait, to the blocking function
+    `take`. Return the decision whether the task may start. Exceptions that `take` raises are passed on."""
     reply = None
     try:
         while True:

@@ -156,8 +156,8 @@ def _load_other(kind: Any, wire: Any) -> Any:
 
 
 def _differences(path: str, given: Any, arrives: Any) -> Iterator[tuple[str, str]]:
-    """Yield a path and a message for each difference between the given value and the value that would arrive. Do the
-    same for each part of the value that must not be sent at all."""
+    """Yield a path and a message for each difference between the given value and the value that would arrive. Also
+    yield them for each part that must not be sent at all, for example a datetime without a time zone."""
     parts = _parts(given)
     others = _parts(arrives)
     if not _is_same_kind(given, arrives, is_whole=others is None):
@@ -187,7 +187,8 @@ def _is_same_kind(given: Any, arrives: Any, *, is_whole: bool) -> bool:
 
 
 def _parts(value: Any) -> list[tuple[str, Any]] | None:
-    """Return the parts of a value, each with the step that leads to it in a path, or None if the value has no parts."""
+    """Return the parts of a value, for example the items of a list, each with its step in a path, for example `[0]`.
+    Returns None if the value has no parts."""
     if isinstance(value, (list, tuple)):
         return [(f"[{number}]", part) for number, part in enumerate(value)]
     if isinstance(value, dict):

@@ -74,8 +74,9 @@ def fault_in_rate_key(rate_key: str, signature: inspect.Signature | None) -> str
 
 
 def showing(options: type, defaults: Any) -> Callable[[F], F]:
-    """Return a decorator for a function with `**options`. It makes `help` list the options one by one, with the types
-    of the TypedDict `options` and the defaults of the dataclass `defaults`."""
+    """Return a decorator for a function with `**options`. It changes the signature that `help` shows, so that the
+    options are listed one by one, with their types from the TypedDict `options` and their defaults from the dataclass
+    `defaults`."""
 
     def show(function: F) -> F:
         own = inspect.signature(function)

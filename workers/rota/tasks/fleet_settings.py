@@ -103,7 +103,8 @@ class ClientSettings(NamedTuple):
 
     @property
     def is_complete(self) -> bool:
-        """Whether all settings that another source could supply are set."""
+        """Whether every setting that another source could supply is set already, so that no other source has to be
+        read."""
         others = (self.namespace, self.max_payload_kb, self.durability, self.timeout_seconds, self.signing)
         files = (self.redis_tls_ca, self.redis_tls_cert, self.redis_tls_key)
         return all(others) and (self.has_redis or bool(self.redis_url and (not self._speaks_tls or all(files))))

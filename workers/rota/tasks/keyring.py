@@ -120,7 +120,8 @@ class Keyring:
                 self._stamps[name] = stamp
 
     def _current_stamps(self) -> dict[str, _Stamp]:
-        """Return, for each key that comes from a file, values that change when the file is replaced or written."""
+        """Return a stamp of each key that comes from a file. The stamp changes when the file is replaced or written, so
+        that the key must be read again."""
         stamps = {}
         for name, source in self._settings.keys.items():
             if isinstance(source, str) and source.startswith(FILE):

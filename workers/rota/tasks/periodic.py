@@ -77,8 +77,8 @@ class Periodic:
         raise NotImplementedError
 
     def of(self, name: str, task: str, queue: str, source: Source) -> Schedule:
-        """Return the schedule that this object declares for a task. `name` and `queue` are used if the fields `name`
-        and `queue` are None. `source` is where the schedule was declared."""
+        """Return the schedule that this object declares for a task. The arguments `name` and `queue` are the defaults
+        for the fields of the same name. `source` is where the schedule was declared."""
         return Schedule(
             name=name if self.name is None else self.name,
             task=task,

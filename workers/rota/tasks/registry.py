@@ -177,11 +177,11 @@ def written_at(function: Callable[..., Any]) -> str:
 
 
 def _is_second(known: Callable[..., Any], function: Callable[..., Any]) -> bool:
-    """Whether the module that is being imported declares both functions, so that two of its tasks have the same
-    function name.
+    """Whether the module that is being imported contains both functions. If so, two of its tasks have the same function
+    name. If not, for example because the module is being reloaded, `function` replaces `known`.
 
-    The result is false if the module is only being reloaded. A reload compiles the module again, and then the code of a
-    function that was declared before the reload is not among the constants of the module's new code.
+    The code of each function of a module is among the constants of the module's code. A reload compiles the module
+    again, so the code of `known`, from before the reload, is not among the new constants.
     """
     first, second = (getattr(inspect.unwrap(each), "__code__", None) for each in (known, function))
     frame = inspect.currentframe()
@@ -203,8 +203,9 @@ class Registry:
         """Add a task. It replaces a task with the same module and qualified name, for example when a module is
         reloaded.
 
-        Raises DuplicateTask if a task with another function already has this name, if the module declares two functions
-        with the same name as tasks, or if another task has a schedule with the same name as a schedule of this task.
+        Raises DuplicateTask if a task with another function already has this name, if the module declares two tasks
+        whose functions have the same name, or if another task has a schedule with the same name as a schedule of this
+        task.
         """
         known = self._tasks.get(task.name)
         if known is not None and (known.location != task.location or _is_second(known.function, task.function)):

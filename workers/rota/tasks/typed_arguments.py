@@ -1,4 +1,4 @@
-"""Conversion of a task's arguments and result whose annotations are types that JSON does not have.
+"""Conversion of those arguments and results of tasks whose annotations contain types that JSON does not have.
 
 JSON has None, bool, int, float, str, list, and dict with str keys. An annotation made of those types needs no
 conversion. If an annotation contains other types and they can be converted, the argument is converted to JSON when the
@@ -51,7 +51,8 @@ _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSIT
 
 
 class Parameters(NamedTuple):
-    """The names of a function's parameters, from which `of` determines the parameter that receives an argument."""
+    """The names of a function's parameters. From them, `of` determines which parameter receives an argument of a
+    call."""
 
     positional: tuple[str, ...] = ()
     keywords: frozenset[str] = frozenset()
@@ -195,7 +196,8 @@ class TypedArguments:
         return tuple(loaded), named
 
     def ordered(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Convert the function's arguments to JSON values that are the same for equal arguments."""
+        """Convert the function's arguments to JSON values that are the same for equal arguments. For example, sets are
+        sorted."""
         from rota.tasks.conversion import ordered  # noqa: PLC0415 - loaded already, with the converters
 
         return ordered([args, kwargs])
@@ -248,8 +250,8 @@ def typed_arguments(
 def described(
     function: Callable[..., Any], signature: inspect.Signature | None, argument: int | str
 ) -> tuple[str, str]:
-    """Return two texts for the error message about an argument that is not JSON: the name of the argument, and either
-    which values are valid or why the annotation of the parameter cannot be used for a conversion."""
+    """Return two texts for the error message about an argument that is not JSON. The first is the argument's name. The
+    second states which values are valid, or why the annotation of its parameter cannot be used to convert it."""
     parameter, path = parameters_of(signature).of(argument)
     annotation = annotations_of(signature).get(parameter)
     found = None if annotation is None else _converter_or_why(function, annotation)

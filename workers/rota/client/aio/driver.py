@@ -185,8 +185,8 @@ class AsyncDriver:
             return handles
 
     def doubt(self, why: str, ids: Sequence[str], again: Callable[[], Sending[Any]]) -> Uncertain:
-        """Return the error for an enqueue that may have been accepted. `again` returns the steps that repeat the
-        enqueue."""
+        """Return the error for an enqueue of the tasks `ids` that may have been accepted. The error's method `arepeat`
+        carries out the steps that `again` returns."""
         return Uncertain(why, ids, aagain=lambda: self._driven(again()))
 
     async def wait(self, query: WaitQuery, timeout: Duration | None) -> WaitResult:
@@ -247,7 +247,8 @@ class AsyncLifecycle:
 
 
 async def in_chunks(things: Iterable[T]) -> list[T]:
-    """Return all items of the iterable, and yield to the event loop after each hundred."""
+    """Return all items of the iterable as one list. Other coroutines may run after each hundred items, because making
+    an item can mean checking a call."""
     made: list[T] = []
     for thing in things:
         made.append(thing)
@@ -259,9 +260,10 @@ async def in_chunks(things: Iterable[T]) -> list[T]:
 async def once_committed(
     on_commit: OnCommit, waiting: W, send: Callable[[W], Awaitable[list[H]]], expected: Callable[[], list[H]]
 ) -> list[H]:
-    """Send at once, because an awaited enqueue cannot wait for a commit.
+    """Send the enqueue `waiting` now, and return its handles. A blocking client sends it when `on_commit` calls back,
+    but an awaited enqueue cannot wait for a commit.
 
-    Raises RuntimeError if `on_commit` would delay the enqueue until a commit.
+    Raises RuntimeError, and sends nothing, if `on_commit` does not call back at once, because a transaction is open.
     """
     del expected  # Only a blocking client returns handles before the commit.
     check_nothing_waits(on_commit)
@@ -269,7 +271,8 @@ async def once_committed(
 
 
 def _cut(sending: Sending[Any], *, is_sent: bool) -> Unavailable | Uncertain | None:
-    """Return the error for a cancelled await: Uncertain if the enqueue was sent, and Unavailable if it was not."""
+    """End an enqueue whose await was cancelled, and return the error that becomes the cause of the CancelledError:
+    Uncertain if the enqueue was sent, and Unavailable if it was not."""
     try:
         sending.throw(Cut(is_sent=is_sent))
     except (Unavailable, Uncertain) as cause:

@@ -33,7 +33,8 @@ class AioPool:
         self._is_closed = False
 
     async def ready(self, exchange: Exchange[Any]) -> AioStream:
-        """Return the connection to use for this exchange. No command of the exchange has been sent yet.
+        """Return the connection for this exchange, and connect first if necessary. This sends no command of the
+        exchange.
 
         Raises Unavailable if there is no connection, or if the exchange needs a confirmation that this server cannot
         give.
@@ -75,7 +76,7 @@ class AioPool:
     def close(self) -> None:
         """Close the connection permanently. This may be called more than once.
 
-        After that, a call in progress cannot open another connection, which nothing would ever close.
+        A call that is still in progress then opens no other connection, because nothing would close it.
         """
         self._is_closed = True
         if self._opening is not None:

@@ -81,7 +81,7 @@ class AioWaiting:
             self._serving.cancel()
 
     async def settle(self) -> None:
-        """Wait until the task that serves the waits has closed its connection."""
+        """Wait until the asyncio task that serves the waits has closed its connection."""
         if self._serving is not None:
             await asyncio.wait([self._serving])
 

@@ -439,7 +439,7 @@ class Client(Administration, KnowsForeignNames, kind="client"):
         return Flows(self, self._driver, context, self._on_commit)
 
     def _state(self, goal: Goal, task_id: str, timeout: Duration | None) -> TaskState:
-        """Wait for a task, and return its state.
+        """Wait until a task has started or ended, depending on the `goal`, and return its state.
 
         If the task is pending in a chain or follows a group, this first waits for the task or group that it follows.
         """

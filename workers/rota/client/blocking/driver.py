@@ -124,8 +124,8 @@ class Driver:
                 return handles
 
     def doubt(self, why: str, ids: Sequence[str], again: Callable[[], Sending[Any]]) -> Uncertain:
-        """Return the error for an enqueue that may have been accepted. `again` returns the steps that repeat the
-        enqueue."""
+        """Return the error for an enqueue of the tasks `ids` that may have been accepted. The error's method `repeat`
+        carries out the steps that `again` returns."""
         return Uncertain(why, ids, again=lambda: self._driven(again()))
 
     def wait(self, query: WaitQuery, timeout: Duration | None) -> WaitResult:
@@ -179,15 +179,16 @@ class Lifecycle:
 
 
 def in_chunks(things: Iterable[T]) -> list[T]:
-    """Return all items of the iterable as a list. The asyncio version also yields to the event loop."""
+    """Return all items of the iterable as one list. Only the asyncio client's function of this name works in chunks,
+    between which other coroutines may run."""
     return list(things)
 
 
 def once_committed(
     on_commit: OnCommit, waiting: W, send: Callable[[W], list[H]], expected: Callable[[], list[H]]
 ) -> list[H]:
-    """Send the enqueue when `on_commit` calls back. Return its handles if this happens at once, and otherwise the
-    `expected` handles."""
+    """Pass `on_commit` a callback that sends the enqueue `waiting`. If `on_commit` calls it at once, return the handles
+    of the enqueue. Otherwise the enqueue is sent at the commit, and this returns the `expected` handles."""
     callback = OnceSent(waiting, send)
     check_on_commit(on_commit)(callback)
     return expected() if callback.handles is None else callback.handles

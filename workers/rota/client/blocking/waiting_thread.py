@@ -65,7 +65,8 @@ class _Mail:
         return taken
 
     def close_if_empty(self) -> bool:
-        """Stop accepting waits unless some have been added, and return whether the thread may end."""
+        """If there is no new wait to take, accept no more waits, and return True: the thread may end. Otherwise return
+        False."""
         with self._lock:
             self._is_closed = not self._left
         return self._is_closed

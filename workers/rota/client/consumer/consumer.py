@@ -229,10 +229,10 @@ class Consumer(Iterator[LeasedTask]):
         return reply
 
     def _hand_out(self, claim: Claim) -> LeasedTask | None:
-        """Return a claimed task.
+        """Turn a claim into the task that the program gets. Return None if the task must not run now.
 
-        If the task must not run, keep its outcome for the next turn instead. If the server does not reply, the next
-        step tries again.
+        If the task ends without a run, for example because it was cancelled or has expired, the next turn reports its
+        outcome. If the server does not reply, the next step tries again.
         """
         prepared = self._preparer.prepare(claim.body, claim.entry.id, claim.entry.queue) if claim.body else None
         found = callable_or_end(claim, prepared, self._now_us)

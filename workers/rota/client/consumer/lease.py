@@ -99,9 +99,10 @@ class ConsumerTransport:
 
 
 class Lease:
-    """The successive registrations of one consumer.
+    """The lease of one consumer. It registers the consumer as an owner, and a thread renews the lease. After a loss,
+    the consumer can register again, under another owner name.
 
-    A renewal that finds the lease lost calls the function `lost`.
+    If a renewal finds that the lease is lost, it calls the function `lost`.
     """
 
     def __init__(self, transport: ConsumerTransport, options: ConsumerOptions, lost: Callable[[], None]) -> None:
@@ -200,7 +201,7 @@ def _node() -> str:
 
 
 class Fate(Enum):
-    """The state of a held task."""
+    """The state of a task that a consumer has handed out: it is still held, was settled, or was lost with the lease."""
 
     HELD = auto()
     SETTLED = auto()
@@ -239,7 +240,8 @@ class HeldTask:
 
 
 class Holds:
-    """All tasks that a consumer has handed out. `changed` is called when a task ends."""
+    """The tasks that a consumer has handed out to the program and still holds. The function `changed` is called each
+    time when one of them is no longer held."""
 
     def __init__(self, store: Store, run: RunCall, timeout_seconds: float, changed: Callable[[], None]) -> None:
         self._store = store
@@ -253,7 +255,7 @@ class Holds:
         return len(self._held)
 
     def ids_of(self, registration: OwnerRegistration) -> tuple[str, ...]:
-        """Return the ids of the tasks held under this registration, because each turn has to name them.
+        """Return the ids of the tasks held under this registration, which each turn has to name.
 
         Tasks of a lost registration are left out, because one of them may have the same id as a task held now.
         """

@@ -103,8 +103,8 @@ class ClaimedTask:
                 assert_never(decided)
 
     def _at_exit(self, error: BaseException | None) -> Outcome | None:
-        """Return the outcome with which the end of the block settles the task, or None if the task was settled or its
-        lease was lost."""
+        """Return the outcome to report at the end of the `with` block, given the exception that ended it. Returns None
+        if there is nothing to report, because the task was settled before or its lease was lost."""
         if self._hold.fate is Fate.SETTLED or isinstance(error, LeaseLost):
             return None
         match error:
@@ -203,10 +203,11 @@ class LeasedTask(ClaimedTask):
 
 
 class _TakenTask(TaskDefinition[..., Any]):
-    """The declaration of a task that a consumer claims, whether or not this process declares it.
+    """A task definition for a consumer, which needs one for every claimed task, even for a task that this process does
+    not declare.
 
-    The program might not call the function, so the arguments stay as they were enqueued unless an annotation converts
-    them.
+    The program need not call the declared function. So arguments are only bound to the function's signature if its
+    annotations require a conversion. Otherwise they stay as they were enqueued.
     """
 
     def received(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
