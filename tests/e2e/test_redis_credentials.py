@@ -3,6 +3,8 @@ process has to restart.
 """
 
 import signal
+import subprocess
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,10 +13,10 @@ import pytest
 
 from rota.server.logins import LoginUnknown
 from rota_supervisor.code_probe import fetch_login
-from support.fleet_process import rota, toml
+from support.fleet_process import ROTA, environment, rota, toml
 from support.fleets import RunningFleet
 from support.growing_files import logged
-from support.servers import Server, server_binaries
+from support.servers import Server, free_port, server_binaries
 from support.vault import USER, Vault
 from support.waiting import until
 
@@ -181,6 +183,25 @@ def test_a_changed_file_with_the_url_is_read_again_when_the_password_is_refused(
     run_chain(filed)
     assert {process.pid for process in filed.processes()} == pids
     assert "quince" not in filed.log_text()
+
+
+def test_an_exporter_that_runs_alone_logs_in_with_the_url(filed: RunningFleet) -> None:
+    listen = f"127.0.0.1:{free_port()}"
+    variables = environment(filed.folder, ROTA_HTTP__LISTEN=listen)
+    with subprocess.Popen([ROTA, "exporter"], cwd=filed.folder, env=variables) as exporter:
+        try:
+            until(lambda: "rota_redis_up 1" in metrics_at(listen), "an exporter that is connected")
+        finally:
+            exporter.terminate()
+
+
+def metrics_at(listen: str) -> str:
+    try:
+        with urllib.request.urlopen(f"http://{listen}/metrics", timeout=5) as response:
+            found: str = response.read().decode()
+            return found
+    except OSError:
+        return ""
 
 
 def test_a_hanging_provider_blocks_neither_status_nor_shutdown(

@@ -11,6 +11,7 @@ import rota
 from rota.client.blocking.client import Client
 from rota.client.default_clients import DefaultClient, default_client, resolve
 from rota.protocol.signatures import SigningSettings
+from rota.server.endpoint import UrlEndpoint
 from rota.tasks.fleet_settings import DEFAULT_NAMESPACE, ClientSettings, own_fleet
 from rota_supervisor.config.loader import Sources, load_config
 
@@ -144,6 +145,19 @@ class TestDefaultClient:
         assert default_client().namespace == "fleet"
         rota.configure(namespace="shop")
         assert default_client().namespace == "shop"
+
+    @pytest.mark.parametrize(
+        ("configured", "logs_in"), [("redis://fleet", True), ("redis://other", False), ("redis://me:mine@fleet", False)]
+    )
+    def test_the_password_of_the_fleet_goes_to_no_other_server(
+        self, monkeypatch: pytest.MonkeyPatch, configured: str, logs_in: bool
+    ) -> None:
+        fleet = ClientSettings("redis://fleet", "fleet", redis_credentials=lambda: ("shop", "of-the-fleet"))
+        monkeypatch.setattr(own_fleet, "settings", fleet)
+        rota.configure(redis_url=configured)
+        endpoint = default_client()._driver.endpoint
+        assert isinstance(endpoint, UrlEndpoint)
+        assert (endpoint.credentials_in == "redis_credentials") == logs_in
 
     def test_an_invalid_namespace_is_refused(self) -> None:
         with pytest.raises(rota.InvalidName, match=r"namespace '\{shop\}' is not valid"):

@@ -55,6 +55,16 @@ def test_a_refused_login_is_renewed_at_once_if_the_last_call_was_long_ago() -> N
     assert plan.is_due("a:b", NOW + 2 * MOST_PAUSE_SECONDS)
 
 
+def test_a_new_source_is_read_without_the_pauses_of_the_old_one() -> None:
+    plan = RenewalPlan(FOR_EVER, "a:b", is_refused=True)
+    for _ in range(9):
+        plan.was_read("a:b", None, NOW)
+    assert not plan.is_due("a:b", NOW + 1)
+    assert plan.is_due("c:d", NOW + 1)
+    plan.was_read("c:d", None, NOW + 1)
+    assert not plan.is_due("c:d", NOW + 1)
+
+
 def test_children_read_the_latest_login_but_cannot_write_it() -> None:
     shared = SharedLogins.create(OF_A_MINUTE)
     child = SharedLogins(shared.to_read, shared.bell)

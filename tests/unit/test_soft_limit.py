@@ -46,7 +46,8 @@ def limit() -> Iterator[SoftLimit]:
     before = signal.signal(SOFT_LIMIT_SIGNAL, soft_limit.signalled)
     soft_limit._thread = threading.get_ident()
     hook = sys.unraisablehook
-    sys.unraisablehook = partial(soft_limit.dropped, _send_signal, hook)
+    send = partial(signal.pthread_kill, threading.get_ident(), SOFT_LIMIT_SIGNAL)
+    sys.unraisablehook = partial(soft_limit.dropped, send, hook)
     yield soft_limit
     sys.unraisablehook = hook
     signal.signal(SOFT_LIMIT_SIGNAL, before)
@@ -264,12 +265,14 @@ def test_a_soft_limit_that_python_drops_in_a_finalizer_is_raised_again(
         doomed = _SlowFinalizer(finalize)
         del doomed
         finalized.append("went on")
-        _forever()
+        time.sleep(60)
 
     watch = threading.Timer(0.05, _send_signal)
     watch.start()
+    began = time.monotonic()
     with pytest.raises(expected):
         limit.call(boottime_ns() + 20 * MILLISECOND_NS if expected is TimeLimit else 0, task, (), {})
+    assert time.monotonic() < began + 30, "the exception did not end the blocking call"
     watch.join()
     assert finalized == ["interrupted", "went on"]
 

@@ -91,7 +91,9 @@ class SoftLimit:
         # the code of the task that forked.
         again = partial(interrupt_main, number)  # type: ignore[arg-type]  # not a `Signals` member
         os.register_at_fork(after_in_parent=again)
-        sys.unraisablehook = partial(self.dropped, again, sys.unraisablehook)
+        # Sent from another thread, this signal also ends a blocking call of the main thread.
+        send = partial(signal.pthread_kill, self._thread, number)
+        sys.unraisablehook = partial(self.dropped, send, sys.unraisablehook)
 
     def call(self, deadline_ns: int, function: Callable[..., R], args: Sequence[Any], kwargs: Mapping[str, Any]) -> R:
         """Call the function. Cancelled is raised inside the function if the task is cancelled, and TimeLimit when the
@@ -157,9 +159,11 @@ class SoftLimit:
                 self._dropped = ending
                 send_signal()
 
+        self._holds.append(None)  # An exception that is raised in this hook would be lost.
         timer = threading.Timer(_AGAIN_SECONDS, raise_again)
         timer.daemon = True
         timer.start()
+        self._holds.pop()
 
     def __enter__(self) -> None:
         if get_ident() == self._thread:

@@ -16,6 +16,7 @@ from rota_supervisor.child_start import Spawner
 from rota_supervisor.cli import command, output
 from rota_supervisor.config.loader import Flags, Loaded, Sources, load_config, sources_of
 from rota_supervisor.config.model import Config
+from rota_supervisor.config.resolution import server_settings
 from rota_supervisor.exits import ExitCode, Failure
 from rota_supervisor.layout import Role
 from rota_supervisor.process import keep_descriptors_private, show_title
@@ -179,7 +180,8 @@ def exporter() -> int:
         raise Failure(
             ExitCode.CONFIG, 'http.listen is "", which turns HTTP off: set the address on which the exporter listens'
         )
-    settings = exporter_settings(config)
+    # This process has no master that would share the login of the URL.
+    settings = dataclasses.replace(exporter_settings(config), server=server_settings(config))
     try:
         access = AccessRules(settings)
     except OSError as error:

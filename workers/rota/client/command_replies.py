@@ -27,8 +27,7 @@ from rota.foreign_names import nearest
 from rota.protocol.new_tasks import Enqueued, NewTask
 from rota.protocol.scripts import ScriptCall, Steps, execute
 from rota.protocol.store import Store
-from rota.server.endpoint import URL_SETTING
-from rota.server.logins import LoginUnknown
+from rota.server.logins import URL_SETTING, LoginUnknown
 from rota.server.server_errors import (
     ConnectionLost,
     PushedBack,

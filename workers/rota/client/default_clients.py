@@ -74,7 +74,7 @@ class DefaultClient:
         if client is None:
             # If TimeLimit were raised during this import, the module would stay half imported.
             with time_limit_deferred:
-                client = make_client(self.configured.or_else(self._fleet), self.on_commit)
+                client = make_client(self._settings(), self.on_commit)
             if interception.interceptor is None:  # With a stand-in, the client may have no server, so it is not kept.
                 self.client = client
         return client
@@ -85,11 +85,14 @@ class DefaultClient:
             self._enter_fleet()
         client = self._of_loops.get(loop)
         if client is None:
-            client = make_async_client(self.configured.or_else(self._fleet), self.on_commit)
+            client = make_async_client(self._settings(), self.on_commit)
             if interception.interceptor is None:
                 open_ones = {each: of_it for each, of_it in self._of_loops.items() if not each.is_closed()}
                 self._of_loops = open_ones | {loop: client}
         return client
+
+    def _settings(self) -> ClientSettings:
+        return self.configured.or_else(_for_server_of(self.configured, self._fleet))
 
     def forget(self) -> None:
         """Forget the clients, so that the next use makes new ones."""
@@ -378,8 +381,9 @@ def resolve(configured: ClientSettings, environment: Mapping[str, str], folder: 
 
 
 def _for_server_of(configured: ClientSettings, source: ClientSettings) -> ClientSettings:
-    """Return a source's settings, without its credentials if `rota.configure` was given a URL: they may not fit."""
-    return source._replace(redis_credentials=None) if configured.redis_url else source
+    """Return a source's settings, without its credentials if `rota.configure` was given the URL of another server."""
+    has_other = configured.redis_url and configured.redis_url != source.redis_url
+    return source._replace(redis_credentials=None) if has_other else source
 
 
 def _config_file(environment: Mapping[str, str], folder: Path) -> Path | None:

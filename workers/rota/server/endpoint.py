@@ -6,12 +6,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeGuard
 from rota.display_text import redact
 from rota.server.address import NO_ACCESS, ServerAccess, address_with
 from rota.server.connection import Connection, ConnectionOptions, connect
-from rota.server.logins import SETTING
+from rota.server.logins import SETTING, URL_SETTING
 
 if TYPE_CHECKING:
     from rota.server.aio_connection import StreamOpener
-
-URL_SETTING: Final = "redis_url"
 
 
 class HasConnectionPool(Protocol):
@@ -98,7 +96,7 @@ class UrlEndpoint:
         """Parse the URL. Raises ValueError if it is not valid, and TypeError if it is not a text."""
         self._address = address_with(url, access)
         self.shown = redact(url)
-        self.credentials_in = URL_SETTING if access.logins is None else SETTING
+        self.credentials_in = URL_SETTING if access.logins is None else access.logins.setting
         self.place = self._address.place
         self.has_failover = self._address.has_failover
 

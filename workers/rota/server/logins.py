@@ -25,6 +25,7 @@ from rota.display_text import HIDDEN, may_hold_credentials
 from rota.server.server_errors import REASON_CREDENTIALS, ConnectionLost
 
 SETTING: Final = "redis_credentials"
+URL_SETTING: Final = "redis_url"
 # After the first of these shares of a password's lifetime, the provider is called again, which leaves time in case the
 # provider fails for a while. After the second share, connections are replaced. The interval between the two leaves time
 # for the master, which checks twice a second and passes the new login to its children.
@@ -87,6 +88,8 @@ class Login(NamedTuple):
 class Logins(Protocol):
     """A source of logins for connections."""
 
+    setting: str  # the setting that determines the logins, for error messages
+
     def kept(self) -> Login | None:
         """Return the login if this process has one, without waiting. Otherwise return None."""
         ...
@@ -120,6 +123,8 @@ def boottime() -> float:
 
 class ProvidedLogins:
     """The logins from a provider that this process calls itself."""
+
+    setting = SETTING
 
     def __init__(self, provider: CredentialProvider) -> None:
         self._provider = provider
@@ -162,6 +167,7 @@ class SharedLogins:
     def __init__(self, memory: int, bell: int) -> None:
         self.memory = memory
         self.bell = bell
+        self.setting = SETTING
         self.to_read = memory  # a descriptor for the children, which lets them read but not write
 
     @classmethod

@@ -23,7 +23,7 @@ from rota.protocol.tiers import pack_tiers
 from rota.server.address import address_of
 from rota.server.connection import ConnectionOptions
 from rota.server.link import Link
-from rota.server.logins import fleet_login
+from rota.server.logins import URL_SETTING, fleet_login
 from rota.soft_limit import soft_limit
 from rota.tasks.claimed_call import Preparer, StartSteps
 from rota.tasks.fleet_settings import ClientSettings, own_fleet
@@ -59,6 +59,8 @@ def run_worker(settings: WorkerSettings, process: ChildProcess) -> int:
     if settings.concurrency == 1:
         soft_limit.install(SOFT_LIMIT_SIGNAL, process.slot.record(0).is_cancelled)
     server = settings.server
+    if fleet_login.shared is not None and not server.redis_credentials:
+        fleet_login.shared.setting = URL_SETTING
     own_fleet.settings = ClientSettings(
         server.redis_url,
         server.namespace,

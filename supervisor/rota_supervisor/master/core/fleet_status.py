@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
+from rota.display_text import redact
 from rota.protocol.nodes import NodeReport
 from rota.telemetry import log_events
 from rota.telemetry import metrics as m
@@ -51,7 +52,7 @@ def status(state: MasterState, slots: Sequence[Member], at: Moment) -> ControlRe
     seen = snapshot(slots, master_snapshot_of(state), at, limits)
     return {
         **seen.to_json(),
-        "redis": state.surroundings.redis,
+        "redis": redact(state.config.redis_url),
         "listen": state.listen_address,
         "adopts": [source._asdict() for source in legacy_sources(state.config)],
     }

@@ -30,7 +30,6 @@ class Surroundings:
 
     node: str = "node"  # the name of this node
     pid: int = 0
-    redis: str = ""  # the address of the server, without a password
     import_paths: tuple[str, ...] = ()  # the folders with the task modules
     control_socket: str = ""  # the path of the control socket
     has_manager: bool = False  # whether a service manager expects messages

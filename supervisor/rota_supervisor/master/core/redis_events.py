@@ -7,6 +7,7 @@ schedules of the previous generation are declared again.
 from collections.abc import Mapping
 from typing import Final
 
+from rota.display_text import redact
 from rota.protocol.nodes import Announced
 from rota.protocol.schedule_store import DeclaredSchedule
 from rota.protocol.tiers import Domain
@@ -184,7 +185,7 @@ def redis_replied(state: MasterState, _event: master_events.RedisReplied, _now: 
     state.redis_up = True
     state.redis_refusal = ""
     shown: list[do.Effect] = [do.SetGauge(m.REDIS_UP, (), 1)]
-    return [do.info(log_events.REDIS_BACK, redis=state.surroundings.redis), *shown] if was_away else shown
+    return [do.info(log_events.REDIS_BACK, redis=redact(state.config.redis_url)), *shown] if was_away else shown
 
 
 def redis_failed(state: MasterState, event: master_events.RedisFailed, _now: float) -> list[do.Effect]:
@@ -193,7 +194,7 @@ def redis_failed(state: MasterState, event: master_events.RedisFailed, _now: flo
         return effects
     refusal = event.error if event.is_reply else ""
     if state.redis_up or (state.redis_up is False and bool(refusal) != bool(state.redis_refusal)):
-        fields = {"redis": state.surroundings.redis, "reason": event.reason, "error": event.error}
+        fields = {"redis": redact(state.config.redis_url), "reason": event.reason, "error": event.error}
         effects.append(do.error(log_events.REDIS_LOST, **fields, refused=event.is_reply))
     state.redis_up = False
     state.redis_refusal = refusal

@@ -47,6 +47,7 @@ class RenewalPlan:
     login: Login
     source: str  # the import path of the provider, or the URL
     is_refused: bool = False
+    _last_read: str = ""
     _backoff: Backoff = field(default_factory=lambda: Backoff(FIRST_PAUSE_SECONDS, MOST_PAUSE_SECONDS))
     _not_before: float = 0.0
 
@@ -55,7 +56,8 @@ class RenewalPlan:
         is_wanted = self.is_refused or source != self.source or now >= self.login.request_at
         if not is_wanted and now >= self._not_before:
             self._backoff.reset()
-        return is_wanted and now >= self._not_before
+        is_new = source not in (self.source, self._last_read)  # the pauses of another source do not apply to it
+        return is_wanted and (is_new or now >= self._not_before)
 
     def is_another(self, login: Login) -> bool:
         """Whether this login differs from the last one that was read.
@@ -67,6 +69,7 @@ class RenewalPlan:
 
     def was_read(self, source: str, login: Login | None, now: float) -> None:
         """Update the plan after a read of the source. `login` is None if the source gave no login."""
+        self._last_read = source
         self._not_before = now + self._backoff.next_seconds()
         if login is not None:
             self.login = login

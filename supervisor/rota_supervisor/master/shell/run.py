@@ -14,7 +14,6 @@ from typing import Final, NamedTuple
 from rota.child.child_process import boottime_seconds
 from rota.child.slot_layout import REGION_BYTES
 from rota.child.slot_memory import SlotMemory
-from rota.display_text import redact
 from rota.protocol.scaling import ScalingStore
 from rota.protocol.schedule_store import ScheduleStore
 from rota.server.logins import fleet_login
@@ -147,7 +146,6 @@ def run_master(options: RunOptions) -> None:
         surroundings = Surroundings(
             node,
             os.getpid(),
-            redact(config.redis_url),
             options.import_paths,
             str(options.control_socket.path),
             manager.is_there,
