@@ -46,7 +46,7 @@ class ObservedTimes(NamedTuple):
     """The times of a running task that only an exporter can measure. A time that is not known is None."""
 
     lag_seconds: float | None  # how late the task started, by the Redis clock
-    usual_seconds: float | None  # the longest run time that is usual for tasks of this name
+    usual_seconds: float | None  # the longest run time that still counts as usual for this task
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,8 @@ class Change(Protocol):
 
 
 def changed(change: Change) -> str:
-    """Return the text of the changed file, with the bug. Raises Stale."""
+    """Return the text of the changed file, with the bug in it. Raises Stale if the file no longer has the text to
+    change."""
     place = ROOT / change.path
     if not place.is_file():
         raise Stale(f"there is no {change.path}")

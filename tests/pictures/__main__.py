@@ -58,7 +58,7 @@ def pictures(troubles: Iterable[str]) -> Iterator[Picture]:
 
 
 class Onlooker:
-    """A browser that has the status pages of these troubles open."""
+    """A browser that keeps the status page of each trouble open."""
 
     def __init__(self, troubles: Iterable[str]) -> None:
         self._troubles = troubles

@@ -31,7 +31,7 @@ SERVED = ["default", "tenant-*", "tenant-eu-*", "tenant-acme", "x*"]
         ("_other", "_other"),
     ],
 )
-def test_a_queue_is_counted_as_the_pattern_that_serves_it(queue: str, label: str) -> None:
+def test_a_queue_is_counted_under_the_pattern_that_serves_it(queue: str, label: str) -> None:
     assert QueueLabels(SERVED).of(queue) == label
     assert served_as(queue, SERVED) in (label, None)
 

@@ -59,8 +59,8 @@ def shown(value: object) -> str:
 
 
 def suggestion(name: str, known: Iterable[str], likeness: float = 0.6) -> str:
-    """Return `, did you mean "X"?` for the known name that is most similar, or "" if no similarity reaches `likeness`
-    (0 to 1).
+    """Return `, did you mean "X"?` for the known name that is most similar, or "" if no known name is similar enough.
+    `likeness` is the least similarity, from 0 to 1.
     """
     import difflib  # noqa: PLC0415 - 0.2 MB that a master needs only if there are faults
 

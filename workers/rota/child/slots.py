@@ -213,7 +213,7 @@ class HeldLines:
 
 
 class Slot(ProcessRow):
-    """A slot. It consists of a region, which the process in the slot writes, and of a row of the process table."""
+    """A slot: a region, which the process in the slot writes, and a row of the process table."""
 
     def __init__(self, region: memoryview, process_row: memoryview) -> None:
         super().__init__(region, process_row)

@@ -125,10 +125,10 @@ NO_SERVER: Final = "redis://no-server.invalid"  # The URL of a default client in
 
 
 class Interceptor(Protocol):
-    """A stand-in for the server, such as that of `rota.testing`. Any thread that uses a client may call it.
+    """A stand-in for the server, like the one in `rota.testing`. Any thread that uses a client may call it.
 
     The client makes all its checks before it calls these methods, so their arguments are exactly what a server would
-    receive. The caller gets the errors that the methods raise.
+    receive. Errors that the methods raise reach the caller of the client.
     """
 
     def enqueue(self, namespace: str, tasks: "Sequence[NewTask]") -> "list[Enqueued]":

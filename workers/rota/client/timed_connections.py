@@ -62,7 +62,7 @@ class TimedConnection:
             self._connection.close()  # Otherwise a client that was not closed would cause a ResourceWarning.
 
     def allow(self, deadline: float) -> None:
-        """Set the deadline for the next steps."""
+        """Set the deadline for the reads and writes that follow."""
         self._deadline.at = deadline
 
     @property

@@ -8,7 +8,7 @@
 --   read           record of the schedule as the poller read it
 --   becomes        record to store instead
 --   check_at       time in microseconds at which a poller has to process the schedule again, or '+inf'
---   rule           'skip' | 'queue': what to do with occurrences that overlap
+--   rule           'skip' | 'queue': what `promote` does with an occurrence if an earlier one has not ended
 --   queue          queue of the occurrences
 --   id, due, body  occurrence, with its due time in microseconds; up to 100 x
 -- keys     counts dead delayed doorbell doorbell:* epitaphs events events-on former idle keys members patterns paused

@@ -9,8 +9,9 @@
 -- keys     counts dead delayed doorbell doorbell:* ends ends-sealed ends-untold ends:* epitaphs events events-on former
 --          group-members:* group:* groups idle keys members meta patterns paused progress queue:* queues ready
 --          replies:* result:* served tasks tickets times:* totals turns:* unique:* waiters
--- returns  0|1 whether the group is known and has not ended, the next cursor ('0' after the last batch), and the ids of
---          a batch of members
+-- returns  0|1 whether the group was open until this call, the next cursor ('0' after the last batch), and the ids of a
+--          batch of members. A later call returns 0, '0' and no ids if the group has ended since the first call; the
+--          cancellation has then succeeded
 -- Invariant: nothing that was to follow the group is enqueued after this call.
 local CHUNK = 500
 local group, cursor, now = ARGV[1], ARGV[2], redis_now()

@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
 -- Find members of groups and chains whose ends were not processed, and process these ends. An end is missed if it was
 -- recorded by a node with an earlier version of Rota, which does not know members, or if the task was deleted by hand.
--- A task in the dead set ended as dead. For any other task, the records of ended tasks are searched. A task without
--- such a record counts as purged.
+-- A live member is left alone. A member in the dead set ended as dead. For any other member, the records of ended tasks
+-- are searched. If there is no such record, the member is treated as purged, so its chain does not go on.
 -- with: prefix clock entry doorbell counters in_use about_groups incarnations legacy_item task_events waiters following
 -- with: remembered
 -- sets: bytes_read
@@ -12,8 +12,8 @@
 -- keys     counts dead delayed doorbell doorbell:* ends ends-sealed ends-untold ends:* epitaphs events events-on former
 --          group-members:* group:* groups idle keys members meta patterns paused progress queue:* queues ready
 --          replies:* result:* served tasks tickets times:* totals turns:* unique:* waiters
--- returns  the next cursor ('0' after the last batch), and the number of members that had ended. The cursor stays the
---          same if the call stops in the middle of a batch; the next call then finds only the rest of the batch
+-- returns  the next cursor ('0' after the last batch), and the number of members that had ended. If the call stops in
+--          the middle of a batch, it returns the cursor that it was given, and the next call finds the rest
 -- Invariant: each member that has ended is removed from its group once.
 local CHUNK = 500
 local now, healed, work = redis_now(), 0, 0

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- Mark the entry of a task that may be started at most once, before the worker starts it. From then on, only this
--- worker can return the task to its lane, because only the worker knows whether it really started the task.
+-- Mark the entry of a task that may be started at most once, before the worker starts it. From then on, no script gives
+-- the task back when the worker dies. Only the worker can return it, if it has not started the task after all.
 -- with: prefix start_mark
 -- KEYS[1]  tasks
 -- ARGV

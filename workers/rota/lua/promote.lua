@@ -10,10 +10,11 @@
 --          group-members:* group:* groups idle inflight:* keys members meta owners patterns paused progress queue:*
 --          queues ready replies:* result:* schedules-alive served tasks tickets times:* totals turns:* unique:* waiters
 -- returns  now in microseconds; the next due time in microseconds or ''; 0|1 whether more tasks may be due; the number
---          of members that became dead because they are not tasks or have no usable lane; (queue, number of moved
---          tasks)...; the schedule of each occurrence that was skipped because an earlier one has not ended
--- Invariant: no task is moved before its due time. Each moved member is then in exactly one lane or in the dead set, or
--- has ended.
+--          of items that became dead because they are not tasks or have no usable lane; a list of queues, each followed
+--          by the number of its moved tasks; a list of schedules, one for each occurrence that was skipped because an
+--          earlier one has not ended
+-- Invariant: no task leaves the delayed set before its due time. It is then in exactly one lane or in the dead set, or
+-- it has ended, because it was cancelled, had expired or was skipped.
 local UNKNOWN_QUEUE = 'unknown'
 local GARBAGE = '{"reason":"garbage","error":"not a task: no queue could be read from this member of the delayed set"}'
 -- The two parts of a ticket. An entry consists of the id, the first part, two times, and the second part, so most

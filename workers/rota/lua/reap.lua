@@ -22,17 +22,17 @@
 --          events-on former group-members:* group:* groups idle inflight:* keys members meta nodes owners patterns
 --          paused progress pulse queue:* queues ready replies:* result:* rotation served tasks tickets times:* totals
 --          turns:* unique:* waiters
--- returns  ok | alive, the number of outcomes that were settled, the entries given back, the entries that are now dead,
---          the outcomes that were stale
+-- returns  ok | alive, the number of outcomes that were settled, and three lists: the entries given back, the entries
+--          that are now dead, and the entries whose outcomes were stale
 --   exit     the process is known to have exited. Only the tasks that ran are charged with a crash, and only if
 --            `record` and `mark_of_crash` are not empty. An empty id means the first entry that is left in the list
 --            after the outcomes are settled; `all held` means all entries that are left. If several tasks are charged,
 --            none becomes dead, because it is not known which of them caused the crash. Entries with a crash on record
 --            run alone, so the next crash identifies the task. A charged task that will run again keeps `record` as its
---            last attempt record, and the mark in the flag of its entry
+--            last attempt record, and `mark_of_crash` in the flag, the last field of its entry
 --   expired  the lease has expired. Every task that the owner held is charged with a loss. The script checks the lease
 --            again, and returns `alive` and changes nothing if the lease has not expired, or during the grace period
---            after an outage
+--            after an outage, in which owners can renew leases that have expired meanwhile
 -- A task that ran or is charged with a loss becomes due now, and gets the kind `c` (recovered). A task that was not
 -- started keeps its due time, so its lag is counted. While a node of an earlier version is alive, all tasks keep their
 -- kind and due time.

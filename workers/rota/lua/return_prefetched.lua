@@ -15,8 +15,8 @@
 -- keys     counts dead delayed doorbell doorbell:* ends ends-sealed ends-untold ends:* epitaphs events events-on former
 --          group-members:* group:* groups idle inflight:* keys members meta patterns paused progress queue:* queues
 --          ready replies:* result:* rotation served tasks tickets times:* totals turns:* unique:* waiters
--- returns  the number of entries after the running entry that left the list. They were given back, or ended if they had
---          been cancelled; an entry that is marked as started, or whose lane is not a list, went to the dead set
+-- returns  the number of entries after the running entry that left the list. Most were given back. Cancelled ones have
+--          ended. An entry that is marked as started (see mark_started.lua), or whose lane is not a list, is dead
 -- Invariant: apart from settled entries, only entries after the running entry leave the list. Nothing is given back if
 -- the running entry is no longer in the list, or if an item after it is not an entry.
 local now = redis_now()

@@ -12,13 +12,14 @@
 --   latest    time in microseconds after which the task must not start, or ''
 -- keys     counts dead delayed doorbell doorbell:* epitaphs events events-on former idle inflight:* keys members owners
 --          patterns paused progress queue:* rate:* ready served tasks tickets times:* totals turns:* waiters
--- returns  a status and a number of microseconds
+-- returns  a status and a number of microseconds, 0 if the status needs none
 --   start      the task may start after this many microseconds: 0, or at most 5 ms, for which the worker waits
 --   throttled  the task is delayed until this Redis time
 --   late       the task could start only after `latest`; nothing was changed
 --   gone       the owner does not hold the task, or the task was cancelled; it must not be started, and nothing was
 --              changed
--- Invariant: a start that follows k other starts comes at least k intervals, minus the slack, after the first of them.
+-- Invariant: a start that follows k other starts comes at least k intervals, minus the slack of shared/rate.lua, after
+-- the first of them.
 -- A delayed task has a reserved time, so it is delayed only once, unless tasks before it started late.
 local MOST_WAIT = 5000 -- microseconds; a claim, or a delay in the delayed set, takes about as long
 local owner, text, latest = ARGV[1], ARGV[2], whole(ARGV[6])

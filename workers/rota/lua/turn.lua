@@ -9,13 +9,14 @@
 --   awaited                     entry that has to run alone and for which the worker finishes its other tasks, or ''
 --   names_held                  0|1: whether the ids that the worker holds follow; 0 if it received the reply to each
 --                               claim
---   claim_by                    Redis time in microseconds from which on nothing may be claimed, 0 for no limit
+--   claim_by                    Redis time in microseconds from which on nothing may be claimed, because the master may
+--                               then have returned tasks of this worker; 0 for no limit
 --   held                        number of ids that the worker holds, then these ids
 --   tokens                      number of queues whose doorbell tokens the worker took, then these queues; the script
 --                               rings for them again if they still have entries, unless it returns `more`
---   limits                      text ` QUEUE=LIMIT` for each queue with its own limit
+--   limits                      text ` QUEUE=LIMIT` for each queue whose own limit replaces `limit`
 --   plain_count                 number of tasks in `plain`
---   plain                       lines of the tasks that are done without a result, as in shared/ends.lua
+--   plain                       text with a line for each task that is done without a result, as in shared/ends.lua
 --   settlements                 number of other outcomes that follow
 --   entry, verb, first, second  outcome of a task, see rota/protocol/outcome.py; `settlements` x
 --   domains                     the tiers, see shared/tiers.lua
@@ -30,14 +31,15 @@
 --               turns with one pick each would claim. Fewer entries than `picks` mean that nothing else may be claimed
 --               now
 --   backlogged  as `ok` with one pick, and enough tasks are left for this worker to prefetch the next one
---   quarantine  as `ok`, but an entry has to run alone, so nothing else is claimed while this owner holds a task. The
---               owner already holds that entry, or it is next
+--   quarantine  as `ok`, but the claim ended at an entry that has to run alone, so nothing else is claimed while this
+--               owner holds a task. The owner already holds that entry, or the entry is the first of its queue, and the
+--               worker passes it as `awaited` when it has finished its other tasks
 --   again       the claims are the entries of the in-flight list that the worker did not name, because the reply that
 --               returned them was lost; the body is '' if the task was cancelled
---   lost        the owner is not registered; its outcomes were settled, but it may claim nothing. Or its list has the
---               wrong type, and nothing was settled
---   more        500 entries were examined and picks are left, or `claim_by` has passed. The worker calls again at once
---               with the same tokens
+--   lost        the owner is not registered, so it may claim nothing; outcomes were settled only if their entries were
+--               still in its list. Or its list has the wrong type, and nothing was settled
+--   more        500 entries were examined and picks are left, or `claim_by` has passed and nothing was claimed. The
+--               worker keeps the claims, and calls again at once with the same tokens and a later `claim_by`
 -- Invariant: only the list of a registered owner grows. An outcome counts only if its entry is in that list.
 local now = redis_now()
 local owner, limit, picks, awaited = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]

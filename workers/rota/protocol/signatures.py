@@ -41,7 +41,7 @@ class SigningSettings:
 
 
 def schedule_kind(name: str) -> bytes:
-    """Return the KIND with which the text of this schedule is signed: `schedule NAME`."""
+    """Return `schedule NAME`. The name is signed too, so that the text cannot be used for another schedule."""
     return b"schedule " + name.encode("utf-8", "surrogateescape")
 
 

@@ -250,7 +250,7 @@ class Ledger(Unconfirmed):
     def take_reply(self, reply: TurnReply) -> None:
         """Process the reply to the last turn. Removes the outcomes and tokens that the reply confirms, and stores which
         entry has to run alone."""
-        # The reply does not list tasks that were forgotten after the turn was sent.
+        # The reply does not list tasks that the worker dropped after it had sent the turn.
         self.may_hold_more = self._has_forgotten
         self.quarantined = reply.quarantined
         if reply.status is not TurnStatus.MORE:

@@ -196,7 +196,7 @@ class ScaledPool(NamedTuple):
     granted: int  # how many workers the node's budget permits, or `most` without a budget
     operator: int | None  # the number of workers that an operator has set, or None for automatic scaling
     is_blocked: bool  # whether the event loop of any worker is blocked
-    first_crashes: int  # first attempts since the master started that ended with the death of their worker
+    first_crashes: int  # number of first attempts that ended with the death of their worker, since the master started
     workers: tuple[ScaledWorker, ...]
     publish: Decision | None = None  # the decision to publish, if this node leads the pool
 

@@ -204,7 +204,7 @@ def _fault_of_death(death: Death, importing: str, config: Config) -> Fault:
     at = f": {stack}" if stack else ""
     late = f"took longer than limits.boot_seconds, {config.limits.boot_seconds:g} s{at}"
     if child.role is not Role.ZYGOTE:
-        return Fault(f"workers of pool {child.pool!r}", f"the start of one {late} (see @rota.on_worker_start)")
+        return Fault(f"workers of pool {child.pool!r}", f"the start of a worker {late} (see @rota.on_worker_start)")
     path, what = (f"imports: {importing}", "it") if importing else ("imports", "the modules")
     ended = f"ended the process: {death.text}{at}"
     return Fault(path, f"importing {what} {late if child.why is Reason.BOOT else ended}")

@@ -147,7 +147,8 @@ do
     end,
     HINCRBY = function(query, _, key, field, by)
       local number = look_up(query, 'HGET', key, field) or '0'
-      if not (type(number) == 'string' and string.find(number, '^%-?%d+$')) then return end -- the server refuses it too
+      -- The server refuses such a text too.
+      if not (type(number) == 'string' and string.find(number, '^%-?%d+$')) then return end
       note(key, field, string.format('%.0f', tonumber(number) + by))
     end,
     LLEN = function(query, _, key)

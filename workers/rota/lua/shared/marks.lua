@@ -11,7 +11,8 @@ if any_patterns then
   times_key = function(domain) return PREFIX .. 'times:' .. domain end
 
   -- Return the domains with patterns that serve a queue, each with the name or pattern that the queue matches.
-  local announced -- read once per call; if the key has the wrong type, only patterns stop working
+  -- The announced queues and patterns, read once per call. If their key has the wrong type, only patterns stop working.
+  local announced
   local known = {}
   servings_of = function(queue)
     if known[queue] then return known[queue] end
