@@ -105,7 +105,7 @@ def _ending(status: int | None) -> str:
 
 def fetch_login(provider: str, folder: str, seconds: float = PROVIDER_SECONDS) -> Login:
     """Run a credentials provider of the application in a separate process, and return the login that it gives. Raises
-    ProviderFault if a person must change the provider or its setting, and LoginUnknown for other failures."""
+    ProviderFault if the provider or its setting has to be corrected, and LoginUnknown for other failures."""
     try:
         reply = query_code(folder, (), {"provider": provider}, seconds)
     except (ProbeFailed, OSError) as error:

@@ -74,8 +74,8 @@ class ZygoteSettings(NamedTuple):
 
 
 class PoolSettings(NamedTuple):
-    """The settings of a pool's workers, as a text from `settings_to_json`. They are sent before the first request to
-    fork a worker of the pool."""
+    """The settings of a pool's workers, as the JSON text that `settings_to_json` returns. They are sent before the
+    first request to fork a worker of the pool."""
 
     name: str
     settings: str

@@ -139,8 +139,8 @@ def test_a_killed_master_with_frozen_children_leaves_no_process(
 
 
 def stopped_before_exec(fleet: RunningFleet) -> psutil.Process | None:
-    """Kill the poller, and stop the process that replaces it before its exec, while it is still a copy of the master.
-    Returns None if the process was stopped too late.
+    """Kill the poller. Stop its replacement before it calls exec, while it is still a copy of the master. Returns None
+    if the replacement was stopped too late.
     """
     children = Path(f"/proc/{fleet.pid}/task/{fleet.pid}/children")
     master = Path(f"/proc/{fleet.pid}/cmdline").read_bytes()

@@ -59,7 +59,7 @@ class Move:
 def move(
     fleet: Fleet, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> Iterator[Move]:
-    """Yield a move between two namespaces. A fleet has opened the old namespace, and the new one has no keys."""
+    """Yield a move from a namespace that a fleet has used to a namespace that has no keys."""
     run = rota_in(tmp_path, monkeypatch, capsys)
     new = Fleet(server, f"{fleet.keys.namespace}-new")
     yield Move(fleet, new, tmp_path, _for(run, server, fleet), _for(run, server, new))

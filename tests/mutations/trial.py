@@ -1,4 +1,4 @@
-"""A trial: a catcher that runs on a copy of the product, with or without a bug."""
+"""A trial: one run of the test that should catch a bug, on a copy of the product with or without that bug."""
 
 import tempfile
 import time

@@ -19,8 +19,8 @@ from support.waiting import DEADLINE_SECONDS, until
 
 
 def _interrupt(harness: ChildHarness, worker: Child) -> None:
-    """Wait until the task has exceeded its soft deadline, which is in the worker's slot. Then send the signal to the
-    worker, as the master does.
+    """Wait until the task has exceeded its soft deadline, which is in the worker's slot. Then send the worker the
+    signal that the master would send.
     """
     until(lambda: "staying" in harness.ran())
     task = worker.slot.record(0).current()

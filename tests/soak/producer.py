@@ -217,7 +217,7 @@ class _Ending:
 
 
 def produce(producer: Producer, load: Load, ending: _Ending) -> None:
-    """Send the load until SIGTERM, but pause while too many tasks have not ended. Then resolve the calls that are in
+    """Send the load until SIGTERM, and pause while too many tasks are unfinished. Then resolve the calls that are in
     doubt.
     """
     at = 0.0

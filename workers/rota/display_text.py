@@ -112,7 +112,7 @@ def printable(text: str) -> str:
 
 
 def printable_lines(text: str) -> str:
-    """Return a text of several lines, with each line made printable."""
+    """Return a multi-line text with each of its lines made printable."""
     return text if text.isprintable() else "\n".join(map(printable, text.split("\n")))
 
 

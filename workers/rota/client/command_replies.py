@@ -81,8 +81,8 @@ class Uncertain(RotaError, TimeoutError):
     same id is not as safe: it adds nothing while the first copy is live, but adds a second copy if the first one has
     ended in the meantime.
 
-    If an await of `AsyncClient` is cancelled, CancelledError has this error as its cause if the call was sent, and
-    Unavailable if it was not: see `behind`.
+    If an await of `AsyncClient` is cancelled, the cause of the CancelledError shows whether the call was sent. If it
+    was, the cause is this error, which `Uncertain.behind` returns. If it was not, the cause is Unavailable.
     """
 
     def __init__(

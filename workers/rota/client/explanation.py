@@ -66,7 +66,7 @@ class Outlook(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class QueueOutlook:
-    """The state of a queue in one pool, and the reason why its tasks are, or are not, among the next claims."""
+    """The state of a queue in one pool, and why its tasks will or will not be claimed next."""
 
     queue: str
     outlook: Outlook

@@ -125,7 +125,8 @@ def _reopen(fd: int) -> int | None:
 
 
 class Logger:
-    """Writes events with fields as lines, if their level is logged. If the field `exc_info` is an exception, or True
+    """Writes each event and its fields as one line, if the level of the event is enabled. If the field `exc_info` is an
+    exception, or True
     for the exception that is being handled, the traceback is written as the field `exception`."""
 
     __slots__ = ("_least", "_lines", "close", "hold", "write", "write_held")

@@ -283,7 +283,7 @@ class OomKills:
         self._unclaimed: list[float] = []
 
     def poll(self, now: float) -> None:
-        """Count new kills, at most once a second."""
+        """Count new kills by the OOM killer, at most once a second."""
         if now - self._polled_at >= _POLL_SECONDS:
             self._note(now)
 
