@@ -2,6 +2,7 @@
 login.
 """
 
+import contextlib
 import os
 
 from rota.server.logins import Login, SharedLogins
@@ -88,6 +89,20 @@ def test_a_child_reports_a_refused_login_to_the_master_only_once() -> None:
     assert not shared.take_refusals()
     assert not child.refused()
     assert not child.refused()
+    assert [shared.take_refusals() for _ in range(2)] == [True, False]
+    for fd in (shared.memory, shared.to_read, shared.bell):
+        os.close(fd)
+
+
+def test_a_task_that_writes_to_the_pipe_and_changes_its_flags_does_not_block_the_master() -> None:
+    shared = SharedLogins.create(FOR_EVER)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(shared.bell, bytes(4096))
+    os.set_blocking(shared.bell, True)
+    while shared.take_refusals():
+        pass
+    assert not shared.refused()
     assert [shared.take_refusals() for _ in range(2)] == [True, False]
     for fd in (shared.memory, shared.to_read, shared.bell):
         os.close(fd)

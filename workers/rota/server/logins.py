@@ -33,6 +33,7 @@ _REQUESTED_AFTER: Final = 0.8
 _RENEWED_AFTER: Final = 0.9
 _HEAD: Final = struct.Struct("<II")  # length and checksum of the login in shared memory
 _MAX_BYTES: Final = 1 << 17
+_PIPE_BYTES: Final = 1 << 16
 # Prefixes of the names of files that do not belong to the application.
 _NOT_THEIRS: Final = (__file__, str(importlib.__file__), "<frozen ")
 _WHAT_TO_RETURN: Final = "return (user, password), or (user, password, expiry as Unix time)"
@@ -161,20 +162,22 @@ class ProvidedLogins:
 
 
 class SharedLogins:
-    """The login of a fleet, in memory that its master writes and its children read. If the server refuses the login, a
-    child notifies the master through an eventfd. A process that reads during a write reads again."""
+    """The login of a fleet, in memory that its master writes and its children read. If a reader finds that a write is
+    in progress, it reads again. Through a pipe, the children notify the master if the server refuses the login. A task
+    can change the flags of every descriptor that its worker has, so the master alone has the end that it reads."""
 
-    def __init__(self, memory: int, bell: int) -> None:
+    def __init__(self, memory: int, bell: int, refusals: int = -1) -> None:
         self.memory = memory
-        self.bell = bell
+        self.bell = bell  # the end of the pipe into which children write
         self.setting = SETTING
         self.to_read = memory  # a descriptor for the children, which lets them read but not write
+        self._refusals = refusals  # the other end of the pipe, which only the master has
 
     @classmethod
     def create(cls, login: Login) -> "SharedLogins":
-        """Create the shared memory with this login, and the eventfd."""
-        bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        made = cls(os.memfd_create("rota-login", os.MFD_CLOEXEC), bell)
+        """Create the memory, with a login in it, and the pipe."""
+        refusals, bell = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        made = cls(os.memfd_create("rota-login", os.MFD_CLOEXEC), bell, refusals)
         made.put(login)
         made.to_read = os.open(f"/proc/self/fd/{made.memory}", os.O_RDONLY | os.O_CLOEXEC)
         return made
@@ -196,16 +199,16 @@ class SharedLogins:
     kept = current
 
     def refused(self) -> bool:
-        """Notify the master that the server refused this login, so that the master calls the provider again. This
-        always returns False, because no other login is available yet."""
-        with contextlib.suppress(BlockingIOError):  # if the counter is full, the master has been notified often enough
-            os.eventfd_write(self.bell, 1)
+        """Notify the master that the server refused this login, so that the master reads its source again. Always
+        returns False, because the master has no other login yet."""
+        with contextlib.suppress(BlockingIOError):  # if the pipe is full, the master has been notified often enough
+            os.write(self.bell, b"\0")
         return False
 
     def take_refusals(self) -> bool:
-        """Whether the server has refused the login since this was last called."""
+        """Whether the server has refused the login since this was last called. Only the master calls this."""
         with contextlib.suppress(BlockingIOError):
-            return os.eventfd_read(self.bell) > 0
+            return bool(os.read(self._refusals, _PIPE_BYTES))
         return False
 
 
