@@ -7,7 +7,7 @@ import pytest
 from support.fleets import RunningFleet
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def signed_fleets() -> Iterator[None]:
     RunningFleet.is_signed = True
     yield
