@@ -31,9 +31,8 @@ def written(fleet: RunningFleet, seed: int) -> Iterator[int]:
     """
     keys = Keys(fleet.namespace)
     lane = keys.ready_lane("default")
-    entries = zip(
-        ids(seed, ENTRIES), bodies(seed, ENTRIES), itertools.cycle(range(4)), strict=False
-    )  # the cycle is endless
+    ways = itertools.cycle(range(4))
+    entries = zip(ids(seed, ENTRIES), bodies(seed, ENTRIES), ways, strict=False)  # `ways` is endless
     with redis.Redis.from_url(as_user(fleet.url, AclRole.PRODUCER)) as producer:
         for number in range(BATCH, ENTRIES + 1, BATCH):
             with producer.pipeline(transaction=False) as pipeline:

@@ -103,10 +103,8 @@ class DefaultClient:
             client.close_soon()
 
     def _enter_fleet(self) -> None:
-        """Switch to the settings of the fleet when this process has become a worker.
-
-        The application may have used a default client with other settings while it was imported.
-        """
+        """Switch to the settings of the fleet when this process has become a worker. The application may have used a
+        default client with other settings while it was imported."""
         self._fleet = own_fleet.settings
         self.forget()
 
@@ -164,8 +162,7 @@ def configure(
     given = ClientSettings(redis_url, namespace, max_payload_kb, durability, timeout_seconds, *files)
     signing = _given_signing(signing_keys, sign_with, required=signing_required)
     given = _checked(given._replace(redis_credentials=redis_credentials, signing=signing))
-    if redis is not None:
-        given = _with_client(given, redis)
+    given = given if redis is None else _with_client(given, redis)
     if on_commit is not ...:
         _default.on_commit = None if on_commit is None else check_on_commit(on_commit)
     _default.configured = given.or_else(_default.configured)
@@ -382,8 +379,7 @@ def resolve(configured: ClientSettings, environment: Mapping[str, str], folder: 
 
 def _for_server_of(configured: ClientSettings, source: ClientSettings) -> ClientSettings:
     """Return a source's settings, without its credentials if `rota.configure` was given the URL of another server."""
-    has_other = configured.redis_url and configured.redis_url != source.redis_url
-    return source._replace(redis_credentials=None) if has_other else source
+    return source if configured.redis_url in (None, "", source.redis_url) else source._replace(redis_credentials=None)
 
 
 def _config_file(environment: Mapping[str, str], folder: Path) -> Path | None:

@@ -58,20 +58,7 @@ def run_worker(settings: WorkerSettings, process: ChildProcess) -> int:
     signals.install()
     if settings.concurrency == 1:
         soft_limit.install(SOFT_LIMIT_SIGNAL, process.slot.record(0).is_cancelled)
-    server = settings.server
-    if fleet_login.shared is not None and not server.redis_credentials:
-        fleet_login.shared.setting = URL_SETTING
-    own_fleet.settings = ClientSettings(
-        server.redis_url,
-        server.namespace,
-        settings.max_payload_kb,
-        settings.durability,
-        redis_tls_ca=server.redis_tls_ca,
-        redis_tls_cert=server.redis_tls_cert,
-        redis_tls_key=server.redis_tls_key,
-        redis_credentials=fleet_login.shared,
-        signing=settings.signing,
-    )
+    own_fleet.settings = _settings_for_tasks(settings)
     try:
         for hook in default_hooks.worker_start:
             if failure := call_hook(hook):
@@ -86,6 +73,24 @@ def run_worker(settings: WorkerSettings, process: ChildProcess) -> int:
             call_hook(hook)
         loop.close()
     return code
+
+
+def _settings_for_tasks(settings: WorkerSettings) -> ClientSettings:
+    """Return the settings with which tasks reach their own fleet through the default client."""
+    server = settings.server
+    if fleet_login.shared is not None and not server.redis_credentials:
+        fleet_login.shared.setting = URL_SETTING
+    return ClientSettings(
+        server.redis_url,
+        server.namespace,
+        settings.max_payload_kb,
+        settings.durability,
+        redis_tls_ca=server.redis_tls_ca,
+        redis_tls_cert=server.redis_tls_cert,
+        redis_tls_key=server.redis_tls_key,
+        redis_credentials=fleet_login.shared,
+        signing=settings.signing,
+    )
 
 
 def _configure_log(settings: WorkerSettings, process: ChildProcess) -> None:
