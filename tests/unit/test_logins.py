@@ -142,6 +142,8 @@ def test_a_refused_login_is_replaced_by_one_more_call_of_the_provider() -> None:
 class Kept:
     """A stand-in for `Logins` that always has the same login until a test changes it."""
 
+    setting = "redis_url_file"
+
     def __init__(self, login: Login) -> None:
         self.login = login
 
