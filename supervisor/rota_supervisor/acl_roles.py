@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 
 from rota.protocol.keys import Keys, prefix_of
 from rota.protocol.scripts import read_script, script_names
+from rota.server.address import Topology
 from rota.server.session import Durability
 
 
@@ -72,6 +73,18 @@ _OF_DURABILITY: Final[Mapping[Durability, frozenset[str]]] = {
     "waitaof": frozenset({"WAITAOF"}),
 }
 _RUNNING_SCRIPTS: Final = frozenset({"EVAL", "EVALSHA"})
+# The commands of a search for the primary, by the way in which the URL names the server.
+_OF_SEARCH: Final[Mapping[Topology, frozenset[str]]] = {
+    Topology.SINGLE: frozenset(),
+    Topology.SENTINEL: frozenset({"ROLE"}),
+    Topology.CLUSTER: frozenset({"EXISTS"}),
+}
+# Further commands of the search, which are not checked: without them, there is no connection to check them on.
+_TO_CONNECT: Final[Mapping[Topology, frozenset[str]]] = {
+    Topology.SINGLE: frozenset(),
+    Topology.SENTINEL: frozenset(),
+    Topology.CLUSTER: frozenset({"CLUSTER|SLOTS"}),
+}
 _READING: Final = frozenset(
     {
         *("GET", "HGET", "HGETALL", "HLEN", "HSCAN", "INFO", "LATENCY|LATEST", "LLEN", "LRANGE", "PEXPIRETIME"),
@@ -132,33 +145,31 @@ def commands_in(script: str) -> frozenset[str]:
     return frozenset(found - WRITES if text.startswith(_READ_ONLY) else found)
 
 
-def needed_commands(role: AclRole, durability: Durability, *, failover: bool) -> list[str]:
+def needed_commands(role: AclRole, durability: Durability, topology: Topology) -> list[str]:
     """Return all commands without which a role does not work, except EVAL, which is used to check the others.
 
-    `failover` is true if sentinels name the server. Each connection then uses ROLE to check that the server is the
-    primary.
+    With sentinels and in a cluster, each connection also runs the commands that search for the primary.
     """
     needs = _needs_of(role)
     in_scripts = frozenset[str]().union(*map(commands_in, needs.scripts))
     confirming = frozenset[str]() if role is AclRole.OBSERVER else _OF_DURABILITY[durability]
-    primary = frozenset({"ROLE"}) if failover else frozenset[str]()
-    return sorted({"EVALSHA"} | needs.sent | in_scripts | confirming | primary)
+    return sorted({"EVALSHA"} | needs.sent | in_scripts | confirming | _OF_SEARCH[topology])
 
 
 def rules_of(
-    role: AclRole, namespace: str, durability: Durability = "none", *, failover: bool, adopted: Iterable[str] = ()
+    role: AclRole, namespace: str, durability: Durability, topology: Topology, adopted: Iterable[str] = ()
 ) -> list[str]:
     """Return the rules for ACL SETUSER that grant a role, without the leading `reset` and without a password.
 
     `adopted` has the keys of the legacy lists, outside of the namespace, from which a fleet adopts items.
     """
     prefix = prefix_of(Keys(namespace))
-    needed = needed_commands(role, durability, failover=failover)
-    optional = _granted(_needs_of(role).optional.difference(needed))
+    needed = needed_commands(role, durability, topology)
+    optional = _granted((_needs_of(role).optional | _TO_CONNECT[topology]).difference(needed))
     if role is AclRole.PRODUCER:
-        everywhere = _RUNNING_SCRIPTS | _OF_DURABILITY[durability] | {"TIME"} | ({"ROLE"} if failover else set())
+        everywhere = _RUNNING_SCRIPTS | _OF_DURABILITY[durability] | {"TIME"} | _OF_SEARCH[topology]
         selectors = [f"({_keys_of(each.keys, prefix)} {_granted(each.commands.split())})" for each in PRODUCER_ACCESS]
-        return [f"~{prefix}tasks", _granted(everywhere), optional, *selectors]
+        return [f"~{prefix}tasks ~{prefix}absent", _granted(everywhere), optional, *selectors]
     sources = [f"(~{key} {_granted(commands_of_adoption())})" for key in adopted]
     return [f"~{prefix}*", _granted(["EVAL", *needed]), optional, *(sources if role is not AclRole.OBSERVER else ())]
 

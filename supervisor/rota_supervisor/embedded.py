@@ -80,7 +80,8 @@ def check_address(address: Address) -> None:
     """Raise Failure if the embedded server cannot or must not listen at an address."""
     if address.has_failover:
         raise Failure(
-            ExitCode.CONFIG, "--embedded starts a single server without sentinels: use redis:// or unix:// in redis_url"
+            ExitCode.CONFIG,
+            "--embedded starts a single server, without sentinels or a cluster: use redis:// or unix:// in redis_url",
         )
     if address.tls:
         raise Failure(ExitCode.CONFIG, "--embedded does not support TLS: use redis:// or unix:// in redis_url")

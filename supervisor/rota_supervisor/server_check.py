@@ -15,7 +15,7 @@ from rota.protocol.keys import PROTOCOL_VERSION, Keys
 from rota.protocol.store import Store
 from rota.protocol.transfers import UNFINISHED
 from rota.protocol.wire import shown, text_of
-from rota.server.address import TlsFiles, address_of, parse_address
+from rota.server.address import ServerAccess, TlsFiles, Topology, address_of, address_with
 from rota.server.connection import Connection, ConnectionOptions, connect
 from rota.server.logins import LoginUnknown, ProviderFault
 from rota.server.server_errors import (
@@ -218,7 +218,7 @@ def refusal_of_login(config: Config) -> str:
     with the user, the password or the server. Otherwise return ""."""
     files = TlsFiles(config.redis_tls_ca, config.redis_tls_cert, config.redis_tls_key)
     try:
-        connect(parse_address(config.redis_url, files), OPTIONS).close()
+        connect(address_with(config.redis_url, ServerAccess(files), Keys(config.namespace).tasks), OPTIONS).close()
     except ServerError as error:
         return _unusable(config, error)
     return ""
@@ -298,7 +298,6 @@ def survey_server(connection: Connection, config: Config, *, open_namespace: boo
     """Make the checks of `check_server` over an open connection, and return the results. Raises ServerError."""
     # The configured address, because the connection may have the address of the primary that a sentinel named.
     address = address_of(server_settings(config))
-    failover = address.has_failover
     info = _information(connection, config)
     faults = [
         *faults_of_server(info),
@@ -307,7 +306,7 @@ def survey_server(connection: Connection, config: Config, *, open_namespace: boo
     ]
     # This is checked before any script runs, because an old server cannot read even the first line of a script.
     if not faults:
-        needed = needed_commands(AclRole.FLEET, config.durability, failover=failover)
+        needed = needed_commands(AclRole.FLEET, config.durability, address.topology)
         key = Keys(config.namespace).tasks
         user = address.login().user or "default"
         faults = faults_of_permissions(
@@ -316,7 +315,10 @@ def survey_server(connection: Connection, config: Config, *, open_namespace: boo
         faults += _faults_of_adoption(connection, config)
     if not faults:
         faults = _faults_of_namespace(connection, config.namespace, open_namespace=open_namespace)
-    warnings = [*warnings_of_memory(info), *warnings_of_durability(info, config.durability, failover=failover)]
+    warnings = [
+        *warnings_of_memory(info),
+        *warnings_of_durability(info, config.durability, failover=address.has_failover),
+    ]
     return ServerSurvey(info, faults, warnings)
 
 
@@ -387,7 +389,7 @@ def faults_of_permissions(
     grant = f"ACL SETUSER {user} {granted}" + (f" ~{source}" if source else "")
     if _EVAL in forbidden:  # Without EVAL, no other permission can be checked.
         return [f"{forbids} to run EVAL, which checks the other permissions. A fleet needs: {grant}"]
-    if not source and not {*needed_commands(AclRole.FLEET, "none", failover=False)} - {*forbidden} - _WITHOUT_KEYS:
+    if not source and not {*needed_commands(AclRole.FLEET, "none", Topology.SINGLE)} - {*forbidden} - _WITHOUT_KEYS:
         keys = f"{{{namespace}}}:*"
         return [f"{forbids} the keys {keys}: ACL SETUSER {user} ~{keys}"]
     what = ", ".join(forbidden) + (f' on "{source}", which [adopt] names' if source else "")

@@ -15,7 +15,7 @@ import redis
 import redis.sentinel
 
 import rota
-from rota.server.address import SENTINEL_SECONDS, parse_address
+from rota.server.address import GUIDE_SECONDS, parse_address
 from rota.server.aio_connection import AioConnection, Opener
 from rota.server.connection import ConnectionOptions, connect
 from rota.server.server_errors import ConnectionLost
@@ -132,7 +132,7 @@ def test_silent_first_sentinel_does_not_prevent_a_connection(service: Sentinels)
     # The kernel accepts connections here, but no program reads from these connections.
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = service.url.replace("://", f"://127.0.0.1:{silent.getsockname()[1]},")
-        impatient = AioConnection(Opener(parse_address(url), "rota:test"), lambda: SENTINEL_SECONDS / 2)
+        impatient = AioConnection(Opener(parse_address(url), "rota:test"), lambda: GUIDE_SECONDS / 2)
         assert asyncio.run(_role(impatient)) == b"master"
 
 

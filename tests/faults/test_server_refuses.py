@@ -16,6 +16,7 @@ import pytest
 
 import rota
 from rota import Call
+from rota.server.address import Topology
 from rota_supervisor.acl_roles import AclRole, needed_commands
 from rota_supervisor.exits import ExitCode
 from support.fleets import RunningFleet
@@ -34,7 +35,7 @@ DISK_BYTES = 2 << 20
 NOTES = 100
 REFUSALS = 40
 
-NEEDED = needed_commands(AclRole.FLEET, "none", failover=False)
+NEEDED = needed_commands(AclRole.FLEET, "none", Topology.SINGLE)
 
 
 def first_line(fleet: RunningFleet) -> str:

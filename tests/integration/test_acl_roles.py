@@ -12,6 +12,7 @@ import redis
 import rota
 from rota.protocol.scripts import script_names
 from rota.protocol.task_states import State
+from rota.server.address import Topology
 from rota_supervisor.acl_roles import (
     PRODUCER_ACCESS,
     WRITES,
@@ -44,13 +45,13 @@ def test_the_commands_known_as_writing_are_those_that_the_server_lists(redis_cli
 
 
 def test_an_observer_gets_no_writing_command(redis_client: "redis.Redis") -> None:
-    for command in needed_commands(AclRole.OBSERVER, "wait", failover=True):
+    for command in needed_commands(AclRole.OBSERVER, "wait", Topology.SENTINEL):
         assert "write" not in flags_of(redis_client, command), command
 
 
 def test_every_rule_is_one_that_the_server_accepts(redis_client: "redis.Redis") -> None:
     for role in AclRole:
-        words = " ".join(rules_of(role, "shop", "waitaof", failover=True, adopted=["queue:mail"])).split()
+        words = " ".join(rules_of(role, "shop", "waitaof", Topology.SENTINEL, ["queue:mail"])).split()
         if b"waitaof" not in {name.encode() for name in redis_client.command()}:
             words = [word for word in words if word != "+waitaof"]
         assert execute(redis_client, "ACL", "SETUSER", "trial", "reset", "on", ">secret", *words)
@@ -71,7 +72,7 @@ class Producer:
 
     def allow(self, without: tuple[str, str] | None = None) -> None:
         """Give the user the permissions of a producer, except for one command on one key if `without` is given."""
-        rules = " ".join(rules_of(AclRole.PRODUCER, self.namespace, failover=False))
+        rules = " ".join(rules_of(AclRole.PRODUCER, self.namespace, "none", Topology.SINGLE))
         if without is not None:
             rules = reduced(rules, self.namespace, *without)
         execute(self._admin, "ACL", "SETUSER", self.user, "reset", "on", ">secret", *rules.split())
@@ -250,7 +251,7 @@ def test_an_observer_can_read_tasks_but_not_enqueue_or_cancel(fleet: Fleet, serv
 def test_no_role_has_access_to_keys_of_other_namespaces(server: Server, redis_client: "redis.Redis") -> None:
     redis_client.hset("{other}:tasks", "a", "[]")
     for role in AclRole:
-        words = " ".join(rules_of(role, "own", failover=False)).split()
+        words = " ".join(rules_of(role, "own", "none", Topology.SINGLE)).split()
         execute(redis_client, "ACL", "SETUSER", f"own-{role}", "reset", "on", ">secret", *words)
         with (
             redis.Redis.from_url(server.url.replace("//", f"//own-{role}:secret@")) as other,

@@ -18,6 +18,7 @@ from rota.client.command_replies import Exchange, NotReplied
 from rota.protocol.scripts import ScriptCall
 from rota.protocol.store import BATCH, Store
 from rota.protocol.views import TaskState
+from rota.server.address import NO_ACCESS
 from rota.server.endpoint import UrlEndpoint
 from support.faulty_link import FaultyLink
 from support.protocol import Fleet
@@ -180,7 +181,7 @@ def test_each_command_gets_its_reply_even_if_the_next_is_packed_slowly(link: Fau
         yield third
 
     async def program() -> None:
-        pool = AioPool(UrlEndpoint(link.url), TIMEOUT_SECONDS)
+        pool = AioPool(UrlEndpoint(link.url, NO_ACCESS, "{x}:tasks"), TIMEOUT_SECONDS)
         line = await pool.ready(Exchange([], None, time.monotonic() + TIMEOUT_SECONDS))
         link.silence(replies=True)
         answers = await pool.exchange(line, Exchange(slow(), None, time.monotonic() + 0.1))

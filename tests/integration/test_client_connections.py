@@ -21,7 +21,7 @@ from rota.protocol.new_tasks import NewTask
 from rota.protocol.scripts import ScriptCall
 from rota.protocol.store import BATCH, Store
 from rota.protocol.wire import command, pack
-from rota.server.address import Address, parse_address
+from rota.server.address import NO_ACCESS, Address, parse_address
 from rota.server.connection import Connection
 from rota.server.endpoint import UrlEndpoint
 from rota.server.session import Session
@@ -278,7 +278,7 @@ def test_client_and_fleet_parse_a_url_the_same_way(
     tcp = server.url.replace("redis://", f"redis://{credentials}").rpartition("/")[0] + "/3"
     for url in (tcp, f"unix://{credentials}{server.socket_path}?db=3"):
         ours = client_info(parse_address(url))
-        pool = ClientPool(UrlEndpoint(url), 5.0)
+        pool = ClientPool(UrlEndpoint(url, NO_ACCESS, "{x}:tasks"), 5.0)
         with borrowed(pool) as connection:
             theirs = fields(connection.execute(command((pack(("CLIENT", "INFO")),))))
         pool.close()

@@ -59,7 +59,7 @@ def connections(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def _echo(text: bytes, argument: str) -> ScriptCall[Any]:
     sha = hashlib.sha1(text).hexdigest().encode()
-    return ScriptCall(Script("echo", text, sha), "{x}:k", pack((argument,)), list)
+    return ScriptCall(Script("echo", text, sha), ("{x}:k",), pack((argument,)), list)
 
 
 def test_an_unknown_script_is_sent_as_text_once(server: Server, redis_client: Redis) -> None:

@@ -12,6 +12,7 @@ import pytest
 from rota.client.command_replies import Exchange, NotReplied, Replied
 from rota.client.timed_connections import ClientPool
 from rota.protocol.store import Store
+from rota.server.address import NO_ACCESS
 from rota.server.endpoint import UrlEndpoint
 from rota.server.session import Confirmation
 
@@ -71,7 +72,7 @@ def test_a_confirmation_counts_only_for_calls_on_the_same_connection(
 ) -> None:
     scripted.ends = ends
     commands = [Store("test").pause(queue) for queue in ("a", "b")]
-    pool = ClientPool(UrlEndpoint(f"redis://127.0.0.1:{scripted.server_address[1]}"), 5.0)
+    pool = ClientPool(UrlEndpoint(f"redis://127.0.0.1:{scripted.server_address[1]}", NO_ACCESS, "{x}:tasks"), 5.0)
     # Without this call, the connection would be new, and on a new connection the pool sends scripts as text.
     pool.exchange(Exchange(commands[:1], None, time.monotonic() + 5))
     answers = pool.exchange(Exchange(commands, WAIT, time.monotonic() + 5))

@@ -11,7 +11,7 @@ import redis
 
 import rota
 from rota.protocol.keys import Keys
-from rota.server.address import parse_address
+from rota.server.address import Topology, parse_address
 from rota.server.connection import Connection
 from rota_supervisor.acl_roles import AclRole, commands_of_adoption, needed_commands
 from rota_supervisor.cli.audit_verb import find_strays
@@ -20,7 +20,7 @@ from rota_supervisor.exits import Failure
 from rota_supervisor.server_check import check_server, faults_of_permissions, forbidden_commands
 from support.servers import Server
 
-NEEDED = needed_commands(AclRole.FLEET, "wait", failover=True)
+NEEDED = needed_commands(AclRole.FLEET, "wait", Topology.SENTINEL)
 
 
 @pytest.fixture(name="connection")
@@ -57,9 +57,9 @@ def test_each_missing_command_is_named(connection: Connection, redis_client: "re
 
 
 def test_permission_for_wait_and_role_is_needed_only_if_settings_use_them() -> None:
-    plain = set(needed_commands(AclRole.FLEET, "none", failover=False))
+    plain = set(needed_commands(AclRole.FLEET, "none", Topology.SINGLE))
     assert not plain & {"WAIT", "WAITAOF", "ROLE"}
-    assert set(needed_commands(AclRole.FLEET, "waitaof", failover=True)) - plain == {"WAITAOF", "ROLE"}
+    assert set(needed_commands(AclRole.FLEET, "waitaof", Topology.SENTINEL)) - plain == {"WAITAOF", "ROLE"}
 
 
 def test_all_missing_commands_are_reported_with_the_acl_rule(

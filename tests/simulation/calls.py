@@ -38,7 +38,7 @@ class Call(ScriptCall[T]):
 
 
 def _call(execute: Callable[[Server], T]) -> Call[T]:
-    return Call(_NO_SCRIPT, "", NOTHING, _parse_nothing, execute)
+    return Call(_NO_SCRIPT, (), NOTHING, _parse_nothing, execute)
 
 
 def _parse_nothing(raw: Any) -> Any:

@@ -7,6 +7,7 @@ from typing import Any, Final, cast
 
 import redis
 
+from rota.server.address import Topology
 from rota_supervisor.acl_roles import AclRole, rules_of
 
 PASSWORD: Final = "secret"
@@ -25,8 +26,9 @@ def user_lines() -> list[str]:
 
 
 def rules_for(role: AclRole) -> list[str]:
-    """Return the rules for ACL SETUSER that grant this role in all namespaces."""
-    return rules_of(role, _NAMESPACES, "wait", failover=True, adopted=[_ANY_KEY])
+    """Return the rules for ACL SETUSER that grant this role in all namespaces, with sentinels and in a cluster."""
+    of_each = (rules_of(role, _NAMESPACES, "wait", each, [_ANY_KEY]) for each in (Topology.SENTINEL, Topology.CLUSTER))
+    return list(dict.fromkeys(rule for rules in of_each for rule in rules))
 
 
 def as_user(url: str, role: AclRole) -> str:

@@ -58,7 +58,7 @@ class TimedFleet(Fleet):
         self.clock_us += 1
         self.scripts_run.append(command.script.name)
         command = replace(command, script=on_the_test_clock(command.script))
-        set_clock: ScriptCall[Any] = ScriptCall(self._set_clock, self.keys.tasks, pack((self.clock_us,)), text_of)
+        set_clock: ScriptCall[Any] = ScriptCall(self._set_clock, (self.keys.tasks,), pack((self.clock_us,)), text_of)
         # The commands are sent in one exchange, because the model test spends half of its time waiting for the server.
         self._connection.send(set_clock.by_text() + command.by_sha())
         self._connection.receive()

@@ -19,6 +19,7 @@ from rota.server.logins import Login, LoginUnknown, ProvidedLogins, ProviderFaul
 from rota.server.server_errors import error_of_reply
 from rota.tasks.fleet_settings import ClientSettings
 
+KEY = "{shop}:tasks"
 NOW = 1000.0
 UNIX_NOW = 1_700_000_000.0
 SECRET = "hunter2"
@@ -159,7 +160,7 @@ class Kept:
 def test_a_connection_is_replaced_when_its_password_expires_soon(clock: list[float]) -> None:
     login = Login("shop", "word", NOW, NOW + 100)
     kept = Kept(login)
-    renewal = address_with("redis://here", ServerAccess(logins=kept)).renewal_of(login)
+    renewal = address_with("redis://here", ServerAccess(logins=kept), KEY).renewal_of(login)
     assert renewal is not None
     kept.login = Login("shop", "next", NOW + 80, NOW + 180)
     due = []
@@ -172,8 +173,8 @@ def test_a_connection_is_replaced_when_its_password_expires_soon(clock: list[flo
 
 def test_a_connection_with_an_unlimited_password_is_never_replaced() -> None:
     logins_without_end = ServerAccess(logins=Kept(Login("shop", "word")))
-    assert address_with("redis://here", logins_without_end).renewal_of(Login("shop", "word")) is None
-    assert address_with("redis://here", ServerAccess()).renewal_of(Login("", "")) is None
+    assert address_with("redis://here", logins_without_end, KEY).renewal_of(Login("shop", "word")) is None
+    assert address_with("redis://here", ServerAccess(), KEY).renewal_of(Login("", "")) is None
     assert not Connection.__new__(Connection).is_to_renew
 
 
@@ -193,18 +194,18 @@ def test_a_valid_password_is_kept_if_the_provider_fails(clock: list[float], monk
 
 def test_only_a_login_that_redis_refused_is_replaced() -> None:
     provided = logins_of(lambda: ("shop", "word"))
-    address = address_with("redis://here", ServerAccess(logins=provided))
+    address = address_with("redis://here", ServerAccess(logins=provided), KEY)
     address.login()
     address.login()
     assert not address.has_other_login(error_of_reply("NOPERM no"))
     assert address.has_other_login(error_of_reply("WRONGPASS no"))
-    assert not address_with("redis://here", ServerAccess()).has_other_login(error_of_reply("WRONGPASS no"))
+    assert not address_with("redis://here", ServerAccess(), KEY).has_other_login(error_of_reply("WRONGPASS no"))
 
 
 def test_a_url_with_a_password_and_a_provider_are_refused() -> None:
     access = ServerAccess(logins=logins_of("shop:login"))
     with pytest.raises(ValueError, match=r"redis://:\*\*\*@here' contains a user or a password") as told:
-        address_with(f"redis://:{SECRET}@here", access)
+        address_with(f"redis://:{SECRET}@here", access, KEY)
     assert SECRET not in str(told.value)
 
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from rota.server.address import Address, Query, ReplyOrError, parse_address, search
+from rota.server.address import Address, parse_address
+from rota.server.primary_search import Query, ReplyOrError, search
 from rota.server.server_errors import ConnectionLost, Refused, ServerError
 
 URL = "redis+sentinel://me:secret@one:1,two:2,three:3/shop/4?sentinel_username=guard&sentinel_password=open"

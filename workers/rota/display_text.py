@@ -40,12 +40,15 @@ _ONE_SERVER: Final = re.compile(rf"(?:{_HOST})?(?:{_DATABASE})?{_OPTIONS}:?", re
 _SENTINELS: Final = re.compile(
     rf"(?:{_HOST}(?:,{_HOST})*(?:/[\w.-]*(?=[/?#]|\Z))?(?:{_DATABASE})?{_OPTIONS})?[:,]?", re.IGNORECASE
 )
+_NODES: Final = re.compile(rf"(?:{_HOST}(?:,{_HOST})*(?:{_DATABASE})?{_OPTIONS})?[:,]?", re.IGNORECASE)
 _SOCKET: Final = re.compile(rf"(?:/[^?#]*{_OPTIONS})?")
 _REST: Final = {
     "redis": _ONE_SERVER,
     "rediss": _ONE_SERVER,
     "redis+sentinel": _SENTINELS,
     "rediss+sentinel": _SENTINELS,
+    "redis+cluster": _NODES,
+    "rediss+cluster": _NODES,
     "unix": _SOCKET,
 }
 # A URL whose "://" is missing or incomplete. Only a scheme, a local host, a port and a database are recognized.

@@ -15,7 +15,7 @@ from rota.server.server_errors import Refused
 from rota_supervisor.acl_roles import AclRole, rules_of, rules_on_sentinels
 from rota_supervisor.cli import command, output
 from rota_supervisor.config.model import Config
-from rota_supervisor.config.resolution import has_sentinels
+from rota_supervisor.config.resolution import topology_of
 from rota_supervisor.exits import ExitCode, Failure
 
 _PLACEHOLDER: Final = ">PASSWORD"
@@ -87,14 +87,14 @@ def users_of(
     the namespace.
     """
     before = f"{config.namespace}-" if prefix is None else prefix
-    failover = has_sentinels(config)
+    topology = topology_of(config)
     return [
         AclUser(
             role,
             f"{before}{role}",
             rules_on_sentinels()
             if on_sentinels
-            else rules_of(role, config.namespace, config.durability, failover=failover, adopted=config.adopt),
+            else rules_of(role, config.namespace, config.durability, topology, config.adopt),
         )
         for role in roles
     ]

@@ -14,6 +14,7 @@ from rota.protocol.replies import LegacySource
 from rota.protocol.signatures import SigningSettings
 from rota.protocol.tiers import Domain, QueueCondition, QueueShare, domain_of, text_of_hours
 from rota.schedules.schedule import CronRule, EveryRule, Rule, Schedule
+from rota.server.address import Topology, parse_address
 from rota.server.connection import LONG_PARK_SECONDS, PARK_SECONDS
 from rota.tasks.options import NO_RATE, parse_rate
 from rota_supervisor.config.conditions import check_chunk, intervals, parse_hours
@@ -168,9 +169,9 @@ def server_settings(config: Config) -> ServerSettings:
     return ServerSettings(**by_name(ServerSettings, config))
 
 
-def has_sentinels(config: Config) -> bool:
-    """Whether the address of the server is obtained from Redis Sentinels."""
-    return "+sentinel" in server_settings(config).redis_url.partition("://")[0]
+def topology_of(config: Config) -> Topology:
+    """Return how redis_url names the server, which must be a valid URL."""
+    return parse_address(config.redis_url).topology
 
 
 def signing_settings(config: Config) -> SigningSettings:

@@ -18,7 +18,7 @@ from rota.protocol.wire import text_of
 from rota.server.connection import Connection
 from rota.server.server_errors import Refused
 from rota_supervisor.config.model import Config
-from rota_supervisor.config.resolution import has_sentinels
+from rota_supervisor.config.resolution import topology_of
 from rota_supervisor.doctor.machine_reader import may_have_huge_pages
 from rota_supervisor.doctor.readings import LatencyEvent, ServerReading, Unread
 from rota_supervisor.exits import Failure
@@ -68,7 +68,9 @@ def read_server(connection: Connection, config: Config, unread: list[Unread]) ->
     return ServerReading(
         info,
         settings,
-        warnings=tuple(warnings_of_durability(info | settings, config.durability, failover=has_sentinels(config))),
+        warnings=tuple(
+            warnings_of_durability(info | settings, config.durability, failover=topology_of(config).has_failover)
+        ),
         round_trips=clock.round_trips,
         at=clock.at,
         clock_offset_seconds=clock.offset_seconds,

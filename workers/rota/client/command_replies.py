@@ -6,6 +6,7 @@ the command was not carried out), or the command was sent and no reply came.
 """
 
 import inspect
+import time
 import warnings
 from asyncio.events import _get_running_loop
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar, assert_never
 
+from rota.durations import Backoff
 from rota.errors import (
     BlockingCall,
     RotaError,
@@ -43,6 +45,8 @@ if TYPE_CHECKING:
     from rota.client.aio.handles import AsyncHandle
     from rota.client.blocking.handles import Handle
 
+_FIRST_PAUSE_SECONDS: Final = 0.01
+_LONGEST_PAUSE_SECONDS: Final = 0.25
 _DENIALS: Final = ("noperm", "noauth", "wrongpass")
 # The texts with which Valkey and Redis report that a script lacks a permission.
 _IN_SCRIPTS: Final = ("ACL failure in script", "The user executing the script can't")
@@ -257,6 +261,7 @@ class NotAccepted:
     """The server replied that it did not carry out the command."""
 
     error: Unavailable
+    is_redirected: bool = False  # whether a cluster will carry it out when it is sent again
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,6 +292,30 @@ class Exchange(NamedTuple, Generic[T]):
     # The share of the time after connecting that may be spent on waiting for replies. The rest is left for sending the
     # commands again.
     share: float = WHOLE
+
+
+class Redirections:
+    """Decides which commands of an exchange are sent again because a cluster redirected them, and when. This happens
+    while the slot of the namespace is moved to another node, and after that or after a failover."""
+
+    def __init__(self, exchange: Exchange[Any], *, has_failover: bool) -> None:
+        """`has_failover` is whether the next connection may go to another server."""
+        self._deadline = exchange.deadline
+        self._has_failover = has_failover
+        self._backoff = Backoff(_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS)
+
+    def pause_before(self, replies: Sequence[Reply[Any]]) -> float | None:
+        """Return for how many seconds to wait before the redirected commands are sent again, or None if none is to be
+        sent."""
+        if not self._has_failover or not redirected(replies):
+            return None
+        seconds = self._backoff.next_seconds()
+        return seconds if time.monotonic() + seconds < self._deadline else None
+
+
+def redirected(replies: Sequence[Reply[Any]]) -> list[int]:
+    """Return the positions of the commands that a cluster redirected."""
+    return [n for n, reply in enumerate(replies) if isinstance(reply, NotAccepted) and reply.is_redirected]
 
 
 def value_of(reply: Reply[T], ids: Sequence[str] = ()) -> T:
@@ -329,7 +358,7 @@ class ReplyReader:
                 ServerFull(f"{full}: raise the server's maxmemory, or let the fleet process the waiting tasks")
             )
         if raw.is_reply:
-            return NotAccepted(unavailable(f"{self._shown} refused: {self._why(raw)}", raw))
+            return NotAccepted(unavailable(f"{self._shown} refused: {self._why(raw)}", raw), raw.is_redirection)
         return NotReplied(f"{self._shown} did not reply: {raw}")
 
     def confirmed(self, replies: list[Reply[T]], wanted: Confirmation, raw: object) -> list[Reply[T]]:

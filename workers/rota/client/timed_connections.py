@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
-from rota.client.command_replies import Exchange, Reply, ReplyReader, unavailable
+from rota.client.command_replies import Exchange, Redirections, Reply, ReplyReader, redirected, unavailable
 from rota.errors import Unavailable
 from rota.protocol.scripts import ScriptCall
 from rota.protocol.store import BATCH
@@ -220,11 +220,25 @@ class ClientPool:
         self._tried: Confirmation | None = None
 
     def exchange(self, exchange: Exchange[T]) -> list[Reply[T]]:
-        """Send all commands, and return one reply for each.
+        """Send all commands, and return one reply for each. Commands that a cluster redirects are sent again until the
+        deadline.
 
         Raises Unavailable, before anything is sent, if there is no connection or if the exchange needs a confirmation
         that this server cannot give.
         """
+        sent, replies = self._exchange_once(exchange)
+        redirections = Redirections(exchange, has_failover=self.endpoint.has_failover)
+        while (seconds := redirections.pause_before(replies)) is not None:
+            time.sleep(seconds)
+            again = redirected(replies)
+            with suppress(Unavailable):  # no node has the slot yet
+                _, repeated = self._exchange_once(exchange._replace(commands=[sent[n] for n in again]))
+                for n, reply in zip(again, repeated, strict=True):
+                    replies[n] = reply
+        return replies
+
+    def _exchange_once(self, exchange: Exchange[T]) -> tuple[list[ScriptCall[T]], list[Reply[T]]]:
+        """Send all commands, and return them with one reply for each."""
         commands, confirmation, deadline, share = exchange
         pack = ScriptCall.by_sha
         tail = b""
@@ -257,7 +271,9 @@ class ClientPool:
             self._keep(connection)
         confirmed = None if confirmation is None else raw.pop()
         replies = [self._reader.read(command, each) for command, each in zip(sent, raw, strict=True)]
-        return replies if confirmation is None else self._reader.confirmed(replies, confirmation, confirmed)
+        if confirmation is not None:
+            replies = self._reader.confirmed(replies, confirmation, confirmed)
+        return sent, replies
 
     def close(self) -> None:
         """Close all connections. This may be called more than once. The next use of the pool opens new connections."""

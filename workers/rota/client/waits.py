@@ -287,7 +287,7 @@ def _in_list(command: ScriptCall[Room]) -> ScriptCall[WaitResults]:
         room = command.parse(raw)
         return [room if room.has_come else None]
 
-    return ScriptCall(command.script, command.key, command.args, parse)
+    return ScriptCall(command.script, command.keys, command.args, parse)
 
 
 def results_in(reply: Reply[WaitResults]) -> WaitResults:

@@ -8,8 +8,11 @@ own name if that name is in the tiers, and otherwise under the longest pattern t
 therefore served in the same tier in every pool. The scripts match names in the same way; see
 rota/lua/shared/matching.lua.
 
-A script is given only one key, the `tasks` hash (KEYS[1]), and computes all other keys from its prefix. All keys of a
-namespace share the hash tag `{namespace}`, so the computed keys are on the same shard as the given key.
+A script declares two keys: the `tasks` hash (KEYS[1]), and `absent` (KEYS[2]), which never exists. It computes all
+other keys from the prefix of KEYS[1]. All keys of a namespace share the hash tag `{namespace}`, so in a cluster they
+are in the same slot. While a slot is being moved to another node, its old node has only some of the keys, and a script
+that needed one of the others would fail in the middle. But the node refuses a command in advance if one of the declared
+keys is missing. Because `absent` is always missing, the node refuses every script until the slot has moved.
 """
 
 import re
@@ -101,6 +104,7 @@ class Keys:
     namespace: str
 
     tasks = _Single("tasks")
+    absent = _Single("absent")
     delayed = _Single("delayed")
     tickets = _Single("tickets")
     former = _Single("former")

@@ -159,27 +159,27 @@ def time_or_none(raw: Raw) -> int | None:
     return int(raw) if raw else None
 
 
-@lru_cache(maxsize=256)  # a process has one key per namespace, and one script per transition
-def _opening(sha: bytes, key: str) -> Packed:
-    return pack(("EVALSHA", sha, 1, key))
+@lru_cache(maxsize=256)  # a process has two keys per namespace, and one script per transition
+def _opening(sha: bytes, keys: tuple[str, ...]) -> Packed:
+    return pack(("EVALSHA", sha, len(keys), *keys))
 
 
 @dataclass(frozen=True, slots=True)
 class ScriptCall(Generic[T]):
-    """One call of one script: its arguments and the parser of its reply."""
+    """One call of one script: its declared keys, its arguments, and the parser of its reply."""
 
     script: Script
-    key: str
+    keys: tuple[str, ...]
     args: Packed
     parse: Callable[[Raw], T]
 
     def by_sha(self) -> bytes:
         """Return EVALSHA in wire form. The server replies NOSCRIPT if it does not know the script."""
-        return command((_opening(self.script.sha, self.key), self.args))
+        return command((_opening(self.script.sha, self.keys), self.args))
 
     def by_text(self) -> bytes:
         """Return EVAL in wire form, to send after NOSCRIPT. The server then caches the script too."""
-        return command((pack(("EVAL", self.script.text, 1, self.key)), self.args))
+        return command((pack(("EVAL", self.script.text, len(self.keys), *self.keys)), self.args))
 
 
 class Transitions:
@@ -188,9 +188,10 @@ class Transitions:
 
     def __init__(self, namespace: str) -> None:
         self.keys = Keys(namespace)
+        self._declared = (self.keys.tasks, self.keys.absent)
 
     def _call(self, name: str, args: Packed, parse: Callable[[Raw], T]) -> ScriptCall[T]:
-        return ScriptCall(load_script(name), self.keys.tasks, args, parse)
+        return ScriptCall(load_script(name), self._declared, args, parse)
 
 
 class RunCall(Protocol):

@@ -1,47 +1,46 @@
-"""The address of the server: the parser of Redis URLs, and the search for the primary with the help of sentinels. This
-module does no I/O.
+"""The address of the server: the parser of Redis URLs. This module does no I/O.
 
-1. The sentinels are queried one after another for the address of the service. A sentinel that does not reply in time is
-   skipped.
-2. The server at that address is queried for its ROLE, because the sentinel may not know yet that the server was demoted
-   or has died.
-3. The first server that reports the role of a primary is used. If there is none, the error message contains the reply
-   of each sentinel.
-
-No result is cached. Each new connection searches again, so even the first connection after a failover goes to the new
-primary. The protocol follows Redis's "Guidelines for Redis clients with support for Redis Sentinel".
+A URL names one server, the sentinels that know the primary of a service, or nodes of a Redis Cluster. In the last two
+cases, each new connection first searches for the server (`rota.server.primary_search`).
 """
 
-import contextlib
 import math
 import re
-from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
 from rota.child.child_settings import ServerSettings
 from rota.display_text import HIDDEN, redact
 from rota.display_text import OPTIONS as OPTIONS_OF_CLIENTS
-from rota.protocol.wire import Arg
+from rota.protocol.keys import Keys
 from rota.server.logins import SETTING, Login, Logins, Renewal, fleet_login, logins_of
-from rota.server.server_errors import REASON_SENTINEL, ConnectionLost, Refused, ServerError
+from rota.server.server_errors import ServerError
 from rota.url_logins import without_login
 
 DEFAULT_PORT: Final = 6379
 DEFAULT_SENTINEL_PORT: Final = 26379
 SCHEMES: Final = ("redis", "rediss", "unix")
-# The time to connect to a sentinel and to get its reply. If it has passed, the next sentinel is queried.
-SENTINEL_SECONDS: Final = 1.0
+# The time to connect to a sentinel or to a node of a cluster, and to get its reply. If it has passed, the next one is
+# queried.
+GUIDE_SECONDS: Final = 1.0
 # Time limit for a connection to the primary, short because its host may be down during a failover.
 PRIMARY_SECONDS: Final = 2.0
 _SENTINEL_OPTIONS: Final = frozenset({"db", "sentinel_username", "sentinel_password"})
-# The groups are the scheme, credentials, hosts, path and options. urlsplit cannot parse such a URL, because it rejects
-# a list of hosts with an IPv6 address.
-_SENTINEL_URL: Final = re.compile(
-    r"(rediss?)\+sentinel://(?:([^/?#]*)@)?([^/?#]*)([^?#]*)(?:\?([^#]*))?(#.*)?", re.IGNORECASE | re.DOTALL
+_OPTIONS_OF_SENTINELS: Final = (
+    "the options are db, and sentinel_username and sentinel_password for sentinels that require a login"
 )
+_NO_OPTIONS: Final = (
+    "a URL of a cluster may contain only user, password and nodes, as in redis+cluster://one:6379,two:6379"
+)
+# The groups are the scheme, the kind, credentials, hosts, path, options and fragment. urlsplit cannot parse such a URL,
+# because it rejects a list of hosts with an IPv6 address.
+_URL_OF_SEVERAL: Final = re.compile(
+    r"(rediss?)\+(sentinel|cluster)://(?:([^/?#]*)@)?([^/?#]*)([^?#]*)(?:\?([^#]*))?(#.*)?", re.IGNORECASE | re.DOTALL
+)
+HostAndPort = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +67,43 @@ class ServerAccess:
 NO_ACCESS: Final = ServerAccess()
 
 
+class Topology(StrEnum):
+    """How a URL names the server."""
+
+    SINGLE = "single"  # it names the server itself
+    SENTINEL = "sentinel"  # it names sentinels, which know the primary
+    CLUSTER = "cluster"  # it names nodes of a Redis Cluster, which know the primary that has the namespace's slot
+
+    @property
+    def has_failover(self) -> bool:
+        """Whether another server can take over, so that each new connection begins with a search for the primary."""
+        return self is not Topology.SINGLE
+
+
 @dataclass(frozen=True, slots=True)
 class Sentinels:
     """The sentinels that can be queried for the primary of a service."""
 
     service: str
-    addresses: tuple[tuple[str, int], ...]  # host and port of each sentinel
+    addresses: tuple[HostAndPort, ...]
     username: str = ""  # user for the sentinels themselves, not for the server
     password: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """The nodes of a Redis Cluster that can be queried for the primary that has the hash slot of a key."""
+
+    addresses: tuple[HostAndPort, ...]  # the nodes in the URL
+    key: str  # a key of the namespace, all of whose keys are in one slot; "" if only the URL is to be checked
+    # All nodes that the cluster named at the last search. They are queried too, because all nodes in the URL may have
+    # been replaced since the process started.
+    known: list[HostAndPort] = field(default_factory=list, repr=False, compare=False)
+
+    @property
+    def candidates(self) -> tuple[HostAndPort, ...]:
+        """The nodes to query, in this order."""
+        return tuple(dict.fromkeys((*self.addresses, *self.known)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +111,8 @@ class Address:
     """The address and the credentials of a server. Its repr has no password. If `logins` is set, it replaces the user
     and the password.
 
-    If `sentinels` is set, `host` and `port` are not used, because each connection queries the sentinels for the host
-    and port of the primary (see `search`).
+    If `sentinels` or `cluster` is set, `host` and `port` are not used, because each connection searches for the host
+    and port of the primary (see `primary_search`).
     """
 
     host: str = "127.0.0.1"
@@ -95,18 +123,30 @@ class Address:
     username: str = ""  # the user, or "" for the default user of the server
     password: str = field(default="", repr=False)
     sentinels: Sentinels | None = None  # if set, the sentinels are queried for host and port
+    cluster: Cluster | None = None  # if set, the nodes of the cluster are queried for host and port
     tls_files: TlsFiles = NO_TLS_FILES
     logins: Logins | None = None  # if set, the source of the user and the password, instead of the fields above
 
     @property
+    def topology(self) -> Topology:
+        """How the server is named."""
+        if self.cluster is not None:
+            return Topology.CLUSTER
+        return Topology.SINGLE if self.sentinels is None else Topology.SENTINEL
+
+    @property
     def has_failover(self) -> bool:
-        """Whether another server can take over, so that each new connection begins with a `search` for the primary."""
-        return self.sentinels is not None
+        """Whether another server can take over, as in `Topology.has_failover`."""
+        return self.topology.has_failover
 
     @property
     def search_seconds(self) -> float:
         """The longest time that the search for the primary can take, in seconds, or 0 if there is no search."""
-        return 0.0 if self.sentinels is None else len(self.sentinels.addresses) * (SENTINEL_SECONDS + PRIMARY_SECONDS)
+        if self.cluster is not None:
+            guides = len(self.cluster.candidates)
+        else:
+            guides = 0 if self.sentinels is None else len(self.sentinels.addresses)
+        return guides * (GUIDE_SECONDS + PRIMARY_SECONDS)
 
     @property
     def kept_login(self) -> Login | None:
@@ -132,6 +172,8 @@ class Address:
         """The text of the address for messages."""
         if self.sentinels is not None:
             return f"the primary of {self.sentinels.service!r}"
+        if self.cluster is not None:
+            return f"the cluster of {shown_address(*self.cluster.addresses[0])}"
         return self.path or shown_address(self.host, self.port)
 
 
@@ -141,12 +183,14 @@ def shown_address(host: str, port: int) -> str:
 
 
 @lru_cache(maxsize=8)  # the zygote parses the URL and its workers share the result, which saves 0.2 MB in each of them
-def parse_address(url: str, tls_files: TlsFiles = NO_TLS_FILES) -> Address:
-    """Parse a URL: `redis://`, `rediss://`, `unix://`, `redis+sentinel://` or `rediss+sentinel://`.
+def parse_address(url: str, tls_files: TlsFiles = NO_TLS_FILES, key: str = "") -> Address:
+    """Parse a URL: `redis://`, `rediss://`, `unix://`, or `redis+sentinel://`, `redis+cluster://` and the same with
+    `rediss`.
 
     The database is the path (with sentinels, the part after the service), or `?db=N`. The only other valid options are
     the credentials for sentinels. Any further option is rejected, because a URL must have the same effect for every
-    connection of a fleet and of its producers.
+    connection of a fleet and of its producers. `key` is any key of the namespace, by which a connection to a cluster
+    finds its node.
 
     Raises ValueError, with the password redacted, if the URL is not valid, and TypeError if it is not a text.
     """
@@ -155,9 +199,9 @@ def parse_address(url: str, tls_files: TlsFiles = NO_TLS_FILES) -> Address:
             f"redis_url must be a URL, for example redis://localhost:6379/0, got {type(url).__name__}; "
             "to use your own Redis client, pass redis=..."
         )
-    behind_sentinels = _SENTINEL_URL.fullmatch(url)
+    several = _URL_OF_SEVERAL.fullmatch(url)
     try:
-        found = _of_one_server(url) if behind_sentinels is None else _of_sentinels(behind_sentinels)
+        found = _of_one_server(url) if several is None else _of_several(several, key)
     except ValueError as error:
         shown = redact(url) if url else ""
         named = "the value, which is not shown because it may be a password," if shown == HIDDEN else repr(shown)
@@ -166,10 +210,10 @@ def parse_address(url: str, tls_files: TlsFiles = NO_TLS_FILES) -> Address:
     return replace(found, tls_files=tls_files)
 
 
-def address_with(url: str, access: ServerAccess) -> Address:
-    """Return the address for a URL and the access settings. Raises the same errors as `parse_address`, and ValueError
-    if both the URL and `access` contain a user or a password."""
-    address = parse_address(url, access.tls_files)
+def address_with(url: str, access: ServerAccess, key: str) -> Address:
+    """Return the address for a URL and the access settings. `key` is any key of the namespace. Raises the same errors
+    as `parse_address`, and ValueError if both the URL and `access` contain a user or a password."""
+    address = parse_address(url, access.tls_files, key)
     if access.logins is None:
         return address
     if address.username or address.password:
@@ -185,10 +229,11 @@ def address_of(server: ServerSettings) -> Address:
     In a process of that fleet, the login that the master shares replaces the one in the URL.
     """
     files = TlsFiles(server.redis_tls_ca, server.redis_tls_cert, server.redis_tls_key)
+    key = Keys(server.namespace).tasks
     shared = fleet_login.shared
     if shared is None:
-        return address_with(server.redis_url, ServerAccess(files, logins_of(server.redis_credentials)))
-    return address_with(without_login(server.redis_url), ServerAccess(files, shared))
+        return address_with(server.redis_url, ServerAccess(files, logins_of(server.redis_credentials)), key)
+    return address_with(without_login(server.redis_url), ServerAccess(files, shared), key)
 
 
 def _check_files(files: TlsFiles, *, tls: bool) -> None:
@@ -208,7 +253,7 @@ def _of_one_server(url: str) -> Address:
     if parts.scheme not in SCHEMES or "://" not in url:
         raise ValueError(
             "is not a Redis URL: a Redis URL begins with redis://, rediss:// or unix://, "
-            "or with redis+sentinel:// to query sentinels for the primary"
+            "with redis+sentinel:// to query sentinels for the primary, or with redis+cluster:// for a Redis Cluster"
         )
     url_parts = "host, port, user, password and database, as in redis://user:password@host:6379/0"
     allowed = f"a URL may contain only {url_parts}"
@@ -251,35 +296,51 @@ def _split(url: str) -> SplitResult:
         ) from None
 
 
-def _of_sentinels(found: re.Match[str]) -> Address:
-    scheme, credentials, hosts, path, options, fragment = (part or "" for part in found.groups())
-    allowed = "the options are db, and sentinel_username and sentinel_password for sentinels that require a login"
-    query = _options(options, fragment, _SENTINEL_OPTIONS, allowed)
+def _of_several(found: re.Match[str], key: str) -> Address:
+    scheme, kind, credentials, hosts, path, options, fragment = (part or "" for part in found.groups())
+    username, _, password = credentials.partition(":")
+    known = Address(
+        host="",
+        port=0,
+        tls=scheme.lower() == "rediss",
+        username=unquote(username),
+        password=unquote(password),
+    )
+    if kind.lower() == "cluster":
+        return _in_cluster(known, hosts, path, _options(options, fragment, frozenset({"db"}), _NO_OPTIONS), key)
+    return _behind_sentinels(known, hosts, path, _options(options, fragment, _SENTINEL_OPTIONS, _OPTIONS_OF_SENTINELS))
+
+
+def _behind_sentinels(known: Address, hosts: str, path: str, options: dict[str, str]) -> Address:
     service, _, database = path.strip("/").partition("/")
     if not service:
         raise ValueError(
             "names no service: add the name of the service after the sentinels, "
             "as in redis+sentinel://one:26379,two:26379,three:26379/mymaster/0"
         )
-    username, _, password = credentials.partition(":")
     try:
-        addresses = tuple(_host_and_port(member) for member in hosts.split(","))
-        number = _database(query.get("db") or database)
+        addresses = tuple(_host_and_port(member, DEFAULT_SENTINEL_PORT) for member in hosts.split(","))
+        number = _database(options.get("db") or database)
     except ValueError:
         raise ValueError(
             "is not a Redis URL: a sentinel has no host or no port, or the database is not a number "
             "(put an IPv6 address into brackets, as in [::1]:26379)"
         ) from None
-    guards = (query.get(f"sentinel_{name}", "") for name in ("username", "password"))
-    return Address(
-        host="",
-        port=0,
-        tls=scheme.lower() == "rediss",
-        database=number,
-        username=unquote(username),
-        password=unquote(password),
-        sentinels=Sentinels(unquote(service), addresses, *guards),
-    )
+    guards = (options.get(f"sentinel_{name}", "") for name in ("username", "password"))
+    return replace(known, database=number, sentinels=Sentinels(unquote(service), addresses, *guards))
+
+
+def _in_cluster(known: Address, hosts: str, path: str, options: dict[str, str], key: str) -> Address:
+    if (options.get("db") or path.strip("/") or "0") != "0":
+        raise ValueError("names a database, but a cluster has only database 0: end the URL after the nodes")
+    try:
+        addresses = tuple(_host_and_port(member, DEFAULT_PORT) for member in hosts.split(","))
+    except ValueError:
+        raise ValueError(
+            "is not a Redis URL: a node of the cluster has no host or no port, as in redis+cluster://one:6379,two:6379 "
+            "(put an IPv6 address into brackets, as in [::1]:6379)"
+        ) from None
+    return replace(known, cluster=Cluster(addresses, key))
 
 
 def _options(text: str, fragment: str, known: frozenset[str], allowed: str) -> dict[str, str]:
@@ -298,130 +359,8 @@ def _options(text: str, fragment: str, known: frozenset[str], allowed: str) -> d
     return query
 
 
-def _host_and_port(member: str) -> tuple[str, int]:
+def _host_and_port(member: str, default_port: int) -> HostAndPort:
     parts = urlsplit(f"//{member}")
     if not parts.hostname:
         raise ValueError(member)
-    return parts.hostname, parts.port or DEFAULT_SENTINEL_PORT
-
-
-_PORT: Final = re.compile(rb"[0-9]{1,5}")
-_PRIMARY: Final = b"master"
-_MAX_SHOWN: Final = 80  # number of characters to show of a reply that is not valid
-
-
-@dataclass(frozen=True, slots=True)
-class Query:
-    """One query of the search for the primary. The caller connects to `address`, sends `args`, and gives up if there is
-    no connection or no reply within `seconds`."""
-
-    address: Address
-    args: tuple[Arg, ...]
-    seconds: float
-
-
-ReplyOrError = Any
-"""A reply as hiredis returns it, or the ServerError that was raised instead."""
-
-Search = Generator[Query, ReplyOrError, None]
-
-
-def search(address: Address) -> Search:
-    """Yield the queries that find the primary. The caller passes the reply to each query to `send`. The last query is
-    the ROLE command to the primary.
-
-    Raises ConnectionLost if there is no primary, and the error of the primary if the primary refuses the query.
-    """
-    assert address.sentinels is not None
-    sentinels = address.sentinels
-    faults: dict[tuple[str, int], str] = {}  # for each server that a sentinel named, why it is not the primary
-    replies: dict[str, list[str]] = {}  # for each reply, the sentinels that gave it
-    responsive: Address | None = None  # the last sentinel that replied, if any
-    for host_and_port in sentinels.addresses:
-        sentinel = Address(
-            *host_and_port,
-            tls=address.tls,
-            username=sentinels.username,
-            password=sentinels.password,
-            tls_files=address.tls_files,
-        )
-        reply = yield _of_sentinel(sentinel, "GET-MASTER-ADDR-BY-NAME", sentinels.service)
-        if not isinstance(reply, ServerError):
-            responsive = sentinel
-        named = _named_address(reply)
-        if named is None:
-            replies.setdefault(_unusable_reply(reply, sentinel), []).append(sentinel.place)
-            continue
-        if named not in faults:
-            candidate = replace(address, host=named[0], port=named[1], sentinels=None)
-            fault = _fault((yield Query(candidate, ("ROLE",), PRIMARY_SECONDS)), candidate)
-            if not fault:
-                return
-            faults[named] = fault
-        replies.setdefault(f"named {shown_address(*named)} ({faults[named]})", []).append(sentinel.place)
-    more = "" if responsive is None else (yield from _explain(responsive, sentinels.service, known=bool(faults)))
-    details = "; ".join(f"{', '.join(names)} {reply}" for reply, names in replies.items())
-    raise ConnectionLost(
-        f"no sentinel named a usable primary of {sentinels.service!r}: {details}{more}", REASON_SENTINEL
-    )
-
-
-def _explain(sentinel: Address, service: str, *, known: bool) -> Generator[Query, ReplyOrError, str]:
-    # Add details that help the reader of the error message: which services the sentinel knows, or why there is no
-    # failover.
-    if known:
-        reply = yield _of_sentinel(sentinel, "CKQUORUM", service)
-        # A sentinel without a quorum replies with the error NOQUORUM, whose text states what is missing.
-        return f"; {reply}" if isinstance(reply, Refused) else ""
-    reply = yield _of_sentinel(sentinel, "MASTERS")
-    return f"; {sentinel.place} knows {_names(reply)}" if isinstance(reply, list) else ""
-
-
-def _of_sentinel(sentinel: Address, *args: str) -> Query:
-    return Query(sentinel, ("SENTINEL", *args), SENTINEL_SECONDS)
-
-
-def _named_address(reply: ReplyOrError) -> tuple[str, int] | None:
-    # Also return None for an address to which no connection is possible. The sentinel is then skipped, and such an
-    # address never reaches the resolver, which could raise an error.
-    match reply:
-        case [bytes() as host, bytes() as port] if (
-            host and b"\0" not in host and _PORT.fullmatch(port) and int(port) < 1 << 16
-        ):
-            with contextlib.suppress(UnicodeError):
-                name = host.decode()
-                name.encode("idna")
-                return name, int(port)
-    return None
-
-
-def _unusable_reply(reply: ReplyOrError, server: Address) -> str:
-    """Return the words for the error message that describe a sentinel's reply without an address, for example "did not
-    know the service"."""
-    if isinstance(reply, ServerError):
-        return f"gave no address ({_without_address(reply, server)})"
-    return "did not know the service" if reply is None else f"replied {repr(reply)[:_MAX_SHOWN]}"
-
-
-def _without_address(error: ServerError, server: Address) -> str:
-    return str(error).replace(f" to {server.place}:", ":")
-
-
-def _fault(role: ReplyOrError, server: Address) -> str:
-    """Return why a server that gave this reply to ROLE is not the primary, or "" if it is."""
-    match role:
-        case Refused():  # the password or the permissions are wrong, so the other servers would refuse the query too
-            raise role
-        case ServerError():
-            return _without_address(role, server)
-        case [role_name, *_]:
-            return "" if role_name == _PRIMARY else "a replica"
-        case _:
-            return f"which replied without a role: {role!r}"
-
-
-def _names(services: Sequence[object]) -> str:
-    # For each service, the reply contains one flat list of alternating fields and values.
-    pairs = [zip(each[::2], each[1::2], strict=False) for each in services if isinstance(each, list)]
-    names = [next((value for field, value in each if field == b"name"), b"?") for each in pairs]
-    return ", ".join(repr(name.decode(errors="replace")) for name in names if isinstance(name, bytes)) or "no service"
+    return parts.hostname, parts.port or default_port

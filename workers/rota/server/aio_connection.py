@@ -19,8 +19,9 @@ from typing import Any, Final, Protocol, TypeVar, cast
 from rota.protocol.scripts import ScriptCall
 from rota.protocol.wire import Arg, command, pack
 from rota.server import server_errors as errors
-from rota.server.address import Address, Query, search
+from rota.server.address import Address
 from rota.server.logins import Renewal
+from rota.server.primary_search import Query, search
 from rota.server.server_errors import REASON_NETWORK, REASON_PROTOCOL, REASON_SILENT, ConnectionLost, ServerError
 from rota.server.session import NO_REPLY, Session, connection_fault, greeting, greeting_fault, tls_context
 
@@ -185,7 +186,7 @@ class StreamOpener(Protocol):
 
 
 class Opener:
-    """Opens connections to a server, or to the primary that its sentinels name."""
+    """Opens connections to a server, or to the primary that a search finds."""
 
     def __init__(self, address: Address, name: str) -> None:
         self._address = address

@@ -14,10 +14,9 @@ from typing import Any, Final
 
 from rota.server.aio_connection import AioStream, StreamOpener
 from rota.server.connection import Connection, ConnectionOptions
-from rota.server.server_errors import REASON_NETWORK, ConnectionLost, Refused, ServerError
+from rota.server.server_errors import REASON_MOVED, REASON_NETWORK, ConnectionLost, Refused, ServerError
 from rota.server.session import PushMessage, Session
 
-MOVED: Final = "moved"
 _DENIED: Final = frozenset({"AuthenticationError", "AuthorizationError", "NoPermissionError"})
 _GIVE: Final = "pass a Redis client, a ConnectionPool, a RedisCluster, or the result of Sentinel.master_for"
 
@@ -148,11 +147,10 @@ class BorrowedConnection(Connection):
         try:
             while isinstance(reply := receive(), PushMessage):  # with RESP3, a server may send push messages
                 pass
-        except Refused as error:
-            if error.reason != MOVED:
-                raise
-            self._moved()
-            raise ConnectionLost(str(error), MOVED) from None
+        except ConnectionLost as error:
+            if error.reason == REASON_MOVED:
+                self._moved()
+            raise
         return reply
 
 
@@ -218,9 +216,8 @@ class BorrowedStream(AioStream):
     def _give(self, reply: Any) -> None:
         if isinstance(reply, PushMessage):  # with RESP3, a server may send push messages
             return
-        if isinstance(reply, Refused) and reply.reason == MOVED:
+        if isinstance(reply, ConnectionLost) and reply.reason == REASON_MOVED:
             self._moved()
-            reply = ConnectionLost(str(reply), MOVED)
         super()._give(reply)
 
     def _finish(self, why: ServerError) -> None:

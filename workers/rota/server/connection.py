@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from rota.protocol.scripts import ScriptCall
 from rota.protocol.wire import Arg, command, pack
 from rota.server import server_errors as errors
-from rota.server.address import Address, Query, ReplyOrError, search
+from rota.server.address import Address
 from rota.server.logins import Login, Renewal
+from rota.server.primary_search import Query, ReplyOrError, search
 from rota.server.server_errors import REASON_NETWORK, REASON_SILENT, ConnectionLost, ServerError
 from rota.server.session import (
     NO_REPLY,
@@ -222,7 +223,7 @@ def _wanted(error: OSError, otherwise: int) -> int:
 
 
 def connect(address: Address, options: ConnectionOptions) -> Connection:
-    """Return a connection to this server, or to the primary that the sentinels name. Commands on the connection can
+    """Return a connection to this server, or to the primary that a search finds. Commands on the connection can
     write. Raises ServerError if there is no such connection."""
     try:
         return _connect_to_primary(address, options)

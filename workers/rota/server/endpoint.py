@@ -88,13 +88,14 @@ class AioEndpoint(NamedServer, Protocol):
 
 
 class UrlEndpoint:
-    """Opens connections to the server at a URL, or to the primary that its sentinels name."""
+    """Opens connections to the server at a URL, or to the primary that its sentinels or its cluster name."""
 
     keeps: Final = True
 
-    def __init__(self, url: str, access: ServerAccess = NO_ACCESS) -> None:
-        """Parse the URL. Raises ValueError if it is not valid, and TypeError if it is not a text."""
-        self._address = address_with(url, access)
+    def __init__(self, url: str, access: ServerAccess, key: str) -> None:
+        """Parse the URL. `key` is any key of the namespace. Raises ValueError if the URL is not valid, and TypeError if
+        it is not a text."""
+        self._address = address_with(url, access, key)
         self.shown = redact(url)
         self.credentials_in = URL_SETTING if access.logins is None else access.logins.setting
         self.place = self._address.place
@@ -121,7 +122,7 @@ def endpoint_of(url: str | None, access: ServerAccess, redis: RedisClient | None
     """Return the endpoint for a URL or for the application's own client. `key` is any key of the namespace. Raises
     TypeError unless exactly one of the two is given, and the same errors as the constructor of the endpoint."""
     if is_url(url, access, redis):
-        return UrlEndpoint(url, access)
+        return UrlEndpoint(url, access, key)
     from rota.server.borrowed import RedisEndpoint  # noqa: PLC0415 - only applications that pass a client load it
 
     return RedisEndpoint(redis, key)
@@ -130,7 +131,7 @@ def endpoint_of(url: str | None, access: ServerAccess, redis: RedisClient | None
 def aio_endpoint_of(url: str | None, access: ServerAccess, redis: RedisClient | None, key: str) -> AioEndpoint:
     """Return the endpoint for a URL or for the application's own asyncio client, as `endpoint_of` does."""
     if is_url(url, access, redis):
-        return UrlEndpoint(url, access)
+        return UrlEndpoint(url, access, key)
     from rota.server.borrowed import AioRedisEndpoint  # noqa: PLC0415 - only applications that pass a client load it
 
     return AioRedisEndpoint(redis, key)

@@ -17,10 +17,18 @@ REASON_NETWORK: Final = "network"
 REASON_SILENT: Final = "silent"
 REASON_PROTOCOL: Final = "protocol"
 REASON_SENTINEL: Final = "sentinel"
+REASON_CLUSTER: Final = "cluster"
+REASON_MOVED: Final = "moved"
+REASON_ASK: Final = "ask"
+REASON_TRY_AGAIN: Final = "tryagain"
 REASON_CREDENTIALS: Final = "credentials"
 REASON_OTHER: Final = "other"
 
-_OF_CONNECTIONS: Final = (REASON_NETWORK, REASON_SILENT, REASON_PROTOCOL, REASON_SENTINEL, REASON_CREDENTIALS)
+_OF_CONNECTIONS: Final = (
+    *(REASON_NETWORK, REASON_SILENT, REASON_PROTOCOL),
+    *(REASON_SENTINEL, REASON_CLUSTER, REASON_CREDENTIALS),
+)
+_REDIRECTIONS: Final = (REASON_MOVED, REASON_ASK, REASON_TRY_AGAIN, "clusterdown")
 LOCKED: Final = "NOAUTH Authentication required."
 _NOT_LET_IN: Final = ("noauth", "wrongpass")
 _FULL: Final = "ERR max number of clients"
@@ -38,6 +46,12 @@ class ServerError(Exception):
     def refuses_login(self) -> bool:
         """Whether the server refused the user and the password of the connection."""
         return self.reason in _NOT_LET_IN
+
+    @property
+    def is_redirection(self) -> bool:
+        """Whether a node of a cluster refused the command because another node has the slot, or because the slot is
+        being moved. The command was not executed, and will succeed when it is sent again to the right node."""
+        return self.reason in _REDIRECTIONS
 
     @property
     def is_reply(self) -> bool:
@@ -76,12 +90,13 @@ class UnknownScript(Refused):
 _KINDS: Final[dict[str, type[ServerError]]] = {
     # After each of these replies, another server may have taken over, and only a new connection would find that server.
     # READONLY and MASTERDOWN come from a server that is no longer a primary, UNBLOCKED from a server that was demoted
-    # while a command was blocked in it, and NOREPLICAS from a server that is cut off from its replicas.
-    **dict.fromkeys(("READONLY", "UNBLOCKED", "MASTERDOWN", "NOREPLICAS"), ConnectionLost),
-    **dict.fromkeys(
-        ("OOM", "MISCONF", "LOADING", "BUSY", "CLUSTERDOWN", "TRYAGAIN", "NOTREADY", "ROLLBACK"), PushedBack
-    ),
-    **dict.fromkeys(("NOPERM", "NOAUTH", "WRONGPASS", "WRONGTYPE", "MOVED", "ASK", "CROSSSLOT"), Refused),
+    # while a command was blocked in it, and NOREPLICAS from a server that is cut off from its replicas. MOVED and
+    # CLUSTERDOWN come from a node of a cluster that no longer has the slot, or is cut off from the other nodes.
+    **dict.fromkeys(("READONLY", "UNBLOCKED", "MASTERDOWN", "NOREPLICAS", "MOVED", "CLUSTERDOWN"), ConnectionLost),
+    # ASK and TRYAGAIN come from a node of a cluster while the slot is being moved to another node. Rota never follows
+    # ASK, because the other node has only some of the namespace's keys.
+    **dict.fromkeys(("OOM", "MISCONF", "LOADING", "BUSY", "ASK", "TRYAGAIN", "NOTREADY", "ROLLBACK"), PushedBack),
+    **dict.fromkeys(("NOPERM", "NOAUTH", "WRONGPASS", "WRONGTYPE", "CROSSSLOT"), Refused),
     "NOSCRIPT": UnknownScript,
 }
 

@@ -1,12 +1,14 @@
 """The connection of an asyncio client, and the commands that are sent over it. A lost connection is replaced."""
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Iterable
 from typing import Any, Final, TypeVar
 
-from rota.client.command_replies import Exchange, Reply, ReplyReader
+from rota.client.command_replies import Exchange, Redirections, Reply, ReplyReader, redirected
 from rota.client.waits import CLOSED
+from rota.errors import Unavailable
 from rota.protocol.scripts import ScriptCall
 from rota.server.aio_connection import AioStream, too_slow, within
 from rota.server.endpoint import AioEndpoint
@@ -25,6 +27,7 @@ class AioPool:
     def __init__(self, endpoint: AioEndpoint, timeout_seconds: float) -> None:
         """Store the settings. The first use connects."""
         self._opener = endpoint.opener(_NAME)
+        self._has_failover = endpoint.has_failover
         self._seconds = timeout_seconds
         self._reader = ReplyReader(endpoint.shown, endpoint.credentials_in)
         self._stream: AioStream | None = None
@@ -49,8 +52,24 @@ class AioPool:
         return stream
 
     async def exchange(self, stream: AioStream, exchange: Exchange[T]) -> list[Reply[T]]:
-        """Send all commands, and return one reply for each. The first command is sent before this yields to the event
-        loop."""
+        """Send all commands, and return one reply for each. Commands that a cluster redirects are sent again until the
+        deadline. The first command is sent before this yields to the event loop."""
+        sent, replies = await self._exchange_once(stream, exchange)
+        redirections = Redirections(exchange, has_failover=self._has_failover)
+        while (seconds := redirections.pause_before(replies)) is not None:
+            await asyncio.sleep(seconds)
+            again = redirected(replies)
+            rest = exchange._replace(commands=[sent[n] for n in again])
+            with contextlib.suppress(Unavailable):  # no node has the slot yet
+                _, repeated = await self._exchange_once(await self.ready(rest), rest)
+                for n, reply in zip(again, repeated, strict=True):
+                    replies[n] = reply
+        return replies
+
+    async def _exchange_once(
+        self, stream: AioStream, exchange: Exchange[T]
+    ) -> tuple[list[ScriptCall[T]], list[Reply[T]]]:
+        """Send all commands, and return them with one reply for each."""
         seconds = exchange.deadline - time.monotonic()
         give_up_at = time.monotonic() + seconds * exchange.share
         confirmation = None if exchange.confirmation is None else exchange.confirmation.within(seconds)
@@ -71,7 +90,9 @@ class AioPool:
                 raw[n] = each
         confirmed = raw.pop() if tail else None
         replies = [self._reader.read(command, each) for command, each in zip(commands, raw, strict=True)]
-        return replies if confirmation is None else self._reader.confirmed(replies, confirmation, confirmed)
+        if confirmation is not None:
+            replies = self._reader.confirmed(replies, confirmation, confirmed)
+        return commands, replies
 
     def close(self) -> None:
         """Close the connection permanently. This may be called more than once.
