@@ -19,6 +19,8 @@ from rota.server.address import ServerAccess, TlsFiles, Topology, address_of, ad
 from rota.server.connection import Connection, ConnectionOptions, connect
 from rota.server.logins import LoginUnknown, ProviderFault
 from rota.server.server_errors import (
+    REASON_CLUSTER,
+    REASON_MOVED,
     REASON_PROTOCOL,
     REASON_SENTINEL,
     ConnectionLost,
@@ -134,7 +136,7 @@ def faults_of_durability(info: Mapping[str, str], durability: Durability) -> lis
 def faults_of_adoption(info: Mapping[str, str], namespace: str, adopted: Iterable[str]) -> list[str]:
     """Return a fault for each legacy list that the fleet could not adopt from, because a cluster may keep the list on
     another shard than the fleet's keys. A script cannot access two shards."""
-    if info.get("redis_mode", info.get("server_mode")) != "cluster":
+    if not _is_in_cluster(info):
         return []
     elsewhere = [key for key in adopted if f"{{{namespace}}}" not in key]
     needs = f"legacy lists must have the hash tag {{{namespace}}}, for example {{{namespace}}}queue:email"
@@ -157,6 +159,19 @@ def warnings_of_durability(info: Mapping[str, str], durability: Durability, *, f
         what = f"{version} confirms writes up to a second before they are on its disk"
         warnings.append(f'durability = "waitaof", but with appendfsync everysec, {what}: set appendfsync always')
     return warnings
+
+
+def warnings_of_topology(info: Mapping[str, str], topology: Topology) -> list[str]:
+    """Return a warning if redis_url names a single node of a cluster. The fleet would stop when another node takes
+    over."""
+    if topology is Topology.CLUSTER or not _is_in_cluster(info):
+        return []
+    what = "the server is a node of a cluster, and the fleet stops working when another node takes over the slot"
+    return [f"{what}: {_BEGIN_WITH_CLUSTER}"]
+
+
+def _is_in_cluster(info: Mapping[str, str]) -> bool:
+    return info.get("redis_mode", info.get("server_mode")) == "cluster"
 
 
 def warnings_of_memory(info: Mapping[str, str]) -> list[str]:
@@ -229,6 +244,8 @@ def _unusable(config: Config, error: ServerError) -> str:
     return f"Redis at {redact(config.redis_url)} {_what_is_wrong(error, setting)}"
 
 
+_BEGIN_WITH_CLUSTER: Final = "begin redis_url with redis+cluster:// (or rediss+cluster://), and name several nodes"
+_NO_CLUSTER: Final = "cluster support disabled"
 _SET_ADDRESS: Final = "set redis_url (or ROTA_REDIS_URL) to the right address"
 # The beginnings of the error messages for a connection that the server accepted and then ended, which shows that the
 # server is running.
@@ -239,6 +256,11 @@ _WHAT_IS_WRONG: Final = {
         "cannot be found: {error}: check that the sentinels and servers are running, and that redis_url names them "
         "correctly"
     ),
+    REASON_CLUSTER: (
+        "cannot be used: {error}: check that the nodes are running, that CLUSTER INFO reports cluster_state:ok, and "
+        "that redis_url names nodes of this cluster"
+    ),
+    REASON_MOVED: f"is a node of a cluster, and another node has the slot of the namespace: {_BEGIN_WITH_CLUSTER}",
     REASON_PROTOCOL: f"does not reply like a Redis server: {{error}}: {_SET_ADDRESS}",
     "readonly": "is a replica and accepts no writes: set redis_url (or ROTA_REDIS_URL) to the primary",
     "misconf": "refuses writes: {error}: fix the cause that the server's log shows, such as a full disk or a missing "
@@ -258,6 +280,8 @@ _WHAT_IS_WRONG: Final = {
 def _what_is_wrong(error: ServerError, credentials_in: str) -> str:
     if error.reason in _WHAT_IS_WRONG:
         return _WHAT_IS_WRONG[error.reason].format(error=first_sentence(str(error)), credentials_in=credentials_in)
+    if _NO_CLUSTER in str(error):
+        return "is not a node of a cluster: begin redis_url with redis:// (or rediss://)"
     if _NO_DATABASE in str(error):
         return (
             f"has no such database: {error}: use a lower number, usually 0 to 15, or raise `databases` in the "
@@ -317,6 +341,7 @@ def survey_server(connection: Connection, config: Config, *, open_namespace: boo
         faults = _faults_of_namespace(connection, config.namespace, open_namespace=open_namespace)
     warnings = [
         *warnings_of_memory(info),
+        *warnings_of_topology(info, address.topology),
         *warnings_of_durability(info, config.durability, failover=address.has_failover),
     ]
     return ServerSurvey(info, faults, warnings)

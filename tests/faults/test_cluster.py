@@ -1,6 +1,6 @@
 """A real Redis Cluster of three primaries and three replicas. The slot of the namespace moves, its primary is replaced,
-partitioned or killed, and the whole cluster restarts. In each case, the fleet continues to work, and no acknowledged task
-is lost.
+frozen or killed, and the whole cluster restarts. In each case, the fleet continues to work, and no acknowledged task is
+lost.
 """
 
 import time
@@ -43,7 +43,7 @@ def _fleet(cluster: Cluster, namespace: str, tmp_path: Path) -> Iterator[Running
 
 
 def load(cluster: Cluster, fleet: RunningFleet, **options: Any) -> Producer:
-    """Return a producer of tasks. If the outcome of a call is uncertain, it repeats the call until the server replies."""
+    """Return a producer of tasks. It repeats a call whose outcome is uncertain until the server replies."""
     return Producer(cluster.url, fleet.namespace, threads=3, patience_seconds=30, timeout_seconds=3, **options)
 
 
@@ -116,8 +116,8 @@ def test_a_killed_primary_is_replaced_and_durability_wait_loses_nothing(
         killed = cluster.owner_of(fleet.namespace)
         killed.kill()
         cluster.wait_for_another(killed, fleet.namespace)
+        killed.start()  # returns as a replica: until then, no enqueue is confirmed
         wait_until_work_goes_on(fleet, measured, "the failover")
-        killed.start()  # returns as a replica, so that enqueues are confirmed again
         producer.wait_for(200)
     assert lost_of(fleet, producer) == set()
     assert not producer.doubtful
@@ -183,9 +183,9 @@ def test_a_frozen_primary_comes_back_as_a_replica(cluster: Cluster, fleet: Runni
         producer.wait_for(200)
         cluster.freeze(owner)
         cluster.wait_for_another(owner, fleet.namespace)
-        wait_until_work_goes_on(fleet, measured, "the failover")
         cluster.thaw(owner)
         until(lambda: cluster.role_of(owner) == "slave", "the old primary as a replica", 30)
+        wait_until_work_goes_on(fleet, measured, "the return of the old primary")
         producer.wait_for(200)
     assert lost_of(fleet, producer) == set()
     assert not producer.doubtful

@@ -7,6 +7,9 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 import redis
+from redis.backoff import NoBackoff
+from redis.crc import key_slot
+from redis.retry import Retry
 
 from rota.protocol.keys import Keys, pattern_of_all
 from support.servers import Server, free_port
@@ -16,6 +19,8 @@ PRIMARIES: Final = 3
 NODE_TIMEOUT_SECONDS: Final = 1.5  # after this time without a reply, the other nodes consider a node to be down
 SLOTS: Final = 16384
 MOVED_AT_ONCE: Final = 10
+_REPLY_SECONDS: Final = 2.0  # a frozen node does not reply at all
+_FAILOVER_SECONDS: Final = 0.5
 _WAIT_MILLISECONDS: Final = 200
 _CONFIG: Final = {
     "cluster_enabled": "yes",
@@ -79,8 +84,9 @@ class Cluster:
             return asking.execute_command(*command)
 
     def client_of(self, node: Server) -> "redis.Redis":
-        """Return a client of one node, which follows no redirection."""
-        return redis.Redis(port=node.port, socket_timeout=5, decode_responses=True)
+        """Return a client of one node, which follows no redirection and repeats nothing."""
+        once = Retry(NoBackoff(), 0)
+        return redis.Redis(port=node.port, socket_timeout=_REPLY_SECONDS, retry=once, decode_responses=True)
 
     def state_of(self, node: Server) -> dict[str, str]:
         """Return the reply of a node to CLUSTER INFO, or {} if the node does not reply."""
@@ -103,9 +109,8 @@ class Cluster:
             return ""
 
     def slot_of(self, namespace: str) -> int:
-        """Return the slot of a namespace."""
-        living = next(node for node in self.nodes if self.state_of(node))
-        return int(self.do(living, "CLUSTER", "KEYSLOT", Keys(namespace).tasks))
+        """Return the slot of a namespace, as redis-py computes it."""
+        return key_slot(Keys(namespace).tasks.encode())
 
     def owner_of(self, namespace: str) -> Server:
         """Return the primary that has the slot of a namespace, according to itself."""
@@ -183,8 +188,17 @@ class Cluster:
         return new
 
     def fail_over(self, primary: Server) -> None:
-        """Request an orderly failover, as an operator does before the upgrade of a server."""
-        self.do(self.replica_of(primary), "CLUSTER", "FAILOVER")
+        """Make the replica of a primary take over in an orderly way, as an operator does before the upgrade of a server.
+        The request is repeated, because the other nodes may not agree to it at first.
+        """
+        replica = self.replica_of(primary)
+
+        def has_taken_over() -> bool:
+            if self.role_of(replica) == "slave":
+                self.do(replica, "CLUSTER", "FAILOVER")
+            return self.role_of(replica) == "master"
+
+        until(has_taken_over, "a replica that takes over", 30, pause_seconds=_FAILOVER_SECONDS)
 
     def freeze(self, node: Server) -> None:
         """Stop a node with SIGSTOP. The others then consider it to be down, as if it were partitioned from them."""
@@ -209,4 +223,4 @@ class Cluster:
 def _key_in(slot: int) -> str:
     """Return a key in this slot."""
     numbers = iter(range(10 * SLOTS))
-    return next(key for key in map(str, numbers) if redis.crc.key_slot(key.encode()) == slot)
+    return next(key for key in map(str, numbers) if key_slot(key.encode()) == slot)

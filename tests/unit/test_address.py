@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rota.display_text import redact
-from rota.server.address import DEFAULT_PORT, Address, Sentinels, parse_address
+from rota.server.address import DEFAULT_PORT, Address, Cluster, Sentinels, Topology, parse_address
+
+KEY = "{shop}:tasks"
 
 
 @pytest.mark.parametrize(
@@ -86,6 +88,49 @@ def test_an_invalid_sentinel_url_is_refused_without_its_password(url: str, what:
     assert "hunter2" not in str(refusal.value)
 
 
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("redis+cluster://one", Address("", 0, cluster=Cluster((("one", 6379),), KEY))),
+        ("redis+cluster://one/0", Address("", 0, cluster=Cluster((("one", 6379),), KEY))),
+        (
+            "rediss+cluster://me:p%40ss@one:1,two,[::1]:3/?db=0",
+            Address(
+                *("", 0),
+                tls=True,
+                username="me",
+                password="p@ss",
+                cluster=Cluster((("one", 1), ("two", 6379), ("::1", 3)), KEY),
+            ),
+        ),
+    ],
+)
+def test_a_cluster_url_is_parsed_into_an_address(url: str, expected: Address) -> None:
+    address = parse_address(url, key=KEY)
+    assert address == expected
+    assert address.topology is Topology.CLUSTER
+    assert address.has_failover
+
+
+@pytest.mark.parametrize("url", ["redis+cluster://one/1", "redis+cluster://one?db=2", "redis+cluster://one/shop"])
+def test_a_cluster_has_only_one_database(url: str) -> None:
+    with pytest.raises(ValueError, match="a cluster has only database 0"):
+        parse_address(url)
+
+
+@pytest.mark.parametrize("url", ["redis+cluster://", "redis+cluster://one,", "redis+cluster://one:port"])
+def test_a_node_without_a_valid_host_and_port_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match="a node of the cluster has no host or no port"):
+        parse_address(url)
+
+
+def test_the_password_of_a_cluster_is_not_shown() -> None:
+    url = "redis+cluster://me:hunter2@one:1,two:2/0"
+    assert "hunter2" not in repr(parse_address(url))
+    assert redact(url) == "redis+cluster://me:***@one:1,two:2/0"
+    assert redact("redis+cluster://one:1,two:hunter2") == "redis+cluster://one:1,two:***"
+
+
 def test_the_passwords_of_sentinels_and_servers_are_not_shown() -> None:
     url = "redis+sentinel://me:hunter2@one:1,two:2/shop?sentinel_password=hunter2"
     assert "hunter2" not in repr(parse_address(url))
@@ -113,7 +158,7 @@ def test_no_part_of_an_unquoted_password_is_shown(url: str, shown: str) -> None:
     assert redact(url) == shown
 
 
-@pytest.mark.parametrize("url", ["http://localhost", "localhost:6379", "", "redis+cluster://x"])
+@pytest.mark.parametrize("url", ["http://localhost", "localhost:6379", "", "redis+clusters://x"])
 def test_an_unknown_url_scheme_is_refused_with_the_supported_ones(url: str) -> None:
     with pytest.raises(ValueError, match="begins with redis://, rediss:// or unix://"):
         parse_address(url)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from rota.server.address import Topology
 from rota_supervisor.server_check import (
     fault_of_protocol,
     faults_of_adoption,
@@ -10,6 +11,7 @@ from rota_supervisor.server_check import (
     parse_info,
     version_of,
     warnings_of_durability,
+    warnings_of_topology,
 )
 
 REDIS = "# Server\r\nredis_version:{}\r\nredis_mode:standalone\r\n# Memory\r\nmaxmemory:0\r\nmaxmemory_policy:{}\r\n"
@@ -104,3 +106,11 @@ def test_on_a_cluster_legacy_lists_must_have_the_hash_tag() -> None:
     assert '"queue:email" has no such tag' in fault
     assert "hash tag {shop}" in fault
     assert faults_of_adoption(parse_info(REDIS.format("7.2.0", "noeviction")), "shop", ["queue:email"]) == []
+
+
+def test_a_url_that_names_one_node_of_a_cluster_causes_a_warning() -> None:
+    alone = parse_info(REDIS.format("7.2.0", "noeviction"))
+    in_cluster = alone | {"redis_mode": "cluster"}
+    [warning] = warnings_of_topology(in_cluster, Topology.SINGLE)
+    assert "begin redis_url with redis+cluster://" in warning
+    assert warnings_of_topology(in_cluster, Topology.CLUSTER) == warnings_of_topology(alone, Topology.SINGLE) == []

@@ -437,8 +437,12 @@ _START_IT: Final = ": start the server, or set redis_url (or ROTA_REDIS_URL) to 
 # These errors occur only on an open connection, so a server is running at this address.
 _ENDED: Final = ("the connection broke", "the server closed the connection")
 _PERHAPS_TLS: Final = ": if the server requires TLS, begin redis_url with rediss://"
+_SLOT_MOVES: Final = "the slot of the namespace is being moved to another node, so try again when that is done"
 _ADVICE: Final = {
     "READONLY": "set {} to the primary of this replica",
+    "MOVED": "the server is a node of a cluster, so begin redis_url with redis+cluster://, or pass a RedisCluster",
+    "TRYAGAIN": _SLOT_MOVES,
+    "ASK": _SLOT_MOVES,
     "DB index is out of range": "use a lower database number in {}, usually 0 to 15",
 }
 _NEEDS: Final = " (waitaof requires Redis or Valkey 7.2 or later, and `appendonly yes`)"
