@@ -166,7 +166,7 @@ def warnings_of_topology(info: Mapping[str, str], topology: Topology) -> list[st
     over."""
     if topology is Topology.CLUSTER or not _is_in_cluster(info):
         return []
-    what = "the server is a node of a cluster, and the fleet stops working when another node takes over the slot"
+    what = "the server is a node of a cluster, and the fleet stops working when another node takes over its hash slots"
     return [f"{what}: {_BEGIN_WITH_CLUSTER}"]
 
 
@@ -260,7 +260,7 @@ _WHAT_IS_WRONG: Final = {
         "cannot be used: {error}: check that the nodes are running, that CLUSTER INFO reports cluster_state:ok, and "
         "that redis_url names nodes of this cluster"
     ),
-    REASON_MOVED: f"is a node of a cluster, and another node has the slot of the namespace: {_BEGIN_WITH_CLUSTER}",
+    REASON_MOVED: f"is a node of a cluster, and another node has the hash slot of the namespace: {_BEGIN_WITH_CLUSTER}",
     REASON_PROTOCOL: f"does not reply like a Redis server: {{error}}: {_SET_ADDRESS}",
     "readonly": "is a replica and accepts no writes: set redis_url (or ROTA_REDIS_URL) to the primary",
     "misconf": "refuses writes: {error}: fix the cause that the server's log shows, such as a full disk or a missing "

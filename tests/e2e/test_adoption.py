@@ -19,13 +19,17 @@ ROUNDS = 20
 @pytest.fixture(scope="module")
 def fleet(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningFleet]:
     folder = tmp_path_factory.mktemp("adopting")
-    adopt = {list_of(folder.name): {"queue": "default"}, f"delayed:{folder.name}": {}}
+    adopt = {list_of(folder.name): {"queue": "default"}, set_of(folder.name): {}}
     with running_fleet(server.url, folder.name, folder, pollers=2, adopt=adopt) as running:
         yield running
 
 
 def list_of(namespace: str) -> str:
-    return f"queue:{namespace}"
+    return f"queue:{{{namespace}}}"  # a cluster requires the hash tag of the namespace
+
+
+def set_of(namespace: str) -> str:
+    return f"delayed:{{{namespace}}}"
 
 
 def push(server: "redis.Redis", fleet: RunningFleet, label: str) -> None:
@@ -43,7 +47,7 @@ def test_an_adopted_item_starts_soon_after_it_was_pushed_or_is_due(
         label = f"due-{number}"
         dues[label] = pushed_at + 1.5
         member = json.dumps([f"id-{number}", "default", "note", [label]])
-        redis_client.zadd(f"delayed:{fleet.namespace}", {member: dues[label]})
+        redis_client.zadd(set_of(fleet.namespace), {member: dues[label]})
     lags = [fleet.wait_for("start", label=label)[0].at - due_at for label, due_at in dues.items()]
     measured("seconds from RPUSH into a legacy list to start, longest", max(waits))
     measured("seconds from due in a classic sorted set to start, longest", max(lags))
@@ -58,7 +62,7 @@ def test_status_and_metrics_show_the_waiting_items_of_a_source(
     fleet: RunningFleet, redis_client: "redis.Redis"
 ) -> None:
     later = time.time() + 3600
-    redis_client.zadd(f"delayed:{fleet.namespace}", {json.dumps(["id", "default", "note", ["later"]]): later})
+    redis_client.zadd(set_of(fleet.namespace), {json.dumps(["id", "default", "note", ["later"]]): later})
     until(lambda: fleet.metrics().total("rota_adopt_waiting_items") == 1, "the gauge")
     listed, scheduled = fleet.rota_json("status")["adopts"]
     assert (listed["key"], listed["queue"], listed["waiting"]) == (list_of(fleet.namespace), "default", 0)
@@ -70,7 +74,7 @@ def test_status_and_metrics_show_the_waiting_items_of_a_source(
 def test_a_reload_adds_and_removes_adopted_sources(fleet: RunningFleet, redis_client: "redis.Redis") -> None:
     reload_with(fleet, {})
     push(redis_client, fleet, "nobody's")
-    jobs = f"jobs:{fleet.namespace}"
+    jobs = f"jobs:{{{fleet.namespace}}}"
     more = {jobs: {"queue": "default", "task": "note"}}
     reload_with(fleet, more)
     redis_client.rpush(jobs, json.dumps("an argument"))

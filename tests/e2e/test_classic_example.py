@@ -6,17 +6,25 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 import redis
 
 from support.fleet_process import DEADLINE_SECONDS, FleetProcess, environment
 from support.growing_files import whole_lines
 from support.prose import ROOT
-from support.servers import Server
+from support.servers import Server, running_server
 from support.waiting import until
 
 ORDERS = 20
+
+
+@pytest.fixture(scope="module", params=["valkey", "redis"])
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Yield a running server. The lists of the shop have no hash tag, so they cannot be adopted in a cluster."""
+    yield from running_server(request.param, tmp_path_factory)
 
 
 def test_the_fleet_runs_every_task_of_the_shop_once(

@@ -109,7 +109,7 @@ def test_a_script_is_refused_whole_while_its_slot_moves(cluster: Cluster, client
         before = cluster.do(owner, "DEBUG", "DIGEST")
         with (
             Client(cluster.url, namespace, timeout_seconds=0.2) as hasty,
-            pytest.raises(rota.Unavailable, match="slot of the namespace is being moved"),
+            pytest.raises(rota.Unavailable, match="hash slot of the namespace is being moved"),
         ):
             hasty.enqueue("note", id="refused", queue="default")
         assert cluster.do(owner, "DEBUG", "DIGEST") == before
@@ -157,7 +157,9 @@ def test_a_url_of_another_node_is_refused_with_the_right_scheme(cluster: Cluster
     [warning] = check_server(in_cluster(cluster, namespace, redis_url=owner.url), open_namespace=True).warnings
     assert "the server is a node of a cluster" in warning
     other = cluster.others(owner)[0]
-    with pytest.raises(Failure, match=r"another node has the slot of the namespace: begin redis_url with") as failure:
+    with pytest.raises(
+        Failure, match=r"another node has the hash slot of the namespace: begin redis_url with"
+    ) as failure:
         check_server(in_cluster(cluster, namespace, redis_url=other.url), open_namespace=True)
     assert failure.value.code == ExitCode.UNREACHABLE
     with (
@@ -177,7 +179,7 @@ def test_a_cluster_url_of_a_single_server_is_refused(server: Server, namespace: 
 
 def test_nodes_that_do_not_run_are_named_in_the_error(cluster: Cluster, namespace: str, tmp_path: Path) -> None:
     gone = Server(cluster.nodes[0].binary, tmp_path).port
-    with pytest.raises(Failure, match=rf"no node of the cluster has slot \d+: 127\.0\.0\.1:{gone}: no connection"):
+    with pytest.raises(Failure, match=rf"no node of the cluster has hash slot \d+: 127\.0\.0\.1:{gone}: no connection"):
         check_server(
             in_cluster(cluster, namespace, redis_url=f"redis+cluster://127.0.0.1:{gone}"), open_namespace=False
         )

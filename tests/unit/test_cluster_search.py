@@ -86,7 +86,7 @@ def test_a_redirection_is_followed() -> None:
 def test_redirections_in_a_circle_end_in_an_error() -> None:
     there = slots(node("10.0.0.1"))
     _, error = run_search(address(), there, moved("10.0.0.2:1"), moved("10.0.0.1:7000"), there)
-    assert "10.0.0.1:7000: the slot is at 10.0.0.2:1" in message_of(error)
+    assert "10.0.0.1:7000: the hash slot is at 10.0.0.2:1" in message_of(error)
 
 
 def test_an_owner_whose_slot_is_being_moved_is_used() -> None:
@@ -110,7 +110,9 @@ def test_a_faulty_owner_is_tried_once_although_all_nodes_name_it() -> None:
 
 def test_a_slot_without_a_node_is_reported() -> None:
     _, error = run_search(address(), [[0, SLOT - 1, node("10.0.0.8")]], [])
-    assert message_of(error).endswith(f"one:1: knows no primary of slot {SLOT}; two:2: knows no primary of slot {SLOT}")
+    assert message_of(error).endswith(
+        f"one:1: knows no primary of hash slot {SLOT}; two:2: knows no primary of hash slot {SLOT}"
+    )
 
 
 def test_all_nodes_of_the_cluster_are_queried_after_the_first_search() -> None:
@@ -177,5 +179,5 @@ def test_the_search_has_time_for_all_nodes() -> None:
 def message_of(error: ServerError | None) -> str:
     assert isinstance(error, ConnectionLost)
     assert error.reason == "cluster"
-    assert str(error).startswith(f"no node of the cluster has slot {SLOT}: ")
+    assert str(error).startswith(f"no node of the cluster has hash slot {SLOT}: ")
     return str(error)

@@ -187,8 +187,8 @@ FAULTS = {
         "tasks.a.soft_time_limit_seconds: expected less than time_limit_seconds (8), got 9"
     ),
     'redis_url = "http://localhost"': (
-        "redis_url: 'http://***' is not a Redis URL: a Redis URL begins with redis://, rediss:// or unix://, or with "
-        "redis+sentinel:// to query sentinels for the primary"
+        "redis_url: 'http://***' is not a Redis URL: a Redis URL begins with redis://, rediss:// or unix://, with "
+        "redis+sentinel:// to query sentinels for the primary, or with redis+cluster:// for a Redis Cluster"
     ),
     'redis_url = "redis://a"\nredis_url_file = "b"': "redis_url_file: set either redis_url or redis_url_file, not both",
     f'[control]\nsocket = "/{"x" * 120}"': (

@@ -296,7 +296,7 @@ class Exchange(NamedTuple, Generic[T]):
 
 class Redirections:
     """Decides which commands of an exchange are sent again because a cluster redirected them, and when. This happens
-    while the slot of the namespace is moved to another node, and after that or after a failover."""
+    while the hash slot of the namespace is moved to another node, and after that or after a failover."""
 
     def __init__(self, exchange: Exchange[Any], *, has_failover: bool) -> None:
         """`has_failover` is whether the next connection may go to another server."""
@@ -437,7 +437,7 @@ _START_IT: Final = ": start the server, or set redis_url (or ROTA_REDIS_URL) to 
 # These errors occur only on an open connection, so a server is running at this address.
 _ENDED: Final = ("the connection broke", "the server closed the connection")
 _PERHAPS_TLS: Final = ": if the server requires TLS, begin redis_url with rediss://"
-_SLOT_MOVES: Final = "the slot of the namespace is being moved to another node, so try again when that is done"
+_SLOT_MOVES: Final = "the hash slot of the namespace is being moved to another node, so try again when that is done"
 _ADVICE: Final = {
     "READONLY": "set {} to the primary of this replica",
     "MOVED": "the server is a node of a cluster, so begin redis_url with redis+cluster://, or pass a RedisCluster",

@@ -68,11 +68,11 @@ NO_ACCESS: Final = ServerAccess()
 
 
 class Topology(StrEnum):
-    """How a URL names the server."""
+    """The kinds of URLs, by what they name."""
 
-    SINGLE = "single"  # it names the server itself
-    SENTINEL = "sentinel"  # it names sentinels, which know the primary
-    CLUSTER = "cluster"  # it names nodes of a Redis Cluster, which know the primary that has the namespace's slot
+    SINGLE = "single"  # the server itself
+    SENTINEL = "sentinel"  # sentinels, which know the primary
+    CLUSTER = "cluster"  # nodes of a Redis Cluster, which know the primary that has the namespace's hash slot
 
     @property
     def has_failover(self) -> bool:
@@ -95,7 +95,7 @@ class Cluster:
     """The nodes of a Redis Cluster that can be queried for the primary that has the hash slot of a key."""
 
     addresses: tuple[HostAndPort, ...]  # the nodes in the URL
-    key: str  # a key of the namespace, all of whose keys are in one slot; "" if only the URL is to be checked
+    key: str  # a key of the namespace, all of whose keys are in one hash slot; "" if only the URL is to be checked
     # All nodes that the cluster named at the last search. They are queried too, because all nodes in the URL may have
     # been replaced since the process started.
     known: list[HostAndPort] = field(default_factory=list, repr=False, compare=False)
@@ -129,7 +129,7 @@ class Address:
 
     @property
     def topology(self) -> Topology:
-        """How the server is named."""
+        """The kind of the URL."""
         if self.cluster is not None:
             return Topology.CLUSTER
         return Topology.SINGLE if self.sentinels is None else Topology.SENTINEL

@@ -1,5 +1,6 @@
-"""The search for the primary of a service with sentinels, or for the primary that has the slot of a namespace in a
-Redis Cluster. This module does no I/O: a search yields queries, and the caller connects and passes the replies back.
+"""The search for the primary of a service with sentinels, or for the primary that has the hash slot of a namespace
+in a Redis Cluster. This module does no I/O: a search yields queries, and the caller connects and passes the replies
+back.
 
 With sentinels:
 
@@ -12,13 +13,14 @@ With sentinels:
 
 In a cluster:
 
-1. The nodes are queried one after another for the slots of all nodes. A node that does not reply in time is skipped.
-2. The primary that has the slot is sent a command on a key of the namespace. If it redirects the search (MOVED), the
-   node that it names is queried in its place. A node that is cut off from the others replies CLUSTERDOWN, and the
+1. The nodes are queried one after another for the hash slots of all nodes. A node that does not reply in time is
+   skipped.
+2. The primary that has the hash slot is sent a command on a key of the namespace. If it redirects the search (MOVED),
+   the node that it names is queried in its place. A node that is cut off from the others replies CLUSTERDOWN, and the
    search continues with the next node of the list.
 3. The first node that executes the command is used. If there is none, the error message contains all replies.
 
-A namespace needs only one slot, so no map of the slots is kept. No other result is cached either: each new connection
+A namespace needs only one hash slot, so no map of the slots is kept. No result is cached either: each new connection
 searches again, so even the first connection after a failover goes to the new primary. The protocols follow Redis's
 "Guidelines for Redis clients with support for Redis Sentinel" and the "Redis Cluster specification".
 """
@@ -199,11 +201,11 @@ def _search_cluster(address: Address, cluster: Cluster) -> Search:
         fault = _fault_of_slots(slots, _node(address, guide))
         owner = None if fault else _learn(cluster, slots, slot, guide)
         if owner is None:
-            faults[guide] = fault or f"knows no primary of slot {slot}"
+            faults[guide] = fault or f"knows no primary of hash slot {slot}"
         elif (yield from _is_served_by(owner, address, cluster.key, faults)):
             return
     details = "; ".join(f"{shown_address(*node)}: {fault}" for node, fault in faults.items())
-    raise ConnectionLost(f"no node of the cluster has slot {slot}: {details}", REASON_CLUSTER)
+    raise ConnectionLost(f"no node of the cluster has hash slot {slot}: {details}", REASON_CLUSTER)
 
 
 def _is_served_by(
@@ -220,7 +222,7 @@ def _is_served_by(
         if not isinstance(reply, ServerError) or reply.reason in (REASON_ASK, REASON_TRY_AGAIN):
             return True
         if reply.reason == REASON_MOVED and (named := _named_by_redirection(str(reply), owner)):
-            faults[owner] = f"the slot is at {shown_address(*named)}"
+            faults[owner] = f"the hash slot is at {shown_address(*named)}"
             owner = named
         else:
             faults[owner] = _fault_of_reply(reply, node)
