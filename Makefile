@@ -75,7 +75,7 @@ faults: compiled ## Inject the faults of production into whole fleets: processes
 	@command -v redis-server >/dev/null || echo "make faults: no redis-server on the PATH, so tests run on the embedded Valkey only"
 	$(BIN)/pytest -n $(TEST_WORKERS) tests/faults $(PYTEST_ARGS)
 
-soak: compiled ## Run two nodes, or three with PROFILE=hosts, under random faults for SECONDS, and check that nothing was lost; SEED, SERVER
+soak: compiled ## Run two nodes, or three with PROFILE=hosts, or in a cluster with PROFILE=cluster, under random faults for SECONDS, and check that nothing was lost; SEED, SERVER
 	PYTHONPATH=tests $(BIN)/python -m soak $(if $(SECONDS),--seconds $(SECONDS)) $(if $(PROFILE),--profile $(PROFILE)) \
 		$(if $(SEED),--seed $(SEED)) $(if $(SERVER),--server $(SERVER)) $(SOAK_ARGS)
 

@@ -33,7 +33,12 @@ SILENCES = frozenset(
 )
 # Faults that affect the connection between a node and the server.
 ON_THE_WAY = frozenset({Fault.PARTITION, *(fault for fault, kind in KINDS.items() if kind.scope is FaultScope.LINK)})
-OUTAGES = frozenset({Fault.PAUSE_WRITES, Fault.SERVER_SLEEP, Fault.KILL_SERVER, Fault.LONG_OUTAGE, Fault.KILL_CLIENTS})
+OUTAGES = frozenset(
+    {
+        *(Fault.PAUSE_WRITES, Fault.SERVER_SLEEP, Fault.KILL_SERVER, Fault.LONG_OUTAGE, Fault.KILL_CLIENTS),
+        *(Fault.MOVE_SLOT, Fault.FAIL_OVER),
+    }
+)
 CONNECTED_SECONDS = 3.0  # all processes are connected again this long after an outage
 # How far a recorded time may be from the true time, because the journal is written before and after the event.
 MARGIN_SECONDS = 1.0

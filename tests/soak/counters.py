@@ -43,7 +43,7 @@ def _may_have_kept_away(span: Span, line: Logged) -> bool:
     """
     scope = KINDS[span.fault].scope
     is_own = span.target == line.target and span.fault in _DISTURBS_START
-    return (is_own or scope is FaultScope.SERVER) and span.overlaps(line.boot, line.boot, 10.0)
+    return (is_own or scope in (FaultScope.SERVER, FaultScope.CLUSTER)) and span.overlaps(line.boot, line.boot, 10.0)
 
 
 def _may_have_killed(span: Span, line: Logged) -> bool:

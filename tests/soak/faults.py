@@ -59,6 +59,9 @@ class Fault(StrEnum):
     PARTITION = "partition"  # the link of a host is down
     LOSE_HOST = "lose_host"  # the link of a host is down, and every process on the host is killed
 
+    MOVE_SLOT = "move_slot"  # the hash slot of the namespace moves to another node of the cluster
+    FAIL_OVER = "fail_over"  # a replica takes over from the primary of the namespace, in an orderly way
+
     UPGRADE = "upgrade"  # a node is stopped, and started with the current version
     ROLL_BACK = "roll_back"  # a node is stopped, and started with the earlier version
 
@@ -76,6 +79,7 @@ class FaultScope(StrEnum):
     FILES = "files"  # the `rota.toml` of a node
     VERBS = "verbs"  # requests that an operator makes to a node
     HOST = "host"  # a node's host, which is a network namespace
+    CLUSTER = "cluster"  # the cluster in which the namespace is
     VERSION = "version"  # the version of Rota that runs on a node
 
 
@@ -83,6 +87,7 @@ NODES: Final = ("a", "b")
 THREE_NODES: Final = (*NODES, "c")
 PRODUCERS: Final = "producers"
 SERVER: Final = "server"
+CLUSTER: Final = "cluster"
 TARGETS: Final = {
     FaultScope.PROCESSES: NODES,
     FaultScope.NODE: NODES,
@@ -91,6 +96,7 @@ TARGETS: Final = {
     FaultScope.FILES: NODES,
     FaultScope.VERBS: NODES,
     FaultScope.HOST: THREE_NODES,
+    FaultScope.CLUSTER: (CLUSTER,),
     FaultScope.VERSION: THREE_NODES,
 }
 _OF_THREE_NODES: Final = (FaultScope.HOST, FaultScope.VERSION)
@@ -151,6 +157,8 @@ KINDS: Final = {
     Fault.REPORT: Kind(FaultScope.VERBS, weight=3),
     Fault.PARTITION: Kind(FaultScope.HOST, 0.2, 11.0),
     Fault.LOSE_HOST: Kind(FaultScope.HOST, 0.1, 9.0),
+    Fault.MOVE_SLOT: Kind(FaultScope.CLUSTER, 0.0, 4.0, weight=18),
+    Fault.FAIL_OVER: Kind(FaultScope.CLUSTER, weight=12),
     Fault.UPGRADE: Kind(FaultScope.VERSION, 8.0, 12.0),
     Fault.ROLL_BACK: Kind(FaultScope.VERSION, 8.0, 12.0),
 }
@@ -161,7 +169,7 @@ def _of(*places: FaultScope) -> tuple[Fault, ...]:
 
 
 PROFILES: Final[dict[str, tuple[Fault, ...]]] = {
-    "everything": _of(*(scope for scope in FaultScope if scope not in _OF_THREE_NODES)),
+    "everything": _of(*(scope for scope in FaultScope if scope not in (*_OF_THREE_NODES, FaultScope.CLUSTER))),
     "processes": _of(FaultScope.PROCESSES, FaultScope.FILES),
     "nodes": _of(FaultScope.NODE),
     "network": _of(FaultScope.LINK),
@@ -169,6 +177,7 @@ PROFILES: Final[dict[str, tuple[Fault, ...]]] = {
     "files": _of(FaultScope.FILES),
     "verbs": (*_of(FaultScope.VERBS), Fault.KILL_WORKER),
     "quiet": (),
+    "cluster": _of(FaultScope.CLUSTER, FaultScope.PROCESSES, FaultScope.NODE, FaultScope.FILES, FaultScope.VERBS),
     "hosts": _of(*_OF_THREE_NODES),
     "versions": _of(FaultScope.VERSION),
 }
@@ -180,6 +189,11 @@ def nodes_of(profile: str) -> tuple[str, ...]:
     """
     scopes = {KINDS[fault].scope for fault in PROFILES[profile]}
     return NODES if scopes.isdisjoint(_OF_THREE_NODES) else THREE_NODES
+
+
+def is_in_cluster(profile: str) -> bool:
+    """Whether the namespace of a run with this profile is in a cluster."""
+    return any(KINDS[fault].scope is FaultScope.CLUSTER for fault in PROFILES[profile])
 
 
 def has_hosts(profile: str) -> bool:

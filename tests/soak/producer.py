@@ -16,7 +16,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final, assert_never
+from typing import Any, Final, assert_never
 
 import redis
 from redis.backoff import NoBackoff
@@ -45,13 +45,22 @@ _CANCELS: Final = {
 }
 
 
+def _plain_client(url: str) -> "redis.Redis | redis.RedisCluster":
+    """Return a client that pushes items as programs in other languages do, and repeats nothing."""
+    scheme, _, nodes = url.partition("+cluster://")
+    options: dict[str, Any] = {"socket_timeout": _TIMEOUT_SECONDS, "retry": Retry(NoBackoff(), 0)}
+    if nodes:
+        return redis.RedisCluster.from_url(f"{scheme}://{nodes.partition(',')[0]}", **options)
+    return redis.Redis.from_url(url, **options)
+
+
 class Producer:
     """A producer with its load. `doubts` has the calls that were sent but got no reply, and must be repeated."""
 
     def __init__(self, folder: Path, name: str, url: str) -> None:
         self._journal = Journal(folder / f"producer-{name}.jsonl")
         self._client = Client(url, NAMESPACE, timeout_seconds=_TIMEOUT_SECONDS)
-        self._redis = redis.Redis.from_url(url, socket_timeout=_TIMEOUT_SECONDS, retry=Retry(NoBackoff(), 0))
+        self._redis = _plain_client(url)
         self._keys = Keys(NAMESPACE)
         self.doubts: deque[tuple[Intent, Uncertain]] = deque()
         self.outstanding = Outstanding(folder / RUNS_FILE)

@@ -38,7 +38,7 @@ def be_quiet(testbed: Testbed, at_start: FleetHoldings, keep_nodes: Callable[[],
     """Run the quiet window, but do not stop the nodes. `at_start` has the holdings of the processes before the first
     task. Return their current holdings.
     """
-    with redis.Redis.from_url(testbed.server.url, decode_responses=True, socket_timeout=10) as client:
+    with redis.Redis.from_url(testbed.data_url, decode_responses=True, socket_timeout=10) as client:
         _wait_until_ended(testbed, client, keep_nodes)
         time.sleep(1.0)
         first = holdings_of(testbed.nodes.values())

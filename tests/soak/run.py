@@ -15,7 +15,7 @@ from typing import Final
 
 from soak.act import send
 from soak.evidence import SETUP_FILE, Setup, write_whole
-from soak.faults import KINDS, PRODUCERS, FaultScope, has_hosts, nodes_of
+from soak.faults import KINDS, PRODUCERS, FaultScope, has_hosts, is_in_cluster, nodes_of
 from soak.idle import FleetHoldings, holdings_of
 from soak.load import CAPPED, FAIR, ORDER, RATED, TIERS, TOGETHER, WEIGHTS
 from soak.nemesis import Nemesis
@@ -23,6 +23,7 @@ from soak.node import BEAT_SECONDS, LEASE_SECONDS, TESTS, WORKERS, Node
 from soak.plan import Planned
 from soak.quiet import be_quiet, leave
 from soak.testbed import Testbed
+from support.clusters import Cluster
 from support.earlier_version import unpack_earlier_version
 from support.faulty_link import FaultyLink
 from support.hosts import SERVER_ADDRESS, hosts
@@ -96,9 +97,14 @@ def _testbed(wanted: Wanted, folder: Path) -> Iterator[Testbed]:
         names = nodes_of(wanted.profile)
         on_hosts = stack.enter_context(hosts(names)) if has_hosts(wanted.profile) else {}
         server = _start_server(wanted, stack, reached_by_hosts=bool(on_hosts))
-        behind_links = [name for name in names if name not in on_hosts]
-        links = {target: stack.enter_context(FaultyLink(server.port)) for target in (*behind_links, PRODUCERS)}
-        urls = dict.fromkeys(on_hosts, server.url_at(SERVER_ADDRESS)) | {name: links[name].url for name in behind_links}
+        if isinstance(server, Cluster):
+            links: dict[str, FaultyLink] = {}
+            urls = dict.fromkeys(names, server.url)
+        else:
+            behind_links = [name for name in names if name not in on_hosts]
+            links = {target: stack.enter_context(FaultyLink(server.port)) for target in (*behind_links, PRODUCERS)}
+            urls = dict.fromkeys(on_hosts, server.url_at(SERVER_ADDRESS))
+            urls |= {name: links[name].url for name in behind_links}
         earlier = _earlier_version(wanted, stack)
         nodes = {
             name: Node(name, urls[name], folder / name, host=on_hosts.get(name), earlier=earlier) for name in names
@@ -108,11 +114,14 @@ def _testbed(wanted: Wanted, folder: Path) -> Iterator[Testbed]:
         yield testbed
 
 
-def _start_server(wanted: Wanted, stack: ExitStack, *, reached_by_hosts: bool) -> Server:
+def _start_server(wanted: Wanted, stack: ExitStack, *, reached_by_hosts: bool) -> Server | Cluster:
     # The server writes all data to disk before each reply, so accepted tasks survive a kill. The checker can therefore
     # be exact.
     options = {"appendonly": "yes", "appendfsync": "always", "protected_mode": "no"}
-    server = Server(server_binaries()[wanted.server], _folder(stack, "server"), **options)
+    binary, folder = server_binaries()[wanted.server], _folder(stack, "server")
+    if is_in_cluster(wanted.profile):
+        return stack.enter_context(Cluster(binary, folder, **options))
+    server = Server(binary, folder, **options)
     server.addresses += [SERVER_ADDRESS] if reached_by_hosts else []
     stack.callback(server.stop)
     return server.start()
@@ -150,10 +159,11 @@ def _wait_until_whole(testbed: Testbed) -> None:
 
 @contextmanager
 def _producers(testbed: Testbed, seed: int) -> Iterator[None]:
-    """Run two producers during a `with` block. One producer is behind a link, so faults of links affect it. The other
-    producer connects directly, and also sends the calls whose order is checked.
+    """Run two producers during a `with` block. If there are links, one producer is behind a link, so faults of links
+    affect it. The other producer connects directly, and also sends the calls whose order is checked.
     """
-    urls = {"direct": testbed.server.url, "linked": testbed.links[PRODUCERS].url}
+    links = testbed.links
+    urls = {"direct": testbed.server.url, "linked": links[PRODUCERS].url if links else testbed.server.url}
     running = [_produce(testbed.folder, name, url, seed) for name, url in urls.items()]
     try:
         yield

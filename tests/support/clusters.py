@@ -162,19 +162,18 @@ class Cluster:
         """Move the slot of a namespace to another primary, as `redis-cli --cluster reshard` does. `between` is called
         whenever some keys have moved. Returns the new owner.
         """
-        slot = self.slot_of(namespace)
-        source = self.owner_of(namespace)
-        target = self.others(source)[0]
-        ids = {node.port: self.id_of(node) for node in (source, target)}
-        self.do(target, "CLUSTER", "SETSLOT", slot, "IMPORTING", ids[source.port])
-        self.do(source, "CLUSTER", "SETSLOT", slot, "MIGRATING", ids[target.port])
+        move = self.slot_move(namespace)
+        move.begin()
         between()
-        while keys := self.do(source, "CLUSTER", "GETKEYSINSLOT", slot, MOVED_AT_ONCE):
-            self.do(source, "MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "KEYS", *keys)
+        while move.move_some():
             between()
-        for node in (target, source, *self.others(target, source)):
-            self.do(node, "CLUSTER", "SETSLOT", slot, "NODE", ids[target.port])
-        return target
+        move.finish()
+        return move.target
+
+    def slot_move(self, namespace: str) -> "SlotMove":
+        """Return a move of the slot of a namespace to another primary, which has not begun."""
+        source = self.owner_of(namespace)
+        return SlotMove(self, self.slot_of(namespace), source, self.others(source)[0])
 
     def wait_for_another(self, old: Server, namespace: str) -> Server:
         """Wait until another primary has the slot of a namespace, and return it."""
@@ -218,6 +217,39 @@ class Cluster:
         """Kill all nodes, whatever their state."""
         for node in self.nodes:
             node.stop()
+
+
+class SlotMove:
+    """A move of a slot from the node `source` to the node `target`. Call `begin`, `move_some` any number of times, and
+    `finish`.
+    """
+
+    def __init__(self, cluster: Cluster, slot: int, source: Server, target: Server) -> None:
+        self.source = source
+        self.target = target
+        self._cluster = cluster
+        self._slot = slot
+
+    def begin(self) -> None:
+        """Open the slot at both nodes. The source then redirects commands on keys that it does not have."""
+        do = self._cluster.do
+        do(self.target, "CLUSTER", "SETSLOT", self._slot, "IMPORTING", self._cluster.id_of(self.source))
+        do(self.source, "CLUSTER", "SETSLOT", self._slot, "MIGRATING", self._cluster.id_of(self.target))
+
+    def move_some(self) -> bool:
+        """Move a few keys. Returns whether there were any."""
+        keys = self._cluster.do(self.source, "CLUSTER", "GETKEYSINSLOT", self._slot, MOVED_AT_ONCE)
+        if keys:
+            self._cluster.do(self.source, "MIGRATE", "127.0.0.1", self.target.port, "", 0, 5000, "KEYS", *keys)
+        return bool(keys)
+
+    def finish(self) -> None:
+        """Move the remaining keys, and close the slot at all primaries."""
+        while self.move_some():
+            pass
+        new = self._cluster.id_of(self.target)
+        for node in (self.target, self.source, *self._cluster.others(self.target, self.source)):
+            self._cluster.do(node, "CLUSTER", "SETSLOT", self._slot, "NODE", new)
 
 
 def _key_in(slot: int) -> str:
