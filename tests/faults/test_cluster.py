@@ -3,6 +3,10 @@ frozen or killed, and the whole cluster restarts. In each case, the fleet contin
 lost.
 """
 
+import json
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -12,15 +16,20 @@ from typing import Any
 import pytest
 
 import rota
-from support.clusters import Cluster
+from support.clusters import NODE_TIMEOUT_SECONDS, Cluster
 from support.fleets import Measure, RunningFleet
 from support.following import after, check_followed, lines_by_group
+from support.hosts import obstacle
+from support.partition import Partition
 from support.server_fixtures import Producer, extra_runs
 from support.servers import Server
 from support.waiting import until
 
 # A worker that waits at a doorbell notices a frozen server when the reply to its command is overdue, after up to 8 s.
 AFTER_FAILOVER_SECONDS = 10.0
+TESTS = Path(__file__).parents[1]
+NAMESPACE_OF_FIRST_NODE = "part3"  # its hash slot is in the first third
+SHOWN_CHARACTERS = 20_000
 GROUPS = 6
 MEMBERS = 20
 
@@ -190,6 +199,34 @@ def test_a_frozen_primary_comes_back_as_a_replica(cluster: Cluster, fleet: Runni
     assert lost_of(fleet, producer) == set()
     assert not producer.doubtful
     assert max(extra_runs(fleet).values(), default=0) <= 1
+
+
+def test_a_partitioned_primary_loses_only_what_it_accepted_alone(tmp_path: Path, measured: Measure) -> None:
+    """The primary accepts enqueues from the producers on its side until it notices that it is cut off. Those that no
+    replica confirmed are lost.
+    """
+    if reason := obstacle():
+        pytest.skip(reason)
+    done = subprocess.run(
+        [sys.executable, "-m", "support.partition", tmp_path, NAMESPACE_OF_FIRST_NODE],
+        env=os.environ | {"PYTHONPATH": str(TESTS)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=150,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-SHOWN_CHARACTERS:]
+    found = Partition(**json.loads(done.stdout.splitlines()[-1]))
+    lost_after = found.lost_unconfirmed.values()
+    measured("acknowledged without a replica and lost", len(lost_after))
+    measured("seconds for which a primary accepts enqueues alone", max(lost_after))
+    assert not found.lost_near
+    assert not found.lost_far
+    assert min(lost_after) > -NODE_TIMEOUT_SECONDS, "a task was lost although the host was not cut off yet"
+    assert found.repeats <= 1
+    assert found.is_replica
+    assert found.is_balanced
 
 
 def test_a_group_ends_once_although_its_primary_is_killed(cluster: Cluster, fleet: RunningFleet) -> None:

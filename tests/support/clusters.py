@@ -54,29 +54,32 @@ class Cluster:
 
     def _start(self) -> None:
         for number in range(2 * PRIMARIES):
-            folder = self._folder / f"node-{number}"
-            folder.mkdir(parents=True)
-            bus = str(free_port())  # the default, the port plus 10,000, may be in use
-            node = Server(self._binary, folder, cluster_port=bus, **self._options)
-            self.nodes.append(node.start())
+            self.nodes.append(self._make_node(number).start())
         primaries, replicas = self.nodes[:PRIMARIES], self.nodes[PRIMARIES:]
         for number, node in enumerate(primaries):
             first, end = number * SLOTS // PRIMARIES, (number + 1) * SLOTS // PRIMARIES
             self.do(node, "CLUSTER", "ADDSLOTSRANGE", first, end - 1)
             self.do(node, "CLUSTER", "SET-CONFIG-EPOCH", number + 1)
         for node in self.nodes[1:]:
-            self.do(self.nodes[0], "CLUSTER", "MEET", "127.0.0.1", node.port, node.options["cluster_port"])
+            place = (node.addresses[0], node.port, node.options["cluster_port"])
+            self.do(self.nodes[0], "CLUSTER", "MEET", *place)
         until(lambda: all(self._known_nodes(node) == len(self.nodes) for node in self.nodes), "nodes that have met")
         for primary, replica in zip(primaries, replicas, strict=True):
             self.do(replica, "CLUSTER", "REPLICATE", self.id_of(primary))
         self.wait_until_complete()
+
+    def _make_node(self, number: int) -> Server:
+        folder = self._folder / f"node-{number}"
+        folder.mkdir(parents=True)
+        bus = str(free_port())  # the default, the port plus 10,000, may be in use
+        return Server(self._binary, folder, cluster_port=bus, **self._options)
 
     # Inspection
 
     @property
     def url(self) -> str:
         """The URL with which applications and fleets connect. It names three nodes."""
-        return "redis+cluster://" + ",".join(f"127.0.0.1:{node.port}" for node in self.nodes[:PRIMARIES])
+        return "redis+cluster://" + ",".join(f"{node.addresses[0]}:{node.port}" for node in self.nodes[:PRIMARIES])
 
     def do(self, node: Server, *command: str | int) -> Any:
         """Run a command on a node."""
@@ -86,7 +89,9 @@ class Cluster:
     def client_of(self, node: Server) -> "redis.Redis":
         """Return a client of one node, which follows no redirection and repeats nothing."""
         once = Retry(NoBackoff(), 0)
-        return redis.Redis(port=node.port, socket_timeout=_REPLY_SECONDS, retry=once, decode_responses=True)
+        return redis.Redis(
+            node.addresses[0], node.port, socket_timeout=_REPLY_SECONDS, retry=once, decode_responses=True
+        )
 
     def state_of(self, node: Server) -> dict[str, str]:
         """Return the reply of a node to CLUSTER INFO, or {} if the node does not reply."""
@@ -240,7 +245,9 @@ class SlotMove:
         """Move a few keys. Returns whether there were any."""
         keys = self._cluster.do(self.source, "CLUSTER", "GETKEYSINSLOT", self._slot, MOVED_AT_ONCE)
         if keys:
-            self._cluster.do(self.source, "MIGRATE", "127.0.0.1", self.target.port, "", 0, 5000, "KEYS", *keys)
+            self._cluster.do(
+                self.source, "MIGRATE", self.target.addresses[0], self.target.port, "", 0, 5000, "KEYS", *keys
+            )
         return bool(keys)
 
     def finish(self) -> None:

@@ -46,7 +46,7 @@ class Server:
     """A server process. `options` are lines of its configuration, for example {"maxmemory": "10mb"}.
 
     Its environment is that of this process, with the variables in `environment` added. The server listens at
-    `addresses`.
+    `addresses`, and clients connect to the first of them. `prefix` has words before the command.
     """
 
     def __init__(self, binary: str, folder: Path, **options: str) -> None:
@@ -56,11 +56,12 @@ class Server:
         self.options = options
         self.environment: dict[str, str] = {}
         self.addresses = ["127.0.0.1"]
+        self.prefix: list[str] = []
         self.process: subprocess.Popen[bytes] | None = None
 
     @property
     def url(self) -> str:
-        return self.url_at("127.0.0.1")
+        return self.url_at(self.addresses[0])
 
     def url_at(self, address: str) -> str:
         """Return the server's URL at this address."""
@@ -96,7 +97,7 @@ class Server:
         config.write_text("\n".join(lines) + "\n")
         log = (self.folder / "server.log").open("ab")
         self.process = subprocess.Popen(
-            [self.binary, str(config)], stdout=log, stderr=log, env=os.environ | self.environment
+            [*self.prefix, self.binary, str(config)], stdout=log, stderr=log, env=os.environ | self.environment
         )
         log.close()
         self._wait_until_it_answers()
@@ -107,7 +108,7 @@ class Server:
         deadline = time.monotonic() + START_DEADLINE_SECONDS
         while self.process.poll() is None and time.monotonic() < deadline:
             try:
-                with socket.create_connection(("127.0.0.1", self.port), timeout=1) as probe:
+                with socket.create_connection((self.addresses[0], self.port), timeout=1) as probe:
                     probe.sendall(b"PING\r\n")
                     if probe.recv(64).startswith(b"+PONG"):
                         return
