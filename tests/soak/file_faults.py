@@ -43,6 +43,7 @@ def _bad_import(node: Node, _random: Random) -> Act:
 def _bad(node: Node, text: str) -> Act:
     def do() -> None:
         node.has_good_file = False
+        node.may_have_read_bad_file = True
         node.write(text)
         node.signal(signal.SIGHUP)
 

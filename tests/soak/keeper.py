@@ -53,6 +53,8 @@ class Keeper:
         node = self._node
         if not node.is_wanted or (node.is_leaving and code == ExitCode.CLEAN):
             return
-        if not node.has_been_ready() and (code in _AT_START or (code == ExitCode.CONFIG and not node.has_good_file)):
+        if not node.has_been_ready() and (
+            code in _AT_START or (code == ExitCode.CONFIG and node.may_have_read_bad_file)
+        ):
             return
         self._oddities.append(f"node {node.name}: its master {node.pid} ended with exit code {code}")

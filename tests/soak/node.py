@@ -78,6 +78,7 @@ class Node(FleetProcess):
         self.is_leaving = False  # True from the moment at which the node is sent SIGTERM until its master has ended
         self.is_stopped = False
         self.has_good_file = True
+        self.may_have_read_bad_file = False  # whether the file was bad at any time since the last start
         self._log_offset = 0
         self.write(toml(self.settings))
 
@@ -119,6 +120,7 @@ class Node(FleetProcess):
 
     def start(self) -> None:
         """Start the node's master. The master also records its events for a replay."""
+        self.may_have_read_bad_file = not self.has_good_file
         log = self.folder / LOG_FILE
         self._log_offset = log.stat().st_size if log.exists() else 0
         self.launch("--record", f"record-{self._log_offset}.jsonl")

@@ -236,10 +236,18 @@ class SlotMove:
         self._slot = slot
 
     def begin(self) -> None:
-        """Open the slot at both nodes. The source then redirects commands on keys that it does not have."""
-        do = self._cluster.do
-        do(self.target, "CLUSTER", "SETSLOT", self._slot, "IMPORTING", self._cluster.id_of(self.source))
-        do(self.source, "CLUSTER", "SETSLOT", self._slot, "MIGRATING", self._cluster.id_of(self.target))
+        """Open the slot at both nodes. The source then redirects commands on keys that it does not have. Shortly after a
+        failover, each node may still consider the other one to be a replica, and refuse.
+        """
+        until(lambda: self._is_open(self.target, "IMPORTING", self.source), "a node that imports the slot")
+        until(lambda: self._is_open(self.source, "MIGRATING", self.target), "a node that migrates the slot")
+
+    def _is_open(self, node: Server, state: str, other: Server) -> bool:
+        try:
+            self._cluster.do(node, "CLUSTER", "SETSLOT", self._slot, state, self._cluster.id_of(other))
+        except redis.ResponseError:
+            return False
+        return True
 
     def move_some(self) -> bool:
         """Move a few keys. Returns whether there were any."""
