@@ -236,8 +236,8 @@ class SlotMove:
         self._slot = slot
 
     def begin(self) -> None:
-        """Open the slot at both nodes. The source then redirects commands on keys that it does not have. Shortly after a
-        failover, each node may still consider the other one to be a replica, and refuse.
+        """Open the slot at both nodes. The source then redirects commands on keys that it does not have. Shortly after
+        a failover, each node may still consider the other one to be a replica, and refuse.
         """
         until(lambda: self._is_open(self.target, "IMPORTING", self.source), "a node that imports the slot")
         until(lambda: self._is_open(self.source, "MIGRATING", self.target), "a node that migrates the slot")
