@@ -19,7 +19,7 @@ from typing import Any, Final
 from rota.client.blocking.client import Client
 from rota.protocol.keys import Keys, pattern_of_all
 from rota.server.address import parse_address
-from rota.server.connection import Connection, ConnectionOptions
+from rota.server.connection import ConnectionOptions, connect
 from rota.tasks.registry import default_registry
 from rota_supervisor.embedded import embedded_server
 
@@ -49,11 +49,12 @@ def server() -> Iterator[str]:
 
 def erase(redis_url: str, namespace: str) -> None:
     """Remove all keys that tests have left in a namespace."""
-    connection = Connection(parse_address(redis_url), ConnectionOptions("rota-testing"))
+    keys = Keys(namespace)
+    connection = connect(parse_address(redis_url, key=keys.tasks), ConnectionOptions("rota-testing"))
     with contextlib.closing(connection):
         cursor = b"0"
         while True:
-            cursor, found = connection.execute("SCAN", cursor, "MATCH", pattern_of_all(Keys(namespace)), "COUNT", 1000)
+            cursor, found = connection.execute("SCAN", cursor, "MATCH", pattern_of_all(keys), "COUNT", 1000)
             if found:
                 connection.execute("UNLINK", *found)
             if cursor == b"0":

@@ -13,6 +13,7 @@ from rota.protocol.keys import Keys
 from rota_supervisor.config.model import Config
 from rota_supervisor.exits import ExitCode, Failure
 from rota_supervisor.server_check import check_server
+from rota_supervisor.testing import erase
 from support.clusters import Cluster
 from support.servers import Server
 from support.waiting import until
@@ -73,6 +74,71 @@ def test_an_asyncio_client_follows_the_slot(
     assert asyncio.run(program()) == [2, 3]
 
 
+def test_calls_that_an_asyncio_client_makes_together_are_not_in_doubt_after_a_move(
+    cluster: Cluster, namespace: str, moves: list[Callable[[], object]]
+) -> None:
+    """A cancel is not repeated if its outcome is uncertain, unlike an enqueue."""
+
+    async def program() -> list[str]:
+        results: list[str] = []
+        async with rota.AsyncClient(cluster.url, namespace, timeout_seconds=SECONDS) as client:
+            await client.enqueue("note", queue="default")
+            for move in moves:
+                await asyncio.to_thread(move)
+                results += await asyncio.gather(*(client.cancel("unknown") for _ in range(20)))
+        return results
+
+    assert asyncio.run(program()) == ["unknown"] * 40
+
+
+def test_closing_a_client_ends_the_calls_that_a_migration_holds_up(
+    cluster: Cluster, client: Client, namespace: str
+) -> None:
+    errors: list[BaseException | None] = []
+
+    async def program() -> None:
+        async with rota.AsyncClient(cluster.url, namespace, timeout_seconds=SECONDS) as aclient:
+            held_up = [asyncio.create_task(aclient.enqueue("note", queue="default"))]
+            await asyncio.wait(held_up, timeout=0.3)
+        errors.extend(await asyncio.gather(*held_up, return_exceptions=True))  # type: ignore[arg-type]
+
+    def enqueue() -> None:
+        with pytest.raises(rota.Unavailable) as caught:
+            client.enqueue("note", queue="default")
+        errors.append(caught.value)
+
+    move = cluster.slot_move(namespace)
+    move.begin()
+    try:
+        blocking = threading.Thread(target=enqueue)
+        blocking.start()
+        asyncio.run(asyncio.wait_for(program(), 5))
+        client.close()
+        blocking.join(5)
+    finally:
+        move.finish()
+    assert [type(error) for error in errors] == [rota.Unavailable, rota.Unavailable]
+
+
+def test_the_error_names_the_reason_if_the_new_node_cannot_be_reached(cluster: Cluster, namespace: str) -> None:
+    with Client(cluster.url, namespace, timeout_seconds=1) as hasty:
+        hasty.enqueue("note", queue="default")
+        new = cluster.move_slot(namespace)
+        cluster.freeze(new)
+        try:
+            with pytest.raises(rota.Unavailable, match=rf"is not reachable: .*{new.port}: the server did not reply"):
+                hasty.enqueue("note", queue="default")
+        finally:
+            cluster.thaw(new)
+    cluster.wait_until_complete()
+
+
+def test_a_namespace_of_a_test_is_erased(cluster: Cluster, client: Client, namespace: str) -> None:
+    client.enqueue("note", queue="default")
+    erase(cluster.url, namespace)
+    assert not cluster.do(cluster.owner_of(namespace), "EXISTS", Keys(namespace).tasks)
+
+
 def test_calls_during_a_migration_are_carried_out_once_when_it_ends(
     cluster: Cluster, client: Client, namespace: str
 ) -> None:
@@ -83,9 +149,10 @@ def test_calls_during_a_migration_are_carried_out_once_when_it_ends(
         if not sending:
             calls = [rota.Call("note", id=f"during-{n}", queue="default") for n in range(1200)]
             sending.append(threading.Thread(target=client.enqueue_many, args=[calls]))
-            sending[0].start()
             owner = cluster.owner_of(namespace)
-            until(lambda: b"rejected_calls=0" not in _evalsha(cluster, owner), "a call that the node refused")
+            before = _refused_calls(cluster, owner)
+            sending[0].start()
+            until(lambda: _refused_calls(cluster, owner) > before, "a call that the node refused")
 
     cluster.move_slot(namespace, send_once)
     sending[0].join()
@@ -93,8 +160,8 @@ def test_calls_during_a_migration_are_carried_out_once_when_it_ends(
     assert client.enqueue("note", id="during-1199", queue="default").duplicate
 
 
-def _evalsha(cluster: Cluster, node: Server) -> bytes:
-    return str(cluster.do(node, "INFO", "commandstats").get("cmdstat_evalsha", "rejected_calls=0")).encode()
+def _refused_calls(cluster: Cluster, node: Server) -> int:
+    return int(cluster.do(node, "INFO", "commandstats").get("cmdstat_evalsha", {}).get("rejected_calls", 0))
 
 
 def test_a_script_is_refused_whole_while_its_slot_moves(cluster: Cluster, client: Client, namespace: str) -> None:

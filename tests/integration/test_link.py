@@ -20,7 +20,7 @@ from rota.protocol.wire import command, pack
 from rota.server.address import parse_address
 from rota.server.connection import DEFAULT_OPTIONS, ConnectionOptions
 from rota.server.link import Link
-from rota.server.server_errors import ConnectionLost, PushedBack
+from rota.server.server_errors import ConnectionLost, PushedBack, error_of_reply
 from rota.telemetry import log
 from rota.telemetry.recorder import Recorder
 from support.servers import Server
@@ -58,6 +58,11 @@ def test_an_outage_and_its_end_are_logged_once(link: Link, logged: int) -> None:
     link.succeeded()
     assert [line["event"] for line in _events(logged)] == ["redis.lost", "redis.back"]
     assert link.failed(ConnectionLost("gone", "network")) < delays[4]
+
+
+def test_a_slot_that_moves_for_long_is_tried_again_often(link: Link) -> None:
+    delays = [link.failed(error_of_reply("TRYAGAIN the slot moves")) for _ in range(20)]
+    assert max(delays) <= 0.2
 
 
 def test_a_connection_is_kept_if_the_server_only_refuses_a_command(link: Link, logged: int) -> None:

@@ -9,8 +9,9 @@ from redis.crc import key_slot
 
 from rota.protocol.keys import Keys
 from rota.server.address import Address, Cluster, parse_address
+from rota.server.logins import LoginUnknown
 from rota.server.primary_search import Query, ReplyOrError, search, slot_of
-from rota.server.server_errors import ConnectionLost, Refused, ServerError, error_of_reply
+from rota.server.server_errors import ConnectionLost, Refused, ServerError, TlsFilesFault, error_of_reply
 
 KEY = Keys("shop").tasks
 SLOT = 3808
@@ -123,6 +124,16 @@ def test_all_nodes_of_the_cluster_are_queried_after_the_first_search() -> None:
     assert [host for host, _, _ in asked(queries)] == ["one", "two", "10.0.0.8", "10.0.0.1", "10.0.0.2", "10.0.0.2"]
 
 
+def test_a_node_that_has_left_the_cluster_does_not_erase_the_known_nodes() -> None:
+    at = address()
+    assert run_search(at, slots(node("10.0.0.1")), SERVED)[1] is None
+    silent = [SILENT] * 3
+    assert "knows no primary" in message_of(run_search(at, [], *silent)[1])
+    queries, error = run_search(at, [], SILENT, SILENT, slots(node("10.0.0.1")), SERVED)
+    assert error is None
+    assert asked(queries)[3:] == [("10.0.0.1", 7000, "CLUSTER"), ("10.0.0.1", 7000, "EXISTS")]
+
+
 @pytest.mark.parametrize(
     ("named", "used"),
     [
@@ -167,6 +178,13 @@ def test_a_refused_login_or_permission_ends_the_search(text: str) -> None:
     queries, error = run_search(address(), refusal)
     assert error is refusal
     assert isinstance(error, Refused)
+    assert len(queries) == 1
+
+
+@pytest.mark.parametrize("fault", [LoginUnknown("the provider failed"), TlsFilesFault("redis_tls_ca cannot be read")])
+def test_a_fault_of_this_process_ends_the_search(fault: ServerError) -> None:
+    queries, error = run_search(address(), fault)
+    assert error is fault
     assert len(queries) == 1
 
 

@@ -318,6 +318,12 @@ def redirected(replies: Sequence[Reply[Any]]) -> list[int]:
     return [n for n, reply in enumerate(replies) if isinstance(reply, NotAccepted) and reply.is_redirected]
 
 
+def not_sent_again(error: Unavailable, *, is_over: bool = False) -> NotAccepted:
+    """Return the outcome of a redirected command that could not be sent again because of this error. It is sent later,
+    unless the server does not let the client in, or `is_over`, because the client was closed."""
+    return NotAccepted(error, is_redirected=not (is_over or is_denial(error)))
+
+
 def value_of(reply: Reply[T], ids: Sequence[str] = ()) -> T:
     """Return the value of a reply.
 

@@ -16,7 +16,15 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
-from rota.client.command_replies import Exchange, Redirections, Reply, ReplyReader, redirected, unavailable
+from rota.client.command_replies import (
+    Exchange,
+    Redirections,
+    Reply,
+    ReplyReader,
+    not_sent_again,
+    redirected,
+    unavailable,
+)
 from rota.errors import Unavailable
 from rota.protocol.scripts import ScriptCall
 from rota.protocol.store import BATCH
@@ -218,6 +226,7 @@ class ClientPool:
         self._kept: list[TimedConnection] = []  # The idle connections.
         self._keep = self._kept.append if endpoint.keeps else self._give_back
         self._tried: Confirmation | None = None
+        self._closed_times = 0
 
     def exchange(self, exchange: Exchange[T]) -> list[Reply[T]]:
         """Send all commands, and return one reply for each. Commands that a cluster redirects are sent again until the
@@ -226,15 +235,21 @@ class ClientPool:
         Raises Unavailable, before anything is sent, if there is no connection or if the exchange needs a confirmation
         that this server cannot give.
         """
+        closed_times = self._closed_times
         sent, replies = self._exchange_once(exchange)
         redirections = Redirections(exchange, has_failover=self.endpoint.has_failover)
         while (seconds := redirections.pause_before(replies)) is not None:
             time.sleep(seconds)
+            if self._closed_times != closed_times:
+                break
             again = redirected(replies)
-            with suppress(Unavailable):  # no node has the slot yet
+            repeated: list[Reply[T]]
+            try:
                 _, repeated = self._exchange_once(exchange._replace(commands=[sent[n] for n in again]))
-                for n, reply in zip(again, repeated, strict=True):
-                    replies[n] = reply
+            except Unavailable as error:  # in most cases no node has the slot yet
+                repeated = [not_sent_again(error)] * len(again)
+            for n, reply in zip(again, repeated, strict=True):
+                replies[n] = reply
         return replies
 
     def _exchange_once(self, exchange: Exchange[T]) -> tuple[list[ScriptCall[T]], list[Reply[T]]]:
@@ -276,7 +291,9 @@ class ClientPool:
         return sent, replies
 
     def close(self) -> None:
-        """Close all connections. This may be called more than once. The next use of the pool opens new connections."""
+        """Close all connections, and send no redirected command again. This may be called more than once. The next use
+        of the pool opens new connections."""
+        self._closed_times += 1
         self._kept.clear()
         for connection in list(self._all):
             self._drop(connection)

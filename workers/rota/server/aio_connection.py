@@ -143,9 +143,10 @@ class AioStream(asyncio.Protocol):
         if not waits.done():
             waits.set_result(reply)
         # With this error, the server is no longer a primary, or is cut off from its replicas.
-        if isinstance(reply, ConnectionLost):
+        if isinstance(reply, ConnectionLost) and not reply.is_redirection:
             self._finish(reply)
-        elif not self.takes_more:
+        # A node that no longer has the slot still replies to the commands that it has received.
+        elif isinstance(reply, ConnectionLost) or not self.takes_more:
             self.retire()
 
     def _finish(self, why: ServerError) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from rota.server.aio_connection import AioStream, StreamOpener
 from rota.server.connection import Connection, ConnectionOptions
-from rota.server.server_errors import REASON_MOVED, REASON_NETWORK, ConnectionLost, Refused, ServerError
+from rota.server.server_errors import REASON_NETWORK, ConnectionLost, Refused, ServerError
 from rota.server.session import PushMessage, Session
 
 _DENIED: Final = frozenset({"AuthenticationError", "AuthorizationError", "NoPermissionError"})
@@ -148,7 +148,7 @@ class BorrowedConnection(Connection):
             while isinstance(reply := receive(), PushMessage):  # with RESP3, a server may send push messages
                 pass
         except ConnectionLost as error:
-            if error.reason == REASON_MOVED:
+            if error.is_redirection:
                 self._moved()
             raise
         return reply
@@ -216,7 +216,7 @@ class BorrowedStream(AioStream):
     def _give(self, reply: Any) -> None:
         if isinstance(reply, PushMessage):  # with RESP3, a server may send push messages
             return
-        if isinstance(reply, ConnectionLost) and reply.reason == REASON_MOVED:
+        if isinstance(reply, ConnectionLost) and reply.is_redirection:
             self._moved()
         super()._give(reply)
 

@@ -18,6 +18,8 @@ from rota.telemetry.recorder import Recorder
 T = TypeVar("T")
 _FIRST_SECONDS = 0.05
 _MAX_SECONDS = 2.0
+# While a cluster moves a slot, the node still replies at once, and only another attempt shows that the slot has moved.
+_MAX_REDIRECTED_SECONDS = 0.2
 
 
 class Outages:
@@ -37,7 +39,8 @@ class Outages:
         if self._lost_at is None:
             self._lost_at = time.monotonic()
             log.logger().warning(log_events.REDIS_LOST, reason=error.reason, error=str(error), link=self.name)
-        return self._backoff.next_seconds()
+        seconds = self._backoff.next_seconds()
+        return min(seconds, _MAX_REDIRECTED_SECONDS) if error.is_redirection else seconds
 
     def succeeded(self) -> None:
         """End the outage, if there is one, and log that. Call this after each command that succeeded."""

@@ -41,6 +41,7 @@ from rota.server.address import (
     HostAndPort,
     shown_address,
 )
+from rota.server.logins import LoginUnknown
 from rota.server.server_errors import (
     REASON_ASK,
     REASON_CLUSTER,
@@ -50,6 +51,7 @@ from rota.server.server_errors import (
     ConnectionLost,
     Refused,
     ServerError,
+    TlsFilesFault,
 )
 
 _PORT: Final = re.compile(rb"[0-9]{1,5}")
@@ -57,6 +59,9 @@ _PRIMARY: Final = b"master"
 _MAX_SHOWN: Final = 80  # number of characters to show of a reply that is not valid
 _MOST_REDIRECTIONS: Final = 5  # of one search from one node; as many as other clients follow
 _SLOTS: Final = 16384
+# Errors that end a search in a cluster, because they would be the same at the other nodes: the user, the password, a
+# permission or a file is wrong, or the provider supplies no login.
+_OF_ALL_NODES: Final = (Refused, LoginUnknown, TlsFilesFault)
 _UNKNOWN_HOST: Final = b"?"  # a node without a host name, in a cluster that announces host names
 
 
@@ -234,7 +239,7 @@ def _node(address: Address, place: HostAndPort) -> Address:
 
 
 def _fault_of_reply(error: ServerError, node: Address) -> str:
-    if isinstance(error, Refused):  # the login or the permissions are wrong, so the other nodes would refuse it too
+    if isinstance(error, _OF_ALL_NODES):
         raise error
     return _without_address(error, node)
 
@@ -246,7 +251,10 @@ def _fault_of_slots(reply: ReplyOrError, node: Address) -> str:
 
 
 def _learn(cluster: Cluster, slots: Sequence[object], slot: int, guide: HostAndPort) -> HostAndPort | None:
-    """Remember all nodes that a reply to CLUSTER SLOTS names, and return the primary of the slot, if it has one."""
+    """Return the primary of the slot according to a reply to CLUSTER SLOTS, or None if the slot has none.
+
+    If it has one, remember all nodes in the reply. A node that has left the cluster names none of the others.
+    """
     owner = None
     nodes: list[HostAndPort] = []
     for row in slots:
@@ -256,7 +264,8 @@ def _learn(cluster: Cluster, slots: Sequence[object], slot: int, guide: HostAndP
                 nodes += [place for place in named if place is not None]
                 if first <= slot <= last and named:
                     owner = named[0]
-    cluster.known[:] = dict.fromkeys(nodes)
+    if owner is not None:
+        cluster.known[:] = dict.fromkeys(nodes)
     return owner
 
 

@@ -1,12 +1,11 @@
 """The connection of an asyncio client, and the commands that are sent over it. A lost connection is replaced."""
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Iterable
 from typing import Any, Final, TypeVar
 
-from rota.client.command_replies import Exchange, Redirections, Reply, ReplyReader, redirected
+from rota.client.command_replies import Exchange, Redirections, Reply, ReplyReader, not_sent_again, redirected
 from rota.client.waits import CLOSED
 from rota.errors import Unavailable
 from rota.protocol.scripts import ScriptCall
@@ -60,10 +59,13 @@ class AioPool:
             await asyncio.sleep(seconds)
             again = redirected(replies)
             rest = exchange._replace(commands=[sent[n] for n in again])
-            with contextlib.suppress(Unavailable):  # no node has the slot yet
+            repeated: list[Reply[T]]
+            try:
                 _, repeated = await self._exchange_once(await self.ready(rest), rest)
-                for n, reply in zip(again, repeated, strict=True):
-                    replies[n] = reply
+            except Unavailable as error:  # in most cases no node has the slot yet
+                repeated = [not_sent_again(error, is_over=self._is_closed)] * len(again)
+            for n, reply in zip(again, repeated, strict=True):
+                replies[n] = reply
         return replies
 
     async def _exchange_once(
