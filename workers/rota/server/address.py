@@ -6,6 +6,7 @@ cases, each new connection first searches for the server (`rota.server.primary_s
 
 import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
@@ -96,14 +97,22 @@ class Cluster:
 
     addresses: tuple[HostAndPort, ...]  # the nodes in the URL
     key: str  # a key of the namespace, all of whose keys are in one hash slot; "" if only the URL is to be checked
-    # All nodes that the cluster named at the last search. They are queried too, because all nodes in the URL may have
-    # been replaced since the process started.
+    # The nodes to query first, in this order: the one that replied last, and all others that it named. All nodes in the
+    # URL may have been replaced since the process started.
     known: list[HostAndPort] = field(default_factory=list, repr=False, compare=False)
 
     @property
     def candidates(self) -> tuple[HostAndPort, ...]:
         """The nodes to query, in this order."""
-        return tuple(dict.fromkeys((*self.addresses, *self.known)))
+        return tuple(dict.fromkeys((*self.known, *self.addresses)))
+
+    def learn(self, guide: HostAndPort, nodes: Iterable[HostAndPort]) -> None:
+        """Remember the node that replied, and the nodes that it named."""
+        self.known[:] = dict.fromkeys((guide, *nodes))
+
+    def put_last(self, guide: HostAndPort) -> None:
+        """Query a node last from now on, so that a node that never replies does not use up the time of each search."""
+        self.known[:] = [*(node for node in self.candidates if node != guide), guide]
 
 
 @dataclass(frozen=True, slots=True)

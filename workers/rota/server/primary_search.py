@@ -202,6 +202,7 @@ def _search_cluster(address: Address, cluster: Cluster) -> Search:
     for guide in cluster.candidates:
         if guide in faults:
             continue
+        cluster.put_last(guide)  # until it has replied
         slots = yield Query(_node(address, guide), ("CLUSTER", "SLOTS"), GUIDE_SECONDS)
         fault = _fault_of_slots(slots, _node(address, guide))
         owner = None if fault else _learn(cluster, slots, slot, guide)
@@ -265,7 +266,7 @@ def _learn(cluster: Cluster, slots: Sequence[object], slot: int, guide: HostAndP
                 if first <= slot <= last and named:
                     owner = named[0]
     if owner is not None:
-        cluster.known[:] = dict.fromkeys(nodes)
+        cluster.learn(guide, nodes)
     return owner
 
 
