@@ -76,7 +76,8 @@ def main() -> None:
             testbed = Testbed(server, Path(name))
             if not wanted.no_comparison:
                 _compare(testbed, max(60.0, wanted.seconds))
-            _report([_measure(testbed, int(count), wanted.seconds) for count in wanted.nodes.split(",")])
+            found = [_measure(testbed, int(count), wanted.seconds) for count in wanted.nodes.split(",")]
+            _print_law(found)
         finally:
             server.stop()
 
@@ -98,7 +99,9 @@ def _measure(testbed: Testbed, nodes: int, seconds: float) -> Measured:
         idle = read(testbed.client)
         scrape_ms, status_ms = _reads_ms(testbed.url)
         enqueues_ms, busy_cpu_percent = _enqueue(testbed)
-    return _measured(nodes, (empty, before, idle), (scrape_ms, status_ms), enqueues_ms, busy_cpu_percent)
+    found = _measured(nodes, (empty, before, idle), (scrape_ms, status_ms), enqueues_ms, busy_cpu_percent)
+    _print_row(found)
+    return found
 
 
 def _measured(
@@ -157,19 +160,21 @@ def _enqueue(testbed: Testbed) -> tuple[list[float], float]:
     return took, read(testbed.client).rates_since(before)["cpu_percent"]
 
 
-def _report(found: Sequence[Measured]) -> None:
-    titles = "nodes  cpu %  commands/s  scripts/s  connections  kB/node  scrape ms  nodes ms"
-    print(f"{titles}  enqueue p50 ms  p99 ms  cpu % meanwhile")
-    for each in found:
-        print(
-            f"{each.nodes:5}{each.cpu_percent:7.2f}{each.commands:12,.0f}{each.scripts:11,.0f}{each.connections:13,}"
-            f"{each.kilobytes:9.1f}{each.scrape_ms:11.2f}{each.status_ms:10.2f}{each.enqueue_p50_ms:16.2f}"
-            f"{each.enqueue_p99_ms:8.2f}{each.busy_cpu_percent:17.2f}"
-        )
+def _print_row(found: Measured) -> None:
+    print(
+        f"{found.nodes} nodes: {found.cpu_percent:.2f} % of a core, {found.commands:,.0f} commands/s, "
+        f"{found.scripts:,.0f} scripts/s, {found.connections:,} connections, {found.kilobytes:.1f} kB per node; "
+        f"scrape {found.scrape_ms:.2f} ms, nodes {found.status_ms:.2f} ms; enqueue p50 {found.enqueue_p50_ms:.2f}, "
+        f"p99 {found.enqueue_p99_ms:.2f} ms, meanwhile {found.busy_cpu_percent:.2f} %",
+        flush=True,
+    )
+
+
+def _print_law(found: Sequence[Measured]) -> None:
     if len(found) > 1:
         counts = [each.nodes for each in found]
         slope, intercept = statistics.linear_regression(counts, [each.cpu_percent for each in found])
-        print(f"percent of one core = {intercept:.2f} + {slope:.4f} x nodes")
+        print(f"percent of a core = {intercept:.2f} + {slope:.4f} x nodes")
 
 
 if __name__ == "__main__":
