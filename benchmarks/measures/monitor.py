@@ -14,7 +14,12 @@ class Commands(NamedTuple):
 
 
 def commands_at(url: str, seconds: float) -> Commands:
-    """Return the commands that the server received during this time."""
+    """Return the number of commands that the server received during this time."""
+    return counted(monitored(url, seconds))
+
+
+def monitored(url: str, seconds: float) -> str:
+    """Return the lines that MONITOR shows during this time."""
     parts = urlsplit(url)
     deadline = time.monotonic() + seconds
     seen = b""
@@ -26,7 +31,7 @@ def commands_at(url: str, seconds: float) -> Commands:
                 seen += watching.recv(65_536)
             except TimeoutError:
                 break
-    return counted(seen.decode(errors="replace"))
+    return seen.decode(errors="replace")
 
 
 def counted(shown: str) -> Commands:

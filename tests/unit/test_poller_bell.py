@@ -94,9 +94,14 @@ def link(connection: FakeConnection) -> FakeLink:
 
 
 @pytest.fixture
-def bell(link: FakeLink) -> Iterator[PollerBell]:
+def listening() -> BellState:
+    return BellState()
+
+
+@pytest.fixture
+def bell(link: FakeLink, listening: BellState) -> Iterator[PollerBell]:
     death_read, death_write = os.pipe()
-    yield PollerBell(Keys("n"), cast(Link, link), StopSignals(), death_read, BellState())
+    yield PollerBell(Keys("n"), cast(Link, link), StopSignals(), death_read, listening)
     os.close(death_read)
     os.close(death_write)
 
@@ -124,6 +129,28 @@ def test_a_lost_doorbell_connection_is_reopened_after_the_back_off(
     assert bell.rest(LONG_SECONDS)
     assert time.monotonic() - before < LONG_SECONDS / 2
     assert (connection.parked, link.failures) == (3, 1)
+
+
+def test_a_poller_that_becomes_a_reserve_stops_listening_and_loses_no_token(
+    bell: PollerBell, link: FakeLink, listening: BellState
+) -> None:
+    assert not bell.rest(0)
+    listening.is_reserve = True
+    assert bell.rest(LONG_SECONDS), "the connection may have had a token, so the poller checks for due tasks"
+    assert link.closed == 1
+
+
+def test_a_reserve_sleeps_without_a_connection_until_it_listens_again(
+    bell: PollerBell, connection: FakeConnection, link: FakeLink, listening: BellState
+) -> None:
+    listening.is_reserve = True
+    began = time.monotonic()
+    assert not bell.rest(BACK_OFF_SECONDS)
+    assert time.monotonic() - began >= BACK_OFF_SECONDS
+    assert link.asked_while_parked == []
+    listening.is_reserve = False
+    assert not bell.rest(0)
+    assert connection.parked == 1
 
 
 def test_a_doorbell_token_counts_even_if_the_poller_cannot_listen_again(

@@ -12,7 +12,7 @@ from rota.child.child_process import EXIT_DRAINED, ChildProcess, StopSignals, Wa
 from rota.child.slot_memory import SharedText, SlotMemory
 from rota.child.slots import Phase
 from rota.poller.poller_bell import BellState, PollerBell
-from rota.poller.poller_loop import PollerLoop, Promotion, Rounds, Standby
+from rota.poller.poller_loop import HEARTBEAT_SECONDS, PollerLoop, Promotion, Rounds, Standby
 from rota.poller.poller_report import PollerReport
 from rota.protocol.replies import Promoted, Reaped, Swept
 from rota.protocol.scripts import ScriptCall
@@ -43,6 +43,7 @@ class FakeServer:
         self.overdue = 0
         self.next_due_us: int | None = None
         self.lost_owners = 0
+        self.places_are_taken = False
         self.away: list[ServerError] = []
         self.disconnected_at: list[int] = []
         self.most = 20
@@ -92,7 +93,8 @@ class FakeServer:
                 return Promoted({}, 0, self._due_us(), self.now_us, self.overdue > 0)
             case "sweep":
                 owners = tuple(f"n:{slot}:1" for slot in range(self.lost_owners))
-                return Swept(self.now_us, 0, 0, owners, self._due_us())
+                due_us = None if self.places_are_taken else self._due_us()
+                return Swept(self.now_us, 0, 0, owners, due_us, is_reserve=self.places_are_taken)
             case "reap":
                 return Reaped(False, 0, (), ())
         raise AssertionError(call.script.name)
@@ -171,6 +173,13 @@ def test_the_poller_rests_after_a_sweep_if_nothing_is_due(loop: PollerLoop, serv
     loop.run()
     assert server.calls == ["promote", "sweep"]
     assert [seconds > 0 for seconds in server.rests] == [True]
+
+
+def test_a_reserve_still_records_a_heartbeat_every_second(loop: PollerLoop, server: FakeServer) -> None:
+    server.places_are_taken = True
+    loop.run()
+    assert server.calls == ["promote", "sweep"]
+    assert server.rests == [HEARTBEAT_SECONDS]
 
 
 def test_a_refused_promotion_does_not_prevent_the_sweep(loop: PollerLoop, server: FakeServer) -> None:

@@ -20,7 +20,17 @@ from rota.poller.fleet_scans import (
 from rota.poller.poller_bell import BellState
 from rota.poller.poller_loop import Rounds
 from rota.poller.poller_report import PollerReport
-from rota.poller.rounds import QUIET_SECONDS, REARM_SECONDS, SETTLE_SECONDS, SWEEP_SECONDS, TRIM_SECONDS, NextDue
+from rota.poller.rounds import (
+    NEW_SECONDS,
+    QUIET_SECONDS,
+    REARM_SECONDS,
+    RESERVE_SECONDS,
+    SETTLE_SECONDS,
+    SWEEP_SECONDS,
+    TRIM_SECONDS,
+    UNKNOWN_DUE,
+    NextDue,
+)
 from rota.protocol.replies import AdoptedScheduled, Bounded, Reaped, Swept
 from rota.protocol.scripts import ScriptCall
 from rota.protocol.store import Store
@@ -58,6 +68,8 @@ class FakeServer:
         self.rescues = 0
         self.lease_ends_us: int | None = None
         self.present = 0
+        self.places_are_taken = False
+        self.pulse = [b"0", b"0"]  # the time of the last sweep, and the number of free places of sweeping pollers
         self.reaped: list[str] = []
         self.adopted: list[str] = []
         self.scans: list[list[bytes]] = []
@@ -70,7 +82,10 @@ class FakeServer:
         self._note(call.script.name)
         return getattr(self, f"_{call.script.name}")(args)
 
-    def _sweep(self, _: list[str]) -> Swept:
+    def _sweep(self, args: list[str]) -> Swept:
+        name = args[1]
+        if self.places_are_taken and name:
+            return Swept(0, 0, 0, (), None, is_reserve=True)
         expired = tuple(owner for owner in self.expired if owner not in self.reaped)
         quiet = self.absent or self.watched, bool(self.absent), self.lease_ends_us
         return Swept(0, self.rescues, 0, expired, self.next_due_us, self.walks, self.legacy_items, None, (), *quiet)
@@ -110,6 +125,8 @@ class FakeServer:
         self._note(word.lower())
         if word == "EXISTS":
             return self.present if args else 1
+        if word == "HMGET":
+            return list(self.pulse)
         portions = self.scans if word == "SCAN" else self.searches
         found = portions.pop(0) if portions else []
         return [b"7" if portions else b"0", found]
@@ -308,6 +325,71 @@ def test_if_redis_refuses_a_key_check_the_poller_sweeps_instead(poller: Poller) 
     poller.until_idle()
     poller.server.fail = {"exists": Refused("NOPERM", "noperm")}
     assert poller.sweep_until_idle() == ["sweep"]
+
+
+def reserve_after_its_first_check(poller: Poller) -> None:
+    """Make this poller a reserve, and let it check once while others sweep."""
+    poller.server.places_are_taken = True
+    poller.clock.now += NEW_SECONDS
+    assert poller.until_idle() == ["sweep"]
+    poller.clock.now += RESERVE_SECONDS
+    assert poller.until_idle() == ["hmget"]
+
+
+def test_a_new_poller_sweeps_although_all_places_are_taken(poller: Poller) -> None:
+    poller.server.places_are_taken = True
+    for _ in range(5):
+        assert poller.sweep_until_idle()[:2] == ["sweep", "sweep"]  # with its name, and then without
+        assert not poller.listening.is_reserve
+    poller.clock.now += NEW_SECONDS
+    poller.sweep_until_idle()
+    assert poller.listening.is_reserve
+
+
+def test_a_reserve_makes_only_a_check_every_four_seconds(poller: Poller) -> None:
+    reserve_after_its_first_check(poller)
+    for sweeps_of_others in range(1, 20):
+        poller.server.pulse = [b"%d" % sweeps_of_others, b"0"]
+        assert poller.rounds.next_at == poller.clock.now + RESERVE_SECONDS
+        poller.clock.now += RESERVE_SECONDS
+        assert poller.until_idle() == ["hmget"]
+    assert poller.listening.is_reserve
+
+
+def test_a_reserve_has_nothing_to_promote_before_its_next_check(poller: Poller) -> None:
+    poller.server.places_are_taken = True
+    poller.clock.now += NEW_SECONDS
+    next_due = poller.step()
+    assert next_due is not None
+    assert next_due.due_at == math.inf
+    assert next_due.stale_at > poller.clock.now + RESERVE_SECONDS
+
+
+def test_a_reserve_takes_a_free_place_and_all_duties_at_once(poller: Poller) -> None:
+    reserve_after_its_first_check(poller)
+    poller.server.pulse = [b"1", b"1"]
+    poller.server.places_are_taken = False
+    poller.clock.now += RESERVE_SECONDS
+    assert poller.step() == UNKNOWN_DUE
+    assert not poller.listening.is_reserve
+    assert poller.until_idle() == ["sweep", "scan"]
+
+
+@pytest.mark.parametrize("pulse", [[b"0", b"0"], [None, None]], ids=["unchanged", "lost"])
+def test_a_reserve_sweeps_if_no_poller_has_swept_since_its_last_check(poller: Poller, pulse: list[Any]) -> None:
+    reserve_after_its_first_check(poller)
+    poller.server.pulse = pulse
+    poller.server.places_are_taken = False
+    poller.clock.now += RESERVE_SECONDS
+    assert poller.until_idle()[:2] == ["hmget", "sweep"]
+
+
+def test_a_reserve_whose_check_is_refused_sweeps(poller: Poller) -> None:
+    reserve_after_its_first_check(poller)
+    poller.server.fail = {"hmget": Refused("NOPERM", "noperm")}
+    poller.server.places_are_taken = False
+    poller.clock.now += RESERVE_SECONDS
+    assert poller.until_idle()[0] == "sweep"
 
 
 def test_an_expired_lease_is_found_by_a_sweep_within_a_second(poller: Poller) -> None:

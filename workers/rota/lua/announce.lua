@@ -17,50 +17,68 @@
 --   domain, settings  name and settings of a domain with patterns; `domains` x
 --   queue             each queue that the node serves
 -- keys     closed conditions doorbell doorbell:* ends ends-sealed ends-untold ends:* events-on former idle members meta
---          nodes patterns paused progress queue:* queues ready served shares tasks times:* turns:* waiters
--- returns  the number of nodes that are alive, and 0|1 whether the check of conditions.lua is needed, because a queue
---          is paused, was found closed, or may have a condition
+--          nodes patterns paused progress pulse queue:* queues ready served shares tasks times:* turns:* waiters
+-- returns  the number of nodes that were alive at most a second ago, and 0|1 whether the check of conditions.lua is
+--          needed, because a queue is paused, was found closed, or may have a condition
 -- A node's request for events (`events`) stays in force after the node has ended, until another master announces
 -- itself. So events are written even for tasks that are enqueued while the fleet is down. The last heartbeat of a
 -- silent node is kept for 5 minutes, so that people can see it.
 -- Invariant: the queues and settings that are published here are valid only for `ttl`, so that a dead master does not
 -- count as serving these queues.
-local KEPT_US = 300 * 1000000
+local KEPT_US, READ_AFTER = 300 * 1000000, 1000000
 local now = redis_now()
 local node, heartbeat, ttl, keep, events, settings, domains = unpack(ARGV, 1, 7)
 local until_us = digits_of(now + tonumber(ttl) * 1000)
-local events_on = PREFIX .. 'events-on'
-local nodes = redis.call('HGETALL', PREFIX .. 'nodes')
+local NODES, PULSE = PREFIX .. 'nodes', PREFIX .. 'pulse'
 redis.call('HLEN', PREFIX .. 'served')
 redis.call('SCARD', PREFIX .. 'queues')
-local alive, lives = 1, { [node] = true }
-for i = 1, #nodes, 2 do
-  local ends = whole(string.match(nodes[i + 1], '^(%d+) ')) or 0
-  if ends + KEPT_US <= now then
-    redis.call('HDEL', PREFIX .. 'nodes', nodes[i])
-  elseif ends > now and not lives[nodes[i]] then
-    alive, lives[nodes[i]] = alive + 1, true
+
+-- Forget the nodes that have been silent for long, and the requests for events of nodes that are not alive. Return the
+-- number of nodes that are alive, counting this one.
+local function read_nodes()
+  local nodes, alive, lives = redis.call('HGETALL', NODES), 1, { [node] = true }
+  for i = 1, #nodes, 2 do
+    local ends = whole(string.match(nodes[i + 1], '^(%d+) ')) or 0
+    if ends + KEPT_US <= now then
+      redis.call('HDEL', NODES, nodes[i])
+    elseif ends > now and not lives[nodes[i]] then
+      alive, lives[nodes[i]] = alive + 1, true
+    end
   end
+  for _, other in ipairs(redis.pcall('HKEYS', EVENTS_ON)) do
+    if not lives[other] then redis.call('HDEL', EVENTS_ON, other) end
+  end
+  return alive
 end
+
+-- If each of many masters read all nodes with each heartbeat, the cost would grow with the square of their number. So
+-- they are read once a second, and when a node is new. In between, the last count is returned.
+local function count_nodes()
+  local is_known = redis.call('HEXISTS', NODES, node) == 1
+  local last = redis.pcall('HMGET', PULSE, 'nodes_at', 'nodes')
+  local read_at = whole(last[1])
+  if is_known and read_at and read_at <= now and now < read_at + READ_AFTER then return whole_or_zero(last[2]) end
+  local alive = read_nodes()
+  redis.pcall('HSET', PULSE, 'nodes_at', digits_of(now), 'nodes', alive)
+  return alive
+end
+local alive = count_nodes()
 redis.pcall('HSET', PREFIX .. 'meta', 'ended_keep', keep) -- a key of the wrong type must not stop the heartbeat
 if keep == '0' then
   local numbers = redis.pcall('LRANGE', SEALED, 0, -1)
   for _, number in ipairs(numbers.err and {} or numbers) do redis.call('UNLINK', sealed_key(number)) end
   redis.call('UNLINK', ENDS, SEALED, UNTOLD)
 end
-redis.call('HSET', PREFIX .. 'nodes', node, until_us .. ' ' .. heartbeat)
+redis.call('HSET', NODES, node, until_us .. ' ' .. heartbeat)
 for queue, at in string.gmatch(settings, ' ([^ =]+)=()') do
   local share = string.sub(settings, at, read_setting({}, settings, at) - 1)
   redis.pcall('HSET', PREFIX .. 'shares', queue, until_us .. ' ' .. share)
 end
 -- A key of the wrong type disables events, but does not stop the heartbeat.
 if events == '0' then
-  redis.pcall('HDEL', events_on, node)
+  redis.pcall('HDEL', EVENTS_ON, node)
 else
-  redis.pcall('HSET', events_on, node, events)
-end
-for _, other in ipairs(redis.pcall('HKEYS', events_on)) do
-  if not lives[other] then redis.call('HDEL', events_on, other) end
+  redis.pcall('HSET', EVENTS_ON, node, events)
 end
 
 -- Publish a domain with patterns, so that scripts mark its queues. A new domain begins with a mark for every ready

@@ -1,9 +1,9 @@
 #!lua flags=allow-oom
--- Find work that no process has been notified of. Pollers run this every 0.9 s. The script rings for entries without a
--- doorbell token, records the time of the sweep in `pulse`, and reports expired owners, the next due time, and items
--- that were pushed without the client. It also marks queues with entries as ready, forgets idle queues of patterns, and
--- counts running tasks again every 10 s.
--- with: prefix clock numbers entry lists doorbell recount leases unadopted idle closing
+-- Find work that no process has been notified of. Up to 8 pollers run this every 0.9 s. The script rings for entries
+-- without a doorbell token, records the time of the sweep in `pulse`, and reports expired owners, the next due time,
+-- and items that were pushed without the client. It also marks queues with entries as ready, forgets idle queues of
+-- patterns, and counts running tasks again every 10 s.
+-- with: prefix clock numbers entry lists doorbell recount leases unadopted idle closing sweepers
 -- KEYS[1]  tasks
 -- ARGV
 --   lease         length of the poller's lease in milliseconds
@@ -12,7 +12,7 @@
 -- keys     closed conditions counts dead delayed doorbell doorbell:* events-on former idle inflight:* members owners
 --          patterns paused progress pulse queue:* queues rates ready rotation schedules-declared schedules-due served
 --          shares tasks tickets times:* totals turns:* waiters
--- returns  twelve values; times are in microseconds:
+-- returns  thirteen values; times are in microseconds:
 --     now, as Redis time
 --     number of doorbells rung for entries that no worker had been woken for
 --     time until which the grace period lasts
@@ -25,6 +25,7 @@
 --     keys in which new work appears, empty if there are too many
 --     0|1 whether none of these keys exists and there is nothing else to do
 --     time before which no lease can expire, or ''
+--     0|1 whether this poller is a reserve: enough others sweep, so this call has done nothing
 -- Invariant: if no poller swept for half a lease, or the clock was set back, no owner is reported as expired for one
 -- more lease (the longest in use), because in that time owners probably could not renew their leases either.
 local QUEUES, OWNERS, UNDECLARED, RECOUNT, SCANS_FOR = 500, 100, 10, 10 * 1000000, 5 * 1000000
@@ -32,7 +33,7 @@ local SOON = 1000000 -- microseconds; longer than the interval between two sweep
 local MOST_WATCHED = 3 + 2 * 100 -- both lanes of a hundred queues
 local now, lease, name, forget_after = redis_now(), tonumber(ARGV[1]) * 1000, ARGV[2], tonumber(ARGV[3]) * 1000
 local pulse, owners = PREFIX .. 'pulse', PREFIX .. 'owners'
-local known = redis.call('HMGET', pulse, 'at', 'grace_until', 'from', 'lease', 'lease_at')
+local known = redis.call('HMGET', pulse, 'at', 'grace_until', 'from', 'lease', 'lease_at', 'sweepers')
 local last, grace, cursor = whole(known[1]), whole(known[2]) or 0, digits_of(whole(known[3]) or 0)
 local asked_for, asked_at = lease_in_use(known[4], known[5], now)
 local longest = math.max(lease, asked_for)
@@ -41,6 +42,7 @@ local longest = math.max(lease, asked_for)
 local far_ahead = redis.call('ZRANGEBYSCORE', owners, digits_of(now + 2 * longest), '+inf', 'LIMIT', 0, OWNERS)
 redis.call('HLEN', PREFIX .. 'counts')
 redis.call('SCARD', PREFIX .. 'ready')
+if not takes_place(known[6], name, lease, now) then return { now, 0, grace, {}, '', 0, 0, '', {}, {}, 0, '', 1 } end
 -- Most idle fleets have none of these keys, so check them with one command.
 local delayed, due, declared = PREFIX .. 'delayed', PREFIX .. 'schedules-due', PREFIX .. 'schedules-declared'
 local any_more = redis.call('EXISTS', CONDITIONS, PREFIX .. 'idle', delayed, due, declared) > 0
@@ -122,5 +124,5 @@ local is_quiet = saw_all and not (any_entries or any_more or any_patterns) and #
 local first_end = is_quiet and whole(redis.call('ZRANGE', owners, 0, 0, 'WITHSCORES')[2])
 return {
   now, rescues, grace, expired, next_due, is_scanner(), any_more and unadopted_items() or 0, next_schedule, undeclared,
-  saw_all and watched or {}, is_quiet and 1 or 0, first_end and digits_of(math.max(first_end, grace)) or '',
+  saw_all and watched or {}, is_quiet and 1 or 0, first_end and digits_of(math.max(first_end, grace)) or '', 0,
 }

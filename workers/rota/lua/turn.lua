@@ -1,6 +1,7 @@
 #!lua flags=allow-oom
 -- Settle a worker's finished tasks, then claim its next tasks. This is the one round trip of a worker.
--- with: prefix clock entry doorbell counters in_use incarnations task_events waiters following settle tiers rotation
+-- with: prefix clock idle_turn entry doorbell counters in_use incarnations task_events waiters following settle tiers
+-- with: rotation
 -- KEYS[1]  tasks
 -- ARGV
 --   owner                       owner name of the worker
@@ -60,9 +61,6 @@ local settlements, settlements_at = tonumber(ARGV[at + 3]), at + 4
 local domains = read_tiers(settlements_at + settlements * 4)
 
 local registered = redis.call('ZSCORE', PREFIX .. 'owners', owner)
-if registered and settlements + plain_count + #tokens == 0 and is_nothing_there(domains, inflight) then
-  return { 'ok', now, 0, {}, {}, {} } -- the usual reply after a wait in which no doorbell rang
-end
 
 -- Checks that may raise an error come before the first write: keys that any turn writes, and keys that only outcomes
 -- other than `done` write.

@@ -34,6 +34,7 @@ class BellState:
     wanted: tuple[str, ...] = ()  # keys of the legacy lists, which the server tracks as prefixes
     is_notified: bool = False  # whether the server tracks the prefixes in `wanted`
     rang: bool = False  # whether a legacy list has changed or may have changed
+    is_reserve: bool = False  # whether enough other pollers sweep and promote, so that this one does not listen
     client_id: int = 0  # the id of the bell's connection as the server's CLIENT ID returns it, 0 for no connection
     changed_at: float = math.inf  # when a tracked key of the fleet first changed since the last check (monotonic)
     _tracked_prefixes: tuple[str, ...] = field(
@@ -140,7 +141,8 @@ class PollerBell:
     """The doorbell of a poller, a connection that waits in BLPOP.
 
     The bell sends the next BLPOP after each reply, and soon after the connection was lost. The bell never rings while
-    the server cannot be reached. The same connection receives notifications of changed keys.
+    the server cannot be reached. The same connection receives notifications of changed keys. A reserve does not wait at
+    the bell, so each token wakes a poller that promotes.
     """
 
     def __init__(self, keys: Keys, link: Link, signals: StopSignals, death_fd: int, listening: BellState) -> None:
@@ -160,7 +162,7 @@ class PollerBell:
         """
         deadline = time.monotonic() + seconds
         known = self._changes()
-        if self._listening.is_outdated and self._parked_at is not None:
+        if self._parked_at is not None and (self._listening.is_outdated or self._listening.is_reserve):
             self.disconnect()
             return True  # a token may have been lost with the connection
         while True:
@@ -192,7 +194,7 @@ class PollerBell:
     def _poll(self) -> bool:
         """Whether the BLPOP has taken a token. This method sends the first BLPOP, and another one after each reply."""
         now = time.monotonic()
-        if self._parked_at is None and now < self._not_before:
+        if self._parked_at is None and (self._listening.is_reserve or now < self._not_before):
             return False
         connection = self._link.connection(is_parked=self._parked_at is not None)
         if self._parked_at is None:
@@ -221,7 +223,7 @@ class PollerBell:
         watched = [self._signals.fileno(), self._death_fd]
         if self._parked_at is not None:
             watched.append(self._link.connection(is_parked=True).fileno())
-        else:
+        elif not self._listening.is_reserve:
             deadline = min(deadline, self._not_before)
         ready, _, _ = select.select(watched, (), (), max(0.0, deadline - now))
         if self._death_fd in ready:

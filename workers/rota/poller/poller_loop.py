@@ -196,6 +196,7 @@ class Rounds:
         listening: BellState,
     ) -> None:
         self._clock = clock
+        self._listening = listening
         now = clock()
         leadership = Leadership(listening)
         kinds = SweepRound, ScheduleRound, LegacyAdoption, ScheduledAdoption, KeyScan, TrimRound, AuditScan
@@ -208,13 +209,19 @@ class Rounds:
         Raises ServerError.
         """
         now = self._clock()
-        due = next((each for each in self._rounds if each.due_at <= now), None)
+        due = next((each for each in self._duties if each.due_at <= now), None)
         return None if due is None else due.step(connection, now)
 
     @property
     def next_at(self) -> float:
         """The time at which the next step is due (monotonic). If a step is due now, the time is in the past."""
-        return min(each.due_at for each in self._rounds)
+        return min(each.due_at for each in self._duties)
+
+    @property
+    def _duties(self) -> tuple[Round, ...]:
+        """The rounds that this poller makes. A reserve makes only the first one, which checks whether it should
+        sweep."""
+        return self._rounds[:1] if self._listening.is_reserve else self._rounds
 
 
 def run_poller(settings: PollerSettings, process: child_process.ChildProcess) -> int:
@@ -307,9 +314,15 @@ class PollerLoop:
         """Whether a promotion is due so soon that a call of a round would delay it."""
         return self.promoting.due_at() - self.clock() < CALL_SECONDS
 
-    def _rest(self) -> None:
+    def _seconds_to_rest(self) -> float:
+        """Return how many seconds to rest before the next call or heartbeat. If a call is overdue, the result is
+        negative."""
         due_at = self.promoting.due_at()
         seconds = (due_at if self._is_due_soon() else min(due_at, self.rounds.next_at)) - self.clock()
+        return min(seconds, HEARTBEAT_SECONDS)
+
+    def _rest(self) -> None:
+        seconds = self._seconds_to_rest()
         if self.bell.rest(max(0.0, seconds)):
             self.promoting.bell_rang()
         else:

@@ -59,6 +59,7 @@ class NextDue:
     next_due_us: int | None  # in Redis time, or None if the delayed set is empty
     now_us: int  # Redis time
     sent_at: float  # when the call that reported the due time was sent (monotonic)
+    fresh_seconds: float = LONGEST_SECONDS  # for how long the due time is known
 
     @property
     def due_at(self) -> float:
@@ -70,7 +71,7 @@ class NextDue:
     @property
     def stale_at(self) -> float:
         """The time at which the next due time must be read again (monotonic)."""
-        return self.sent_at + LONGEST_SECONDS
+        return self.sent_at + self.fresh_seconds
 
 
 UNKNOWN_DUE: Final = NextDue(None, 0, -math.inf)
@@ -159,6 +160,11 @@ _SWEEPS_A_LEASE: Final = 4
 # Interval between sweeps while the fleet is idle. It is shorter than 5 s, because a leader that makes no sweep for 5 s
 # loses its role.
 QUIET_SECONDS: Final = 4.0
+# Interval at which a reserve poller checks whether it should sweep: see shared/sweepers.lua.
+RESERVE_SECONDS: Final = 4.0
+# For how long after its start a poller sweeps even if all places are taken. The pollers that have the places may have
+# just ended, for example because all nodes were restarted at once, and their places become free only after 5 s.
+NEW_SECONDS: Final = 10.0
 _LOSS: Final = "its worker's lease expired because the node was lost or cut off from Redis"
 _NAME_BYTES: Final = 8
 
@@ -173,13 +179,20 @@ class SweepRound(Round):
 
     While the fleet is idle, most sweeps are replaced by a single `EXISTS`, which checks that there is still none of the
     keys that any work would create. The server tracks these keys, and a change of any of them triggers the next sweep.
+
+    If the reply shows that enough other pollers sweep, this poller becomes a reserve, unless it is new. A reserve
+    promotes nothing, and only checks every RESERVE_SECONDS whether it should sweep again.
     """
 
     def __init__(
         self, settings: PollerSettings, store: Store, report: PollerReport, leadership: Leadership, now: float
     ) -> None:
         super().__init__(settings, store, report, leadership, now)
-        self._call = store.sweep(self._lease_ms, os.urandom(_NAME_BYTES).hex(), settings.forget_queue_seconds)
+        name = os.urandom(_NAME_BYTES).hex()
+        self._call = store.sweep(self._lease_ms, name, settings.forget_queue_seconds)
+        self._call_without_place = store.sweep(self._lease_ms, "", settings.forget_queue_seconds)
+        self._is_new_until = now + NEW_SECONDS
+        self._pulse_seen: list[bytes] | None = None  # what this poller last read as a reserve
         self._tracking = KeyTracking(leadership.listening)
         self._next_sweep = now
         self._quiet_until = -math.inf
@@ -193,7 +206,9 @@ class SweepRound(Round):
 
     def step(self, connection: Connection, now: float) -> NextDue | None:
         next_due = None
-        if now >= min(self._next_sweep, self._tracking.changed_at + SETTLE_SECONDS):
+        if self._leadership.listening.is_reserve:
+            next_due = self._stand_by(connection, now)
+        elif now >= min(self._next_sweep, self._tracking.changed_at + SETTLE_SECONDS):
             next_due = self._check_or_sweep(connection, now)
         else:
             self._reap(connection, self._expired[0])
@@ -218,8 +233,30 @@ class SweepRound(Round):
         if swept is None:
             self._next_sweep = next_at
             return None
+        if swept.is_reserve:
+            return self._become_reserve(now)
         self._next_sweep = now + self._seconds_to_rearm(swept) if has_changed else next_at
         return NextDue(swept.next_due_us, swept.now_us, now)
+
+    def _become_reserve(self, now: float) -> NextDue:
+        self._tracking.disarm()
+        self._leadership.listening.is_reserve = True
+        self._next_sweep = now + RESERVE_SECONDS
+        # The other pollers promote, so a reserve has nothing to promote until after its next check.
+        return NextDue(None, 0, now, 2 * RESERVE_SECONDS)
+
+    def _stand_by(self, connection: Connection, now: float) -> NextDue:
+        """Check whether this reserve should sweep, because a place is free or no poller has swept since the last check.
+        If the server refuses the check, the poller sweeps."""
+        read = ("HMGET", self._store.keys.pulse, "at", "free")
+        pulse = self._unless_refused("sweep", lambda: connection.execute(*read))
+        if pulse is not None and pulse != self._pulse_seen and pulse[1] == b"0":
+            self._pulse_seen = pulse
+            self._report.checked()
+            return self._become_reserve(now)
+        self._leadership.listening.is_reserve = False
+        self._next_sweep = now
+        return UNKNOWN_DUE
 
     def _seconds_to_rearm(self, swept: Swept) -> float:
         """Return how long to wait before the keys are tracked again, in seconds.
@@ -253,6 +290,8 @@ class SweepRound(Round):
 
     def _sweep(self, connection: Connection, now: float) -> Swept | None:
         swept = self._unless_refused("sweep", lambda: connection.run(self._call))
+        if swept is not None and swept.is_reserve and now < self._is_new_until:
+            swept = self._unless_refused("sweep", lambda: connection.run(self._call_without_place))
         if swept is None:
             return None
         self._report.swept(swept)

@@ -106,10 +106,12 @@ class Swept:
     # `lease_ends_us`.
     is_quiet: bool = False
     lease_ends_us: int | None = None  # the earliest time at which a lease can expire, or None
+    # Whether this poller is a reserve. Enough other pollers sweep for the fleet, so the call has done nothing.
+    is_reserve: bool = False
 
 
 parse_swept = reply(
-    Swept, int, int, int, names_of, time_or_none, bool, int, time_or_none, names_of, names_of, bool, time_or_none
+    Swept, int, int, int, names_of, time_or_none, bool, int, time_or_none, names_of, names_of, bool, time_or_none, bool
 )
 
 

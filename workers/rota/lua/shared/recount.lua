@@ -1,16 +1,22 @@
 -- Count the running tasks of each queue again, from the in-flight lists of the registered owners.
 -- keys     counts inflight:* owners rotation
+local OWNERS_A_CHECK = 1000 -- Lua can unpack only a few thousand values
 local function running_by_queue()
-  local running, lists = {}, {}
-  local owners = redis.call('ZRANGE', PREFIX .. 'owners', 0, -1)
-  for i, owner in ipairs(owners) do lists[i] = PREFIX .. 'inflight:' .. owner end
-  -- For an idle fleet, one command shows that all lists are empty. The command takes a limited number of keys, because
-  -- Lua can unpack only a few thousand values.
-  if #lists > 0 and #lists <= 1000 and redis.call('EXISTS', unpack(lists)) == 0 then return running end
-  for _, list in ipairs(lists) do
+  local running = {}
+  local function add_tasks_of(list)
     for _, line in ipairs(lines_of(list)) do
       local e = parse_entry(line)
       if e then running[e.queue] = (running[e.queue] or 0) + 1 end
+    end
+  end
+  local owners = redis.call('ZRANGE', PREFIX .. 'owners', 0, -1)
+  for first = 1, #owners, OWNERS_A_CHECK do
+    local lists = {}
+    local last = math.min(first + OWNERS_A_CHECK - 1, #owners)
+    for i = first, last do lists[#lists + 1] = PREFIX .. 'inflight:' .. owners[i] end
+    -- For idle owners, one command shows that all of their lists are empty.
+    if redis.call('EXISTS', unpack(lists)) > 0 then
+      for _, list in ipairs(lists) do add_tasks_of(list) end
     end
   end
   return running

@@ -2,7 +2,7 @@
 -- has the states of virtual_time.lua in the fields `DOMAIN` and `DOMAIN QUEUE`. A domain with patterns, whose queues
 -- come and go, has its own hash: see shared/turns.lua.
 -- with: turns in_use virtual_time
--- keys     paused queue:* ready rotation
+-- keys     paused ready rotation
 
 -- Return the hash that has the state of a share, the field of its domain, and its own field.
 local function fields_of(share)
@@ -64,18 +64,6 @@ local function candidates(domain, bounds)
     if is_open and (domain.settings == '' or bounds:has_room(domain, index)) then indexes[#indexes + 1] = index end
   end
   return indexes
-end
-
--- Whether one command shows that an owner holds nothing and that every lane of these tiers is empty. If patterns are in
--- use, the command cannot show this, because the call does not name the queues of patterns.
-local function is_nothing_there(domains, inflight)
-  local keys = { inflight }
-  if any_patterns then return false end
-  each_queue(domains, function(queue)
-    keys[#keys + 1] = ready_lane(queue)
-    keys[#keys + 1] = delayed_lane(queue)
-  end)
-  return #keys <= 1000 and redis.call('EXISTS', unpack(keys)) == 0 -- Lua can unpack only a few thousand values
 end
 
 -- Check all lanes once before the worker sleeps, because a program that pushes directly to a lane does not mark the

@@ -1,0 +1,1 @@
+"""The benchmark of many nodes on one server: see `__main__`."""
