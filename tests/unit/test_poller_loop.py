@@ -14,6 +14,7 @@ from rota.child.slots import Phase
 from rota.poller.poller_bell import BellState, PollerBell
 from rota.poller.poller_loop import HEARTBEAT_SECONDS, PollerLoop, Promotion, Rounds, Standby
 from rota.poller.poller_report import PollerReport
+from rota.poller.rounds import NEW_SECONDS
 from rota.protocol.replies import Promoted, Reaped, Swept
 from rota.protocol.scripts import ScriptCall
 from rota.protocol.store import Store
@@ -177,6 +178,7 @@ def test_the_poller_rests_after_a_sweep_if_nothing_is_due(loop: PollerLoop, serv
 
 def test_a_reserve_still_records_a_heartbeat_every_second(loop: PollerLoop, server: FakeServer) -> None:
     server.places_are_taken = True
+    server.now += NEW_SECONDS
     loop.run()
     assert server.calls == ["promote", "sweep"]
     assert server.rests == [HEARTBEAT_SECONDS]
