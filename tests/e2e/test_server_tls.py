@@ -18,7 +18,7 @@ from support.certificates import Certificate, certificate
 from support.fleet_process import rota as run_rota
 from support.fleet_process import toml
 from support.fleets import RunningFleet
-from support.servers import Server, free_port, server_binaries
+from support.servers import ClusterNode, Server, free_port, server_binaries
 from support.waiting import until
 
 
@@ -144,6 +144,32 @@ def test_a_refused_connection_is_not_reported_as_a_tls_error(namespace: str, tmp
     (tmp_path / "rota.toml").write_text(toml({"redis_url": url}))
     checked = run_rota(tmp_path, "check", "--no-imports")
     assert (checked.returncode, "Connection refused: start the server" in checked.stderr) == (69, True), checked.stderr
+
+
+def test_in_a_cluster_the_node_with_the_hash_slot_is_reached_with_tls(
+    secure: SecureServer, namespace: str, tmp_path: Path
+) -> None:
+    trusted = tmp_path / "trusted.pem"
+    trusted.write_bytes(secure.shown.cert.read_bytes() + secure.trusted.cert.read_bytes())
+    files = {"cert_file": secure.shown.cert, "key_file": secure.shown.key, "ca_cert_file": trusted}
+    options = {"tls_cluster": "yes", "tls_auth_clients": "yes"} | {
+        f"tls_{key}": str(file) for key, file in files.items()
+    }
+    cluster = ClusterNode(server_binaries()["redis"], tmp_path / "node", **options)
+    for node in (cluster, cluster.other):
+        node.options["tls_port"] = str(free_port())
+    cluster.start()
+    try:
+        url = f"rediss+cluster://127.0.0.1:{cluster.other.options['tls_port']}"
+        with rota.Client(url, namespace, **secure.files) as client:
+            client.enqueue("work", queue="default")
+            assert [each.ready for each in client.queues()] == [1]
+        settings = {"redis_url": url, "namespace": namespace, **secure.files}
+        (tmp_path / "rota.toml").write_text(toml(settings))
+        checked = run_rota(tmp_path, "check", "--no-imports")
+        assert checked.returncode == 0, checked.stderr
+    finally:
+        cluster.stop()
 
 
 @pytest.mark.parametrize(

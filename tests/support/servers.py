@@ -136,11 +136,11 @@ class ClusterNode(Server):
     clients connect by the URL of the other node, which has no slots.
     """
 
-    def __init__(self, binary: str, folder: Path) -> None:
-        super().__init__(binary, folder, cluster_enabled="yes", cluster_port=str(free_port()))
+    def __init__(self, binary: str, folder: Path, **options: str) -> None:
+        super().__init__(binary, folder, cluster_enabled="yes", cluster_port=str(free_port()), **options)
         other = folder / "other"
-        other.mkdir()
-        self.other = Server(binary, other, cluster_enabled="yes", cluster_port=str(free_port()))
+        other.mkdir(parents=True)
+        self.other = Server(binary, other, cluster_enabled="yes", cluster_port=str(free_port()), **options)
 
     def start(self) -> "ClusterNode":
         """Start both nodes, and wait until the cluster is complete."""
