@@ -1,7 +1,8 @@
 -- The reply to a turn that has nothing to do: it reports nothing, its owner holds nothing, and every lane of its tiers
 -- is empty. Every idle worker makes such a turn every 20 s, so there are hundreds per second in a large fleet. A
 -- script that includes this file replies before it creates most of its functions, which would take longer than the
--- rest of the turn. If patterns are in use, the lanes are not known here, so the whole turn is made.
+-- rest of the turn. If patterns are in use, the lanes are not known here, so the whole turn is made. `explain`, which
+-- contains `turn`, includes this file too. It never replies here, because its owner is not registered yet.
 -- with: prefix clock patterns
 -- keys     inflight:* owners queue:*
 local function has_nothing_to_do()
