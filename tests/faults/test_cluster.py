@@ -21,7 +21,7 @@ from support.fleets import Measure, RunningFleet
 from support.following import after, check_followed, lines_by_group
 from support.hosts import obstacle
 from support.partition import Partition
-from support.server_fixtures import Producer, extra_runs
+from support.server_fixtures import Producer, extra_runs, lost_of
 from support.servers import Server
 from support.waiting import until
 
@@ -61,15 +61,6 @@ def wait_until_work_goes_on(fleet: RunningFleet, measured: Measure, since: str) 
     seen = len(fleet.journal("end"))
     until(lambda: len(fleet.journal("end")) > seen, "the work continues", AFTER_FAILOVER_SECONDS)
     measured(f"seconds from {since} to the next task", time.monotonic() - began)
-
-
-def lost_of(fleet: RunningFleet, producer: Producer) -> set[str]:
-    """Wait until all tasks have ended and the audit finds no fault. Returns the ids of the tasks that were acknowledged
-    but never ran.
-    """
-    fleet.wait_until_nothing_waits(30)
-    until(fleet.books_balance, "balanced books")
-    return set(producer.accepted) - {line.id for line in fleet.journal("end")}
 
 
 def test_a_slot_that_moves_under_load_loses_and_repeats_nothing(

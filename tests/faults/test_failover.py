@@ -22,7 +22,7 @@ from rota.server.session import Durability
 from support.fleets import Measure, RunningFleet
 from support.following import after, check_followed, lines_by_group
 from support.sentinels import Sentinels
-from support.server_fixtures import Producer, extra_runs
+from support.server_fixtures import Producer, extra_runs, lost_of
 from support.servers import Server
 from support.waiting import until
 
@@ -70,15 +70,6 @@ def seconds_until_work_goes_on(fleet: RunningFleet) -> float:
     seen = len(fleet.journal("end"))
     until(lambda: len(fleet.journal("end")) > seen, "the work continues", AFTER_FAILOVER_SECONDS)
     return time.monotonic() - began
-
-
-def lost_of(fleet: RunningFleet, producer: Producer) -> set[str]:
-    """Wait until all tasks have ended and the audit finds no fault. Returns the ids of the tasks that were acknowledged
-    but never ran.
-    """
-    fleet.wait_until_nothing_waits(30)
-    assert fleet.books_balance()
-    return set(producer.accepted) - {line.id for line in fleet.journal("end")}
 
 
 def test_killed_primary_loses_only_unreplicated_tasks(

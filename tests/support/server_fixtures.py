@@ -198,6 +198,15 @@ def wait_until_all_ran(fleet: RunningFleet, producer: Producer) -> None:
     until(fleet.books_balance, "balanced books")
 
 
+def lost_of(fleet: RunningFleet, producer: Producer) -> set[str]:
+    """Wait until all tasks have ended and the audit finds no fault. Returns the ids of the tasks that were acknowledged
+    but never ran.
+    """
+    fleet.wait_until_nothing_waits(30)
+    until(fleet.books_balance, "balanced books")
+    return set(producer.accepted) - {line.id for line in fleet.journal("end")}
+
+
 def extra_runs(fleet: RunningFleet) -> dict[str, int]:
     """Return the number of extra starts of each task that was started more than once."""
     starts: dict[str, int] = {}
