@@ -22,7 +22,7 @@ from support.following import after, check_followed, lines_by_group
 from support.hosts import obstacle
 from support.partition import Partition
 from support.server_fixtures import Producer, extra_runs, lost_of
-from support.servers import Server
+from support.servers import Server, server_binaries
 from support.waiting import until
 
 # A worker that waits at a doorbell notices a frozen server when the reply to its command is overdue, after up to 8 s.
@@ -80,6 +80,22 @@ def test_a_slot_that_moves_under_load_loses_and_repeats_nothing(
     assert not extra_runs(fleet)
     assert fleet.workers() == workers
     assert not fleet.log("worker.exited")
+
+
+def test_a_slot_that_moves_as_a_whole_under_load_loses_and_repeats_nothing(
+    server: Server, cluster: Cluster, fleet: RunningFleet, measured: Measure
+) -> None:
+    if server.binary != server_binaries()["valkey"]:
+        pytest.skip("Redis 7 moves a slot key by key")
+    with load(cluster, fleet) as producer:
+        producer.wait_for(200)
+        for _ in range(3):
+            cluster.move_slot_as_a_whole(fleet.namespace)
+            wait_until_work_goes_on(fleet, measured, "the end of a migration")
+            producer.wait_for(100)
+    assert lost_of(fleet, producer) == set()
+    assert not producer.doubtful
+    assert not extra_runs(fleet)
 
 
 def test_a_slow_migration_pauses_the_fleet_and_wakes_it_afterwards(cluster: Cluster, fleet: RunningFleet) -> None:

@@ -175,6 +175,17 @@ class Cluster:
         move.finish()
         return move.target
 
+    def move_slot_as_a_whole(self, namespace: str) -> Server:
+        """Move the slot of a namespace to another primary as Valkey 9 does: the target first copies the slot like a
+        replica, and then takes it over with all keys at once. Returns the new owner.
+        """
+        slot = self.slot_of(namespace)
+        source = self.owner_of(namespace)
+        target = self.others(source)[0]
+        self.do(source, "CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", slot, slot, "NODE", self.id_of(target))
+        until(lambda: self._has_slot(target, slot), "a slot that has moved as a whole", 30)
+        return target
+
     def slot_move(self, namespace: str) -> "SlotMove":
         """Return a move of the slot of a namespace to another primary, which has not begun."""
         source = self.owner_of(namespace)
