@@ -136,7 +136,7 @@ def faults_of_durability(info: Mapping[str, str], durability: Durability) -> lis
 def faults_of_adoption(info: Mapping[str, str], namespace: str, adopted: Iterable[str]) -> list[str]:
     """Return a fault for each legacy list that the fleet could not adopt from, because a cluster may keep the list on
     another shard than the fleet's keys. A script cannot access two shards."""
-    if not _is_in_cluster(info):
+    if not is_in_cluster(info):
         return []
     elsewhere = [key for key in adopted if f"{{{namespace}}}" not in key]
     needs = f"legacy lists must have the hash tag {{{namespace}}}, for example {{{namespace}}}queue:email"
@@ -164,13 +164,14 @@ def warnings_of_durability(info: Mapping[str, str], durability: Durability, *, f
 def warnings_of_topology(info: Mapping[str, str], topology: Topology) -> list[str]:
     """Return a warning if redis_url names a single node of a cluster. The fleet would stop when another node takes
     over."""
-    if topology is Topology.CLUSTER or not _is_in_cluster(info):
+    if topology is Topology.CLUSTER or not is_in_cluster(info):
         return []
     what = "the server is a node of a cluster, and the fleet stops working when another node takes over its hash slots"
     return [f"{what}: {_BEGIN_WITH_CLUSTER}"]
 
 
-def _is_in_cluster(info: Mapping[str, str]) -> bool:
+def is_in_cluster(info: Mapping[str, str]) -> bool:
+    """Whether the server is a node of a cluster."""
     return info.get("redis_mode", info.get("server_mode")) == "cluster"
 
 

@@ -1,6 +1,7 @@
 """Clients and commands on a real Redis Cluster. Its slots move and its primaries are replaced while they are used."""
 
 import asyncio
+import json
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from rota_supervisor.exits import ExitCode, Failure
 from rota_supervisor.server_check import check_server
 from rota_supervisor.testing import erase
 from support.clusters import Cluster
+from support.fleet_process import rota as rota_command
 from support.servers import Server
 from support.waiting import until
 
@@ -234,6 +236,19 @@ def test_a_url_of_another_node_is_refused_with_the_right_scheme(cluster: Cluster
         pytest.raises(rota.Unavailable, match=r"MOVED .*begin redis_url with redis\+cluster://"),
     ):
         client.enqueue("note", queue="default")
+
+
+def test_doctor_reports_a_url_of_one_node_and_a_cluster_that_needs_all_slots(
+    cluster: Cluster, namespace: str, tmp_path: Path
+) -> None:
+    owner = cluster.owner_of(namespace)
+    found = {}
+    for url in (owner.url, cluster.url):
+        (tmp_path / "rota.toml").write_text(f'redis_url = "{url}"\nnamespace = "{namespace}"\n')
+        done = rota_command(tmp_path, "doctor", "--json")
+        found[url] = {each["id"] for each in json.loads(done.stdout)["findings"] if "cluster" in each["id"]}
+    assert found[owner.url] == {"redis-cluster-one-node", "redis-cluster-coverage"}
+    assert found[cluster.url] == {"redis-cluster-coverage"}
 
 
 def test_a_cluster_url_of_a_single_server_is_refused(server: Server, namespace: str) -> None:

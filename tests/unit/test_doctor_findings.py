@@ -79,6 +79,8 @@ CASES: Final[dict[str, Examination]] = {
         connected_slaves="1", slave0="ip=10.0.0.7,port=6379,state=wait_bgsave,offset=0,lag=0"
     ),
     "redis-replicas-missing": with_settings({"min-replicas-to-write": "1"}, min_slaves_good_slaves="0"),
+    "redis-cluster-one-node": with_server(is_one_of_cluster=True),
+    "redis-cluster-coverage": with_settings({"cluster-require-full-coverage": "yes"}, redis_mode="cluster"),
     "redis-slow": with_server(round_trips=(0.09, 0.08)),
     "redis-latency-events": with_server(latency_events=(LatencyEvent("fork", int(NOW) - 60, 400, 900),)),
     "redis-machine-thp": replace(with_server(uses_huge_pages=True), machine=with_machine(huge_pages="always").machine),

@@ -346,6 +346,19 @@ _OF_SERVER: Final = (
         "Start the replicas, or lower min-replicas-to-write.",
     ),
     FindingKind(
+        "redis-cluster-one-node",
+        _WARNING,
+        "The fleet stops when another node of the cluster takes over the hash slots of this node.",
+        "Begin redis_url with redis+cluster:// (or rediss+cluster://), and name several nodes.",
+    ),
+    FindingKind(
+        "redis-cluster-coverage",
+        _NOTE,
+        "While any hash slot has no primary, the whole cluster refuses commands, although the fleet needs only one "
+        "slot.",
+        "Set cluster-require-full-coverage no on all nodes.",
+    ),
+    FindingKind(
         "redis-slow",
         _WARNING,
         "Each claim and each settlement takes at least one round trip, so tasks start late although nothing fails.",

@@ -92,6 +92,7 @@ class ServerReading:
     clock_error_seconds: float = 0.0  # the largest possible error of that offset
     latency_events: tuple[LatencyEvent, ...] | None = None  # None if the latency events could not be read
     is_local: bool | None = None  # whether the server runs on this machine
+    is_one_of_cluster: bool = False  # whether redis_url names this node of a cluster as if it were a single server
     uses_huge_pages: bool | None = None  # whether its process can have transparent huge pages; None if unknown
 
     @property

@@ -22,11 +22,18 @@ from rota_supervisor.config.resolution import topology_of
 from rota_supervisor.doctor.machine_reader import may_have_huge_pages
 from rota_supervisor.doctor.readings import LatencyEvent, ServerReading, Unread
 from rota_supervisor.exits import Failure
-from rota_supervisor.server_check import connected, parse_info, survey_server, warnings_of_durability
+from rota_supervisor.server_check import (
+    connected,
+    parse_info,
+    survey_server,
+    warnings_of_durability,
+    warnings_of_topology,
+)
 
 SETTINGS: Final = (
     "appendfsync",
     "appendonly",
+    "cluster-require-full-coverage",
     "disable-thp",
     "latency-monitor-threshold",
     "maxclients",
@@ -65,12 +72,12 @@ def read_server(connection: Connection, config: Config, unread: list[Unread]) ->
         unread.append(
             Unread("the kernel settings of the server's machine", "these settings are visible only on that machine")
         )
+    topology = topology_of(config)
     return ServerReading(
         info,
         settings,
-        warnings=tuple(
-            warnings_of_durability(info | settings, config.durability, failover=topology_of(config).has_failover)
-        ),
+        warnings=tuple(warnings_of_durability(info | settings, config.durability, failover=topology.has_failover)),
+        is_one_of_cluster=bool(warnings_of_topology(info, topology)),
         round_trips=clock.round_trips,
         at=clock.at,
         clock_offset_seconds=clock.offset_seconds,

@@ -7,7 +7,7 @@ from rota.durations import in_words
 from rota_supervisor.doctor.findings import Finding
 from rota_supervisor.doctor.readings import Examination, LatencyEvent, ServerReading
 from rota_supervisor.master_snapshot import is_slow
-from rota_supervisor.server_check import eviction_policy_of, faults_of_eviction
+from rota_supervisor.server_check import eviction_policy_of, faults_of_eviction, is_in_cluster
 
 MEGABYTE: Final = 1 << 20
 LOW_MEMORY_SHARE: Final = 0.8
@@ -20,6 +20,7 @@ SLOW_EVENT_MS: Final = 100
 RECENT_SECONDS: Final = 3600
 MOST_EVENTS: Final = 3
 _ONLINE: Final = "online"
+_FULL_COVERAGE: Final = "cluster-require-full-coverage"
 _WELL: Final = "ok"
 # The fields of INFO that show whether the last save succeeded.
 _OUTCOMES: Final = {
@@ -124,6 +125,14 @@ def replicas(reading: ServerReading) -> Iterator[Finding]:
         )
 
 
+def cluster(reading: ServerReading) -> Iterator[Finding]:
+    """Report a URL that names only one node of a cluster, and a cluster that stops if any part of it is lost."""
+    if reading.is_one_of_cluster:
+        yield Finding("redis-cluster-one-node", "redis_url begins with redis:// or rediss://")
+    if is_in_cluster(reading.info) and reading.settings.get(_FULL_COVERAGE) == "yes":
+        yield Finding("redis-cluster-coverage", f"{_FULL_COVERAGE} is yes")
+
+
 def latency(reading: ServerReading) -> Iterator[Finding]:
     """Report a slow server, and events of the last hour that blocked it."""
     if reading.round_trips:
@@ -167,5 +176,5 @@ def _megabytes(size: int) -> str:
     return f"{size / MEGABYTE:,.0f} MB"
 
 
-_RULES: Final = (fitness, persistence, memory, connections, replicas, latency)
+_RULES: Final = (fitness, persistence, memory, connections, replicas, cluster, latency)
 RULES: Final = (server, server_machine)
