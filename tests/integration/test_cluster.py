@@ -9,8 +9,13 @@ from pathlib import Path
 import pytest
 
 import rota
+from rota.child.child_settings import ServerSettings
 from rota.client.blocking.client import Client
 from rota.protocol.keys import Keys
+from rota.protocol.nodes import Announced
+from rota.protocol.store import Store
+from rota.server.address import address_of
+from rota.server.connection import ConnectionOptions, connect
 from rota_supervisor.config.model import Config
 from rota_supervisor.exits import ExitCode, Failure
 from rota_supervisor.server_check import check_server
@@ -215,6 +220,24 @@ def test_a_wait_of_an_asyncio_client_survives_each_move(
             return (await waiting).state
 
     assert asyncio.run(program()) == "cancelled"
+
+
+def test_a_reader_of_events_and_a_consumer_survive_each_move(
+    cluster: Cluster, client: Client, namespace: str, moves: list[Callable[[], object]]
+) -> None:
+    connection = connect(address_of(ServerSettings(cluster.url, namespace)), ConnectionOptions("master"))
+    announced = Announced(events=100)
+    connection.run(Store(namespace).announce("node", b"{}", 600_000, ["default"], announced))
+    connection.close()
+    with client.events(timeout=SECONDS) as events, client.consumer("default") as consumer:
+        for number, move in enumerate((lambda: None, *moves)):
+            move()
+            client.enqueue("note", id=f"t{number}", queue="default")
+            assert next(event.task_id for event in events if event.event == "enqueued") == f"t{number}"
+            task = next(consumer)
+            assert task.id == f"t{number}"
+            task.done()
+        assert until(lambda: client.status("t2").state == "done", "the last task is settled")
 
 
 def test_a_server_check_in_a_cluster_succeeds_without_a_warning(cluster: Cluster, namespace: str) -> None:
