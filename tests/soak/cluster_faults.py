@@ -2,7 +2,9 @@
 writes.
 """
 
+from collections.abc import Callable
 from random import Random
+from typing import Final
 
 from soak.act import Act
 from soak.faults import Fault
@@ -12,7 +14,16 @@ from support.clusters import Cluster
 
 def choose(fault: Fault, cluster: Cluster, _random: Random) -> Act:
     """Return the steps of a fault that affects the cluster."""
-    if fault is Fault.FAIL_OVER:
-        return Act(lambda: cluster.fail_over(cluster.owner_of(NAMESPACE)))
+    return _ACTS[fault](cluster)
+
+
+def _move_slot(cluster: Cluster) -> Act:
     move = cluster.slot_move(NAMESPACE)
     return Act(move.begin, again=move.move_some, undo=move.finish, detail=f"to port {move.target.port}")
+
+
+def _fail_over(cluster: Cluster) -> Act:
+    return Act(lambda: cluster.fail_over(cluster.owner_of(NAMESPACE)))
+
+
+_ACTS: Final[dict[Fault, Callable[[Cluster], Act]]] = {Fault.MOVE_SLOT: _move_slot, Fault.FAIL_OVER: _fail_over}

@@ -2,7 +2,7 @@
 soak test would show that this part is broken.
 """
 
-from soak import file_faults, network_faults, node_faults, process_faults, server_faults, verb_faults
+from soak import cluster_faults, file_faults, network_faults, node_faults, process_faults, server_faults, verb_faults
 from soak.faults import KINDS, TARGETS, Fault
 from soak.load import ORDER, STREAMS, TIERS, TOGETHER, Intent, Load
 from soak.plan import plan_of
@@ -16,14 +16,15 @@ def load(name: str = "p") -> list[Intent]:
 
 
 def test_the_soak_plans_cover_every_fault_on_every_target() -> None:
-    plans = [plan_of(profile, SECONDS, seed) for seed in range(20) for profile in ("everything", "hosts")]
+    plans = [plan_of(profile, SECONDS, seed) for seed in range(20) for profile in ("everything", "hosts", "cluster")]
     drawn = {(planned.fault, planned.target) for plan in plans for planned in plan}
     assert drawn == {(fault, target) for fault, kind in KINDS.items() for target in TARGETS[kind.scope]}
     assert all(0 < planned.at_seconds <= planned.end_seconds <= SECONDS for plan in plans for planned in plan)
 
 
 def test_every_fault_of_the_soak_has_an_implementation() -> None:
-    modules = (process_faults, node_faults, network_faults, server_faults, file_faults, verb_faults)
+    of_nodes = (process_faults, node_faults, file_faults, verb_faults)
+    modules = (*of_nodes, network_faults, server_faults, cluster_faults)
     assert sorted(fault for module in modules for fault in module._ACTS) == sorted(Fault)
     assert set(KINDS) == set(Fault)
 
