@@ -168,15 +168,21 @@ def _is_complete(node: "redis.Redis") -> bool:
     return bool(state["cluster_state"] == "ok" and state["cluster_known_nodes"] == "2")
 
 
-def running_server(kind: str, folders: pytest.TempPathFactory) -> Iterator[Server]:
-    """Yield a running server of this kind. The kind "cluster" is a cluster of Redis nodes. If the program is not
-    installed, the test is skipped, or fails in CI.
-    """
-    binary = server_binaries().get("redis" if kind == "cluster" else kind)
+def binary_of(kind: str) -> str:
+    """Return the server program of this kind. If it is not installed, the test is skipped, or fails in CI."""
+    binary = server_binaries().get(kind)
     if binary is None:
         if os.environ.get("CI"):
             pytest.fail("no redis-server on the PATH: CI must test against Redis too")
         pytest.skip("no redis-server on the PATH")
+    return binary
+
+
+def running_server(kind: str, folders: pytest.TempPathFactory) -> Iterator[Server]:
+    """Yield a running server of this kind. The kind "cluster" is a cluster of Redis nodes. If the program is not
+    installed, the test is skipped, or fails in CI.
+    """
+    binary = binary_of("redis" if kind == "cluster" else kind)
     made = (ClusterNode if kind == "cluster" else Server)(binary, folders.mktemp(kind))
     running = made.start()
     yield running
