@@ -13,6 +13,7 @@ import redis
 from rota.protocol.keys import Keys
 
 TYPES: Final = {
+    "absent": "string",  # the fleet never writes it, but another program might
     "tasks": "hash",
     "ready_lane": "list",
     "delayed_lane": "list",
