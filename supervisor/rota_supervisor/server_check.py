@@ -134,8 +134,8 @@ def faults_of_durability(info: Mapping[str, str], durability: Durability) -> lis
 
 
 def faults_of_adoption(info: Mapping[str, str], namespace: str, adopted: Iterable[str]) -> list[str]:
-    """Return a fault for each legacy list that the fleet could not adopt from, because a cluster may keep the list on
-    another shard than the fleet's keys. A script cannot access two shards."""
+    """Return a fault for each legacy list that the fleet could not adopt from, because the list may be in another
+    hash slot of a cluster than the fleet's keys. A script cannot access two hash slots."""
     if not is_in_cluster(info):
         return []
     elsewhere = [key for key in adopted if f"{{{namespace}}}" not in key]
